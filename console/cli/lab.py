@@ -187,9 +187,6 @@ _POLICIES: dict[str, tuple[float, float, float]] = {
     "herd-12000": (2, 600, 30),
 }
 
-#: What the engine does by default for a task that names its downstream: full jitter, behind the breaker and the budget.
-DEFENDED = "redrive"
-
 #: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
 _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
     "full-from-0": (analysis.CONTENTION_POLICIES["full"], 0),
@@ -240,7 +237,7 @@ def print_herd(scenario: str, attempts: int, runs: int, policies: Sequence[str],
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
     model = analysis.SCENARIOS[scenario]
     wanted = select_policies(herd_policies(scenario), policies)
-    outcomes = {name: try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()}
+    outcomes = {name: try_policy(model, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
             facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
@@ -252,10 +249,9 @@ def print_herd(scenario: str, attempts: int, runs: int, policies: Sequence[str],
 
 
 def herd_policies(scenario: str) -> dict[str, RetryPolicy]:
-    """The fixed delay of the scenario, every jitter, and the engine's own: full jitter behind breaker and budget."""
+    """The fixed delay of the scenario, and every jitter."""
     base, cap, delay = _POLICIES[scenario]
-    policy = RetryPolicy(base=base, cap=cap)
-    return {"fixed": fixed_policy(delay), **analysis.with_jitter(policy), DEFENDED: policy}
+    return {"fixed": fixed_policy(delay), **analysis.with_jitter(RetryPolicy(base=base, cap=cap))}
 
 
 def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
@@ -266,13 +262,11 @@ def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> d
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(
-    name: str, model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int
-) -> PolicyResult:
+def try_policy(model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
     """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
-    simulate = analysis.simulate_defended if name == DEFENDED else analysis.simulate_outage
-    herds = [simulate(model, policy, random.Random(seed + run)) for run in range(runs)]
-    budgeted = simulate(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
+    herds = [analysis.simulate_outage(model, policy, random.Random(seed + run)) for run in range(runs)]
+    limited = replace(policy, max_attempts=attempts)
+    budgeted = analysis.simulate_outage(model, limited, random.Random(seed), spend_attempts=True)
     return PolicyResult(
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
@@ -305,8 +299,6 @@ def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, 
         )
         rows.append((name, *cells))
     echo_lines(number_table(rows))
-    if DEFENDED in outcomes:
-        echo(f"{DEFENDED}: full jitter, held by the breaker and the retry budget of a declared downstream")
 
 
 def _plot(model: analysis.Scenario, outcomes: Mapping[str, PolicyResult]) -> None:

@@ -6,34 +6,19 @@ it as a server of fixed throughput.)
 
 ``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server
 has a queue of one second and refuses what does not fit. The model shows the herd, and how many attempts a task
-needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
+needs.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import replace
-from typing import Protocol
+from random import Random
 
 import msgspec
 
-from ..core.breaker import DownstreamHealth
-from ..core.downstreams import DownstreamStates
-from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, draw_delay
-from ..core.spec import DownstreamSpec, FlowSpec
-
-
-class RandomSource(Protocol):
-    """The methods of ``random.Random`` that the models use."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Return a number between ``a`` and ``b``."""
-
-    def normalvariate(self, mu: float, sigma: float, /) -> float:
-        """Return a number from the normal distribution around ``mu``."""
-
 
 # --- contention on one row ----------------------------------------------------------------------------------------
 
@@ -58,7 +43,7 @@ class ContentionResult(msgspec.Struct, frozen=True):
 
 
 def simulate_contention(
-    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
+    clients: int, policy: RetryPolicy, rng: Random, runs: int = 1, first_index: int = 1
 ) -> ContentionResult:
     """Let ``clients`` write one row, each until it succeeds once.
 
@@ -68,7 +53,7 @@ def simulate_contention(
     return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
 
 
-def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
+def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: int) -> tuple[int, float]:
     """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
     version = calls = 0
     done_at = 0.0
@@ -92,7 +77,7 @@ def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_in
     return calls, done_at
 
 
-def _network_delay(rng: RandomSource) -> float:
+def _network_delay(rng: Random) -> float:
     return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
 
 
@@ -153,7 +138,7 @@ class HerdResult(msgspec.Struct, frozen=True):
 def simulate_outage(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: RandomSource,
+    rng: Random,
     *,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
@@ -162,7 +147,7 @@ def simulate_outage(
 
     ``spend_attempts`` makes them give up after ``policy.max_attempts``.
     """
-    server = _Server(scenario)
+    server = Server(scenario)
     attempts = [0] * scenario.clients
     delays: list[float | None] = [None] * scenario.clients
     failed = 0
@@ -181,88 +166,7 @@ def simulate_outage(
     return server.result(attempts, failed + len(events))
 
 
-def simulate_defended(
-    scenario: Scenario,
-    policy: RetryPolicy,
-    rng: RandomSource,
-    *,
-    spend_attempts: bool = False,
-    seconds_max: int = 86_400,
-) -> HerdResult:
-    """Let all tasks of a scenario call through the engine's breaker and retry budget (``core/downstreams.py``).
-
-    A task that is held makes no call. A failure that its downstream explains costs a task no attempt.
-    """
-    return _DefendedHerd(scenario, policy, rng, spend_attempts).run(seconds_max)
-
-
-_SERVER = "server"
-_REFUSED = Failure("Refused", "refused", FailureClass.TRANSIENT, Fingerprint("", "refused"))
-_WAKE = -1
-
-
-class _DefendedHerd:
-    """The tasks in front of the breaker: first calls and retries wait apart, as in the queue of the engine."""
-
-    def __init__(self, scenario: Scenario, policy: RetryPolicy, rng: RandomSource, spend_attempts: bool) -> None:
-        self._server = _Server(scenario)
-        self._policy = policy
-        self._rng = rng
-        self._now = 0.0
-        flow = FlowSpec("herd", (), downstreams=(DownstreamSpec(_SERVER),))
-        self._states = DownstreamStates(flow, lambda: round(self._now * 1e6), lambda name: None)
-        self._spend_attempts = spend_attempts
-        self._attempts = [0] * scenario.clients
-        self._failures = [0] * scenario.clients
-        self._delays: list[float | None] = [None] * scenario.clients
-        self._failed = 0
-        self._events = [(scenario.arrival(client), client) for client in range(scenario.clients)]
-        self._lanes: tuple[deque[int], deque[int]] = (deque(), deque())
-        self._wake_at: float | None = None
-
-    def run(self, seconds_max: int) -> HerdResult:
-        while self._events and self._events[0][0] < seconds_max:
-            self._now, client = heapq.heappop(self._events)
-            if client == _WAKE:
-                self._wake_at = None
-            else:
-                self._lanes[self._failures[client] > 0].append(client)
-            self._start_waiting()
-        left = sum(map(len, self._lanes)) + sum(client != _WAKE for _, client in self._events)
-        return self._server.result(self._attempts, self._failed + left)
-
-    def _start_waiting(self) -> None:
-        for lane in self._lanes:
-            while lane:
-                client = lane[0]
-                admission = self._states.admit(str(client), _SERVER, self._failures[client] > 0)
-                if admission.call is None:
-                    self._wake(admission.retry_at)
-                    break
-                self._call(lane.popleft())
-
-    def _wake(self, retry_at: int | None) -> None:
-        if retry_at is not None and (self._wake_at is None or retry_at / 1e6 < self._wake_at):
-            self._wake_at = max(retry_at / 1e6, self._now)
-            heapq.heappush(self._events, (self._wake_at, _WAKE))
-
-    def _call(self, client: int) -> None:
-        self._attempts[client] += 1
-        is_accepted = self._server.accept(self._now)
-        outcome = Outcome(OutcomeKind.SUCCESS) if is_accepted else Outcome(OutcomeKind.ERROR, _REFUSED)
-        health, _ = self._states.record(str(client), outcome, self._failures[client], self._policy.max_attempts)
-        if is_accepted:
-            return
-        self._failures[client] += health is not DownstreamHealth.DOWN
-        if self._spend_attempts and self._failures[client] >= self._policy.max_attempts:
-            self._failed += 1
-            return
-        number = max(0, self._failures[client] - 1)
-        self._delays[client], _ = draw_delay(self._policy, number, self._delays[client], self._rng.uniform)
-        heapq.heappush(self._events, (self._now + (self._delays[client] or 0.0), client))
-
-
-class _Server:
+class Server:
     """The server, with the number of calls per second."""
 
     def __init__(self, scenario: Scenario) -> None:

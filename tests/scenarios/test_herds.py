@@ -6,8 +6,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.load_models import SCENARIOS, HerdResult, simulate_defended, simulate_outage
+from redrive.engine.analysis.load_models import SCENARIOS, HerdResult, simulate_outage
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
+from support.defended_herd import simulate_defended
 
 DEFAULT = RetryPolicy(base=2, cap=600)  # 000.14
 

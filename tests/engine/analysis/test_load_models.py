@@ -13,11 +13,11 @@ from redrive.engine.analysis.load_models import (
     HerdResult,
     Scenario,
     simulate_contention,
-    simulate_defended,
     simulate_outage,
     with_jitter,
 )
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
+from support.defended_herd import simulate_defended
 from support.marks import parametrize_mostly_long
 
 #: n: calls and milliseconds of the AWS simulator (SPEC 5.1).
