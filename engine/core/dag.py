@@ -7,7 +7,7 @@ milliseconds. No function recurses, so a chain may have any length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from ..domain.text import did_you_mean
@@ -43,9 +43,6 @@ class Dag:
 
     def __contains__(self, name: object) -> bool:
         return name in self.number
-
-    def __repr__(self) -> str:
-        return f"<Dag of {len(self)} tasks and {sum(map(len, self.parent_numbers))} edges>"
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -156,29 +153,23 @@ class Dag:
         return tuple(number for number, above in enumerate(self.parent_numbers) if not above)
 
     @cached_property
-    def leaves(self) -> tuple[int, ...]:
-        """Numbers of the tasks without children."""
-        return tuple(number for number, below in enumerate(self.child_numbers) if not below)
-
-    @cached_property
     def components(self) -> tuple[tuple[str, ...], ...]:
         """The connected components, each in the order as written; that of the first task first."""
-        return tuple(self.names_of(sorted(part)) for part in self._find_components())
-
-    def _find_components(self) -> Iterator[set[int]]:
         both = tuple(above + below for above, below in zip(self.parent_numbers, self.child_numbers, strict=True))
+        found: list[tuple[str, ...]] = []
         seen: set[int] = set()
         for number in range(len(self)):
             if number not in seen:
                 part = _reachable(both, [number]) | {number}
                 seen |= part
-                yield part
+                found.append(self.names_of(sorted(part)))
+        return tuple(found)
 
     @property
     def orphans(self) -> tuple[str, ...]:
         """Tasks without parents and children in a flow with edges: an edge may be missing."""
-        alone = set(self.roots) & set(self.leaves)
-        return self.names_of(sorted(alone)) if len(alone) < len(self) else ()
+        alone = [number for number in self.roots if not self.child_numbers[number]]
+        return self.names_of(alone) if len(alone) < len(self) else ()
 
 
 def remaining_path(children: dict[str, tuple[str, ...]], weights: Mapping[str, float]) -> dict[str, float] | None:

@@ -147,14 +147,12 @@ class _Planner:
         only, begin = self._resolve(self._choice.only), self._resolve(self._choice.start_from)
         until = [self._task(name) for name in self._choice.until]
         for name in (*only, *begin):
-            if name in self._tasks:
-                continue
             task = self._map_of(name)
-            if task not in (*only, *begin):
+            if task is not None and task not in (*only, *begin):
                 self._chosen.setdefault(task, set()).add(name)
         found = {name for name in only if name in self._tasks}
         if begin or until:
-            roots = {name if name in self._tasks else self._map_of(name) for name in begin}
+            roots = {self._map_of(name) or name for name in begin}
             below = {*roots, *self._dag.descendants(*roots)} if begin else set(self._tasks)
             above = {*until, *self._dag.ancestors(*until)} if until else set(self._tasks)
             if not below & above:
@@ -164,24 +162,20 @@ class _Planner:
 
     def _resolve(self, names: Sequence[str]) -> list[str]:
         """Check names of tasks and of children of map tasks."""
-        return [name if self._is_child(name) else self._task(name) for name in names]
+        return [self._task(name) if self._map_of(name) is None else name for name in names]
 
-    def _is_child(self, name: str) -> bool:
+    def _map_of(self, name: str) -> str | None:
+        """Return the map task of which a name is that of a child; None: it is not."""
         match = _CHILD.fullmatch(name)
-        return name not in self._tasks and match is not None and self._is_map(match["task"])
-
-    def _is_map(self, name: str) -> bool:
-        return name in self._tasks and self._tasks[name].map is not None
-
-    def _map_of(self, name: str) -> str:
-        match = _CHILD.fullmatch(name)
-        assert match is not None, "checked by _is_child"
-        return match["task"]
+        if match is None or name in self._tasks:
+            return None
+        task = self._tasks.get(match["task"])
+        return None if task is None or task.map is None else task.name
 
     def _task(self, name: str) -> str:
         if name in self._tasks:
             return name
-        if self._is_child(name):
+        if self._map_of(name) is not None:
             raise FlowError(f"{name!r} is a child of a map task: --until takes the map task")
         meant = did_you_mean(name, self._tasks) or f"; it has: {_listed(list(self._tasks)[:10])}"
         raise FlowError(f"flow {self._flow.name!r} has no task {name!r}{meant}")

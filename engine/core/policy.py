@@ -174,8 +174,8 @@ def bounds(policy: RetryPolicy, retry_index: int) -> tuple[float, float]:
         low, high = JITTER_RANGES[policy.jitter]
         exponential = ceiling(policy, retry_index)
         return low * exponential, high * exponential
-    longest = ceiling(_decorrelated_envelope(policy), retry_index + 1)
-    return min(policy.base, policy.cap), longest
+    tripling = RetryPolicy(base=policy.base, cap=policy.cap, factor=3.0)  # at most three times the delay before
+    return min(policy.base, policy.cap), ceiling(tripling, retry_index + 1)
 
 
 def draw_delay(
@@ -216,10 +216,10 @@ class PlannedWait(msgspec.Struct, frozen=True):
     mean_total: float
 
 
-def planned_waits(policy: RetryPolicy, retries: int | None = None) -> Iterator[PlannedWait]:
-    """Yield the delays of a policy: ``retries`` of them, by default all that it grants."""
+def planned_waits(policy: RetryPolicy) -> Iterator[PlannedWait]:
+    """Yield all delays that a policy grants."""
     longest_total = mean_total = 0.0
-    for index in range(policy.max_attempts - 1 if retries is None else retries):
+    for index in range(policy.max_attempts - 1):
         shortest, longest = bounds(policy, index)
         mean = (shortest + longest) / 2
         longest_total += longest
@@ -274,11 +274,6 @@ def policy_warnings(policy: RetryPolicy, round_trip_seconds: float | None = None
     if broad:
         found.append(f"retry_on {sorted(broad)[0]}: name the errors that can heal instead")
     return tuple(found)
-
-
-def _decorrelated_envelope(policy: RetryPolicy) -> RetryPolicy:
-    """Return the policy whose ceilings bound decorrelated jitter: at most three times the previous delay."""
-    return RetryPolicy(policy.max_attempts, base=policy.base, cap=policy.cap, factor=3.0)
 
 
 def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:

@@ -714,12 +714,8 @@ def _expiry(dead: Sequence[TaskRow]) -> str:
 _FAILED = STATES_OF[ParentStatus.FAILED]
 
 
-def _is_optional(row: TaskRow) -> bool:
-    return row.spec is not None and row.spec.optional
-
-
 def _fails_the_run(row: TaskRow) -> bool:
-    return row.state in _FAILED and not _is_optional(row)
+    return row.state in _FAILED and not spec_of(row).optional
 
 
 def _makes_run_partial(row: TaskRow) -> bool:

@@ -130,16 +130,14 @@ def declared_name(target: str) -> str | None:
     """
     tree = _parse(target)
     call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])
-    return None if call is None else _literal_name(call)
+    return None if call is None else _literal(call.args[0] if call.args else _keyword(call, "name"))
 
 
 def declared_python(target: str) -> str | None:
     """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
     tree = _parse(target)
     call = None if tree is None else _declaration(tree, split_target(target)[1])
-    return (
-        None if call is None else _literal(next((word.value for word in call.keywords if word.arg == "python"), None))
-    )
+    return None if call is None else _literal(_keyword(call, "python"))
 
 
 def _parse(target: str) -> ast.Module | None:
@@ -200,10 +198,8 @@ def _assigns_a_name(tree: ast.Module) -> bool:
     )
 
 
-def _literal_name(call: ast.Call) -> str | None:
-    return _literal(
-        call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
-    )
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((word.value for word in call.keywords if word.arg == name), None)
 
 
 def _literal(node: ast.expr | None) -> str | None:

@@ -183,7 +183,7 @@ class Director:
         )
 
     def _played_task(self, task: TaskSpec) -> TaskSpec:
-        task = replace(task, python=None, isolation=_isolation(task))
+        task = replace(task, python=None, isolation="process" if task.isolation == "dask" else task.isolation)
         listed = None if task.map is None else self._results.get(task.map.over)
         if task.map is None or not isinstance(listed, list) or listed != list(range(len(listed))):
             return task
@@ -361,10 +361,6 @@ def _names(task: str, name: str) -> bool:
 
 def _meets(task: str, fault: TaskFault) -> bool:
     return fault.task == "*" or _names(task, fault.task)
-
-
-def _isolation(task: TaskSpec) -> Any:
-    return "process" if task.isolation == "dask" else task.isolation
 
 
 def _exit_script(seconds: float, code: int, output: str) -> Script:

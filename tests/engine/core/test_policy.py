@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -41,7 +42,8 @@ def policy(**fields: object) -> RetryPolicy:
 
 
 def ceilings(own: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
-    return tuple(wait.ceiling for wait in planned_waits(own, retries))
+    granted = own if retries is None else replace(own, max_attempts=retries + 1)
+    return tuple(wait.ceiling for wait in planned_waits(granted))
 
 
 def test_the_ceilings_of_document_000():
