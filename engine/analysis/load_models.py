@@ -14,11 +14,22 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import replace
-from random import Random
+from typing import Protocol
 
 import msgspec
 
 from ..core.policy import RetryPolicy, draw_delay
+
+
+class RandomSource(Protocol):
+    """The methods of ``random.Random`` that the models use."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Return a number between ``a`` and ``b``."""
+
+    def normalvariate(self, mu: float, sigma: float, /) -> float:
+        """Return a number from the normal distribution around ``mu``."""
+
 
 # --- contention on one row ----------------------------------------------------------------------------------------
 
@@ -43,7 +54,7 @@ class ContentionResult(msgspec.Struct, frozen=True):
 
 
 def simulate_contention(
-    clients: int, policy: RetryPolicy, rng: Random, runs: int = 1, first_index: int = 1
+    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
 ) -> ContentionResult:
     """Let ``clients`` write one row, each until it succeeds once.
 
@@ -53,7 +64,7 @@ def simulate_contention(
     return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
 
 
-def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: int) -> tuple[int, float]:
+def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
     """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
     version = calls = 0
     done_at = 0.0
@@ -77,7 +88,7 @@ def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: i
     return calls, done_at
 
 
-def _network_delay(rng: Random) -> float:
+def _network_delay(rng: RandomSource) -> float:
     return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
 
 
@@ -138,7 +149,7 @@ class HerdResult(msgspec.Struct, frozen=True):
 def simulate_outage(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: Random,
+    rng: RandomSource,
     *,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
