@@ -485,6 +485,7 @@ class OperatorActions:
             if reply is not None and reply.is_accepted:
                 act(reply)
 
+        self._console.console_screen.key_bar.clear_message()  # what led here has been said
         room = min(self._console.size.width, DIALOG_COLUMNS) - _DIALOG_FRAME_COLUMNS
         facts = [line for fact in question.facts for line in wrap(fact, room)]
         self._console.push_screen(Dialog(replace(question, facts=facts, trigger=self._key_for(action))), replied)

@@ -87,4 +87,5 @@ class Tour:
         console, front, screen = self._console, self._console.screen, self._console.console_screen
         asked_by = front.question.trigger if isinstance(front, Dialog) else None
         is_covered = front is not screen or isinstance(console.focused, TextField)
-        return Sight(screen.PLACE, screen.name_at_cursor(), asked_by, is_covered, console.live.is_past)
+        is_past, columns = console.live.is_past, console.size.width
+        return Sight(screen.PLACE, screen.name_at_cursor(), asked_by, is_covered, is_past, columns)

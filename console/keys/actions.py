@@ -236,7 +236,7 @@ _FINDING = (
     Action(
         "filter_states",
         ("m",),
-        "only…",
+        "only",
         "Show only problems; again: only what runs; what waits; everything. In the journal: only failures and acts.",
         frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.RUNS, ScreenName.JOURNAL}),
     ),

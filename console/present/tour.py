@@ -16,7 +16,8 @@ from ...engine.domain.text import counted
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import KeyMap, key_label
 from ..model.board import Board
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, width
+from ..text.text import shorten
 
 
 class Phase(Enum):
@@ -36,6 +37,7 @@ class Sight(NamedTuple):
         asked_by: Textual's name of the key that opened the question on the screen; None: nothing is asked.
         is_covered: whether a box or a prompt gets the keys.
         is_past: whether the run is shown as it was.
+        columns: of the terminal; a sentence is cut, its key never.
     """
 
     place: ScreenName
@@ -43,6 +45,7 @@ class Sight(NamedTuple):
     asked_by: str | None = None
     is_covered: bool = False
     is_past: bool = False
+    columns: int = 80
 
 
 class Stage(NamedTuple):
@@ -214,25 +217,19 @@ def advance(place: int, board: Board, action: Action | None = None) -> int:
 
 
 def tour_line(place: int, board: Board, keymap: KeyMap, sight: Sight) -> Line:
-    """The line of a stage; at most 80 cells with the default keys. Until all have ended, its key is its last word."""
+    """The line of a stage. Until all have ended, its key is its last word."""
     total = len(STAGES)
     if place == total:
-        help_key, quit_key = Piece(keymap.label("help"), Role.KEY), Piece(keymap.label("quit"), Role.KEY)
-        done = Piece(f"{board.finished} of {board.total} tasks are done; ")
-        return [
-            *_head(f"{total} of {total} done"),
-            done,
-            help_key,
-            Piece(" has all keys, "),
-            quit_key,
-            Piece(" leaves"),
-        ]
+        keys = [Piece(keymap.label("help"), Role.KEY), Piece(" has all keys, "), Piece(keymap.label("quit"), Role.KEY)]
+        words = f"{board.finished} of {board.total} tasks are done; "
+        return [*_head(f"{total} of {total} done"), Piece(words), *keys, Piece(" leaves")]
     stage = STAGES[place]
     if stage.phase(board) is Phase.COMING:
         return [*_head(f"{place} of {total} done"), Piece(f"the next when {stage.comes}")]
     words, key = _next_step(stage, board, keymap, sight)
-    sentence = f"{words.format(**_facts(stage, board))}: press "
-    return [*_head(f"{place + 1} of {total}"), Piece(sentence), Piece(key, Role.KEY)]
+    head, press = _head(f"{place + 1} of {total}"), [Piece(": press "), Piece(key, Role.KEY)]
+    sentence = shorten(words.format(**_facts(stage, board)), sight.columns - width([*head, *press]))
+    return [*head, Piece(sentence), *press]
 
 
 def _head(words: str) -> Line:

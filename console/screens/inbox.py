@@ -338,9 +338,11 @@ class InboxScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def footer_actions(self) -> Sequence[Action]:
-        """On an open cause the key that opens closes it."""
+        """On an open cause the key that opens closes it; an empty list has only keys that need no row."""
         row, actions = self.table.cursor_key, super().footer_actions()
-        if row is None or row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
+        if row is None:
+            return [action for action in actions if action.name in ("undo", "help", "quit")]
+        if row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
             return actions
         return [replace(action, label="close") if action.name == "open" else action for action in actions]
 

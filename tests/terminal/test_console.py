@@ -217,7 +217,7 @@ def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(mak
     terminal = place.attach()
     terminal.until("R to resume here")
     terminal.send("R")
-    terminal.until("Start an executor here")
+    terminal.until(lambda: "Start an executor here" in terminal.text and "reading the flow" not in terminal.text)
     terminal.read_for(0.4)
     terminal.send("a")
     place.until(lambda: place.task("slow") == "SUCCESS")

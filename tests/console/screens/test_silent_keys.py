@@ -16,7 +16,7 @@ from redrive.engine.domain.states import RunState, TaskState
 from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock
-from ..model.runs import START, S
+from ..model.runs import START, S, projection_of
 from .outages import outage
 from .screen_driver import ScreenDriver, open_console, poisoned_run
 from .test_log import chunks_of
@@ -173,14 +173,22 @@ async def test_no_key_is_silent_on_groups_and_causes(clock: StillClock, screen: 
         assert await silent_keys(driver, screen, f"{VIEWS.index(screen) + 1}") == []
 
 
-async def test_skip_is_offered_only_for_what_can_be_skipped(revenue: FakeSession, clock: StillClock) -> None:
+async def test_requeue_and_skip_are_offered_only_for_what_they_can_change(
+    revenue: FakeSession, clock: StillClock
+) -> None:
     async with open_console(revenue, clock, "2", size=SIZE) as driver:
         offered = {}
         for name in ("clean_refunds", "extract_refunds", "clean_orders", "notify"):
             driver.app.selected = name
             await driver.press("1", "2")
-            offered[name] = "s skip…" in driver.lines[-1]
-        assert offered == {"clean_refunds": True, "extract_refunds": False, "clean_orders": False, "notify": True}
+            offered[name] = [word for word in ("r requeue", "s skip…") if word in driver.lines[-1]]
+        both = ["r requeue", "s skip…"]
+        assert offered == {"clean_refunds": both, "extract_refunds": both[:1], "clean_orders": [], "notify": both[1:]}
+
+
+async def test_an_empty_inbox_offers_nothing_that_needs_a_row(clock: StillClock) -> None:
+    async with open_console(FakeSession(projection_of([("load", [])])), clock, "4", size=SIZE) as driver:
+        assert driver.lines[-1].split() == ["z", "undo…", "q", "quit", "?", "keys"]
 
 
 async def test_follow_is_not_offered_in_the_log_of_an_ended_attempt(revenue: FakeSession, clock: StillClock) -> None:

@@ -13,7 +13,7 @@ from redrive.console.keys.actions import ScreenName
 from redrive.console.keys.keymap import DEFAULT_KEYS
 from redrive.console.model.board import Board
 from redrive.console.present.tour import STAGES, Sight, advance, tour_line
-from redrive.console.text.pieces import plain, width
+from redrive.console.text.pieces import Role, plain, width
 from redrive.engine import examples
 from redrive.engine.core.projection import RunSummary
 from redrive.engine.domain.acts import Answer, Command
@@ -152,6 +152,8 @@ def test_every_stage_is_about_the_demo_and_its_lines_fit_eighty_columns(session:
         asked = Sight(ScreenName.LOG, None, asked_by=DEFAULT_KEYS.keys_of(stage.action)[0], is_covered=True)
         for sight in (*sights, asked, Sight(ScreenName.LOG, None, is_past=True)):
             assert width(tour_line(place, board, DEFAULT_KEYS, sight)) <= 80 - HINT_CELLS
+            narrow = tour_line(place, board, DEFAULT_KEYS, sight._replace(columns=40))
+            assert place == len(STAGES) or (width(narrow) <= 40 and narrow[-1].role == Role.KEY)
 
 
 def test_a_stage_that_is_done_or_no_longer_possible_is_passed_over(session: DemoSession) -> None:
