@@ -11,7 +11,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
-from ...engine.domain.rows import BreakerRow, PageRow
+from ...engine.domain.rows import PageRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
@@ -68,13 +68,10 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         place = operate.place_of(session, board.projection.run)
         if not as_json:
             echo(place_line(place.run, place.address))
-        breakers = counted_breakers(board, callers_of(board), place.now_us).values()
-        look = shell_look(place.now_us)
-        print_list("breakers", BREAKER_COLUMNS, [*breakers], look, as_json=as_json, empty=_NO_BREAKER)
+        _print_breakers(board, as_json, place.now_us)
         pages = [_with_others(row, endpoint) for row in await session.query(PAGES) if _is_shown(row, None, False)]
-        _print_pages(pages, as_json, place.status.executor.alive, look)
-        rows = _shown(await _read(session, board.projection, ()), board.projection, False)
-        print_list("quarantine", ROW_COLUMNS, rows, look, as_json=as_json, empty=_NO_ROW)
+        _print_pages(pages, as_json, place.status.executor.alive, shell_look(place.now_us))
+        await _print_rows(session, board.projection, (), as_json=as_json)
 
     with_session(endpoint, use)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
@@ -96,24 +93,27 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
     acts = [(how, downstream) for how in ("open", "close", "probe", "disable") for downstream in named[how]]
     endpoint = file.to_change() if acts else file.to_read()
 
-    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], operate.ActPlace]:
+    async def use(session: Session) -> int:
         board = Board(await session.snapshot(session.run_id))
-        run = board.projection.run.run_id
-        commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
-        answers = [await session.send(command) for command in commands]
-        return answers, board, await session.query(BREAKERS), operate.place_of(session, board.projection.run)
+        run = board.projection.run
+        answers = []
+        for how, name in acts:
+            command = new_command("breaker", run.run_id, (), reason, {"downstream": name, "how": how})
+            answers.append(await session.send(command))
+            operate.print_answer(answers[-1], as_json, operate.place_of(session, run))
+        if not acts:
+            board.update_lists(await session.query(BREAKERS))
+            if not as_json:
+                echo(place_line(run, session.address))
+            _print_breakers(board, as_json, session.now_us())
+        return code_of_answers(*answers)
 
-    answers, board, rows, place = with_session(endpoint, use)
-    for answer in answers:
-        operate.print_answer(answer, as_json, place)
-    if not acts and not as_json:
-        echo(place_line(place.run, place.address))
-    if not acts:
-        board.update_lists(rows)
-        guards = [*counted_breakers(board, callers_of(board), place.now_us).values()]
-        look = shell_look(place.now_us)
-        print_list("breakers", BREAKER_COLUMNS, guards, look, as_json=as_json, empty=_NO_BREAKER)
-    return code_of_answers(*answers)
+    return with_session(endpoint, use)
+
+
+def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
+    guards = [*counted_breakers(board, callers_of(board), now_us).values()]
+    print_list("breakers", BREAKER_COLUMNS, guards, shell_look(now_us), as_json=as_json, empty=_NO_BREAKER)
 
 
 # --- ``redrive systems pages``: lists, acknowledges and snoozes pages ------------------------------------------------
@@ -143,23 +143,22 @@ def list_or_update_pages(
     acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
     endpoint = file.to_change() if acts else file.to_read()
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], operate.ActPlace]:
+    async def use(session: Session) -> int:
         run = None if session.run_id is None else (await session.part(session.run_id, ())).run
-        answers = [
-            await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
-        ]
-        return answers, await session.query(PAGES), operate.place_of(session, run)
+        commands = [new_command(act, None, options={"pages": [page], **more}) for act, page, more in acts]
+        answers = [await session.send(command) for command in commands]
+        if not as_json:
+            echo(place_line(run, session.address))
+        if as_json or not acts:
+            run_id, look = None if run is None else run.run_id, shell_look(session.now_us())
+            rows = [row for row in await session.query(PAGES) if _is_shown(row, run_id, everything)]
+            shown = [_with_others(row, endpoint) for row in rows]
+            _print_pages(shown, as_json, session.status.executor.alive, look)
+        for (act, page, _), answer in zip(acts, answers, strict=True):
+            echo(f"{act} {page}: {answer.message}", err=as_json)
+        return code_of_answers(*answers)
 
-    answers, rows, place = with_session(endpoint, use)
-    run_id = None if place.run is None else place.run.run_id
-    if not as_json:
-        echo(place_line(place.run, place.address))
-    if as_json or not acts:
-        shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
-        _print_pages(shown, as_json, place.status.executor.alive, shell_look(place.now_us))
-    for (act, page, _), answer in zip(acts, answers, strict=True):
-        echo(f"{act} {page}: {answer.message}", err=as_json)
-    return code_of_answers(*answers)
+    return with_session(endpoint, use)
 
 
 def _test_senders(endpoint: Endpoint) -> int:
@@ -275,13 +274,19 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
 
     async def use(session: Session) -> None:
         projection = await session.snapshot(session.run_id)
-        rows = _shown(await _read(session, projection, tasks), projection, everything)
         if not as_json:
             echo(place_line(projection.run, session.address))
-        print_list("quarantine", ROW_COLUMNS, rows, shell_look(session.now_us()), as_json=as_json, empty=_NO_ROW)
+        await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
     with_session(endpoint, use)
     return ExitCode.SUCCESS
+
+
+async def _print_rows(
+    session: Session, projection: RunProjection, tasks: Sequence[str], *, as_json: bool, everything: bool = False
+) -> None:
+    rows = _shown(await _read(session, projection, tasks), projection, everything)
+    print_list("quarantine", ROW_COLUMNS, rows, shell_look(session.now_us()), as_json=as_json, empty=_NO_ROW)
 
 
 def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:

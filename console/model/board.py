@@ -87,7 +87,7 @@ class Board:
         self._count_all()
 
     def _count_all(self) -> None:
-        self._forget()
+        self._clear_found()
         self._approvals = dict.fromkeys(row.name for row in self.projection.tasks.values() if is_approval(row))
         self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
@@ -100,8 +100,8 @@ class Board:
         waiting = (row.name for row in self.projection.tasks.values() if row.state in NOT_STARTED)
         self._waiting_bits = bits_of(map(self.dag.number.__getitem__, waiting), len(self.dag))
 
-    def _forget(self) -> None:
-        """Forget what was found of an earlier state of the run."""
+    def _clear_found(self) -> None:
+        """Clear what was found of an earlier state of the run."""
         self._holders: dict[str, tuple[str, ...]] = {}
         self._held: dict[str, WaitReason] | None = None  # a frame asks for it for the inbox and for its badge
 
@@ -110,7 +110,7 @@ class Board:
     def apply(self, events: Iterable[Event]) -> Delta:
         """Apply events in order; events that the projection contains already are skipped."""
         delta = Delta()
-        self._forget()
+        self._clear_found()
         for event in events:
             if event.seq > self.projection.seq:
                 self._apply(event, delta)
@@ -118,13 +118,13 @@ class Board:
 
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and pages from rows of their tables; their events came before the projection was loaded."""
-        self._forget()
+        self._clear_found()
         self.snapshot.update_lists(breakers, pages)
 
     def seek(self, snapshot: RunSnapshot) -> Delta:
         """Show another snapshot of the same run. The board takes ownership of it and its rows."""
         before, self.snapshot, self.projection = self.snapshot, snapshot, snapshot.projection
-        self._forget()
+        self._clear_found()
         delta = Delta(is_run_changed=before.projection.run != snapshot.projection.run)
         if before.breakers != snapshot.breakers:
             delta.other_kinds.add(EventKind.BREAKER)

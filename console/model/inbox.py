@@ -325,7 +325,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | Non
         WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
         WaitReason.DEADLINE: entry.message,
         WaitReason.APPROVAL: _asked(board.row(name)),
-        WaitReason.NOTHING: "all tasks above it have ended, and it was not told",
+        WaitReason.NOTHING: "all tasks above it have ended, and nothing starts it",
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.breaker.why

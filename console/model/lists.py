@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
@@ -123,19 +123,9 @@ def describe_state_filter(typed: str) -> str:
     return f"only {', '.join(left)}" if left else "all states"
 
 
-def _words(typed: str) -> Iterable[str]:
+def _words(typed: str) -> list[str]:
     """Split at spaces outside double quotes; an unclosed quote reaches to the end."""
-    word = ""
-    quoted = False
-    for character in typed:
-        if character == '"':
-            quoted = not quoted
-        elif character == " " and not quoted:
-            yield word
-            word = ""
-        else:
-            word += character
-    yield word
+    return [word.replace('"', "") for word in re.findall(r'(?:[^ "]|"[^"]*"?)+', typed)]
 
 
 # --- Orders ----------------------------------------------------------------------------------------------------------

@@ -280,7 +280,8 @@ class PageColours(NamedTuple):
 
 def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
     """The page, with light or dark colours by the reader's preference."""
-    style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
+    sheet = (resources.files(__package__) / "report.css").read_text("utf-8")
+    style = f"{sheet}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
     return _html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -379,10 +380,6 @@ def _colour_rules(colours: PageColours) -> str:
     styles = sorted(colours.styles.items())  # the same page in every process
     rules = (f".{role}{{{css}}}" for role, style in styles if (css := style.get_html_style()))
     return "".join([page, *rules])
-
-
-def _asset(name: str) -> str:
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

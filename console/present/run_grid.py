@@ -89,7 +89,7 @@ def _median_cell(text: str, layout: GridLayout) -> str:
     return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
 
 
-class _Look(NamedTuple):
+class _ShownCell(NamedTuple):
     """A cell as it is shown. ``ok_us``: of a success; ``is_slow``: far beyond the other runs."""
 
     style: Signed
@@ -98,7 +98,7 @@ class _Look(NamedTuple):
     is_slow: bool
 
 
-def _looks(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us: int) -> Iterator[_Look | None]:
+def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us: int) -> Iterator[_ShownCell | None]:
     """The cells of a task, or of the runs themselves."""
     trend = grid.whole if task is None else task
     durations = trend.durations
@@ -111,7 +111,7 @@ def _looks(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
         pace = None if is_standing else pace_beside(cell, durations)
         style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view
         lasts_us = cell.duration_us if view is None else view.clock
-        yield _Look(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
+        yield _ShownCell(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
 
 
 def view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
@@ -131,7 +131,7 @@ def row_line(
 ) -> Line:
     """A task in each run; None: the runs themselves. ``place``: the run under the cursor, if that is shown."""
     trend = grid.whole if task is None else task
-    typical_us, found = trend.typical_us, [*_looks(grid, task, status, now_us)]
+    typical_us, found = trend.typical_us, [*_cells(grid, task, status, now_us)]
     line: Line = [
         Piece(" "),
         Piece(pad(shorten_middle(one_line(trend.name), layout.name_cells, glyphs.more), layout.name_cells), name_role),
@@ -145,22 +145,22 @@ def row_line(
     return line
 
 
-def _heat_cell(look: _Look | None, usual_us: int | None, glyphs: Glyphs, is_selected: bool) -> Piece:
+def _heat_cell(cell: _ShownCell | None, usual_us: int | None, glyphs: Glyphs, is_selected: bool) -> Piece:
     """One cell: the darker, the longer a success took beside what is usual; anything else has its own sign."""
-    if look is None:
+    if cell is None:
         return Piece(" ", _under(Role.DIM, is_selected))
-    if look.ok_us is None or not usual_us:
-        return Piece(glyphs.of(look.style.sign), _under(look.style.role, is_selected))
-    shade = glyphs.heat[bisect_left(_SHADES, look.ok_us / usual_us)]
-    return Piece(shade, Role.WARNING if look.is_slow else Role.STRONG if is_selected else Role.DONE)
+    if cell.ok_us is None or not usual_us:
+        return Piece(glyphs.of(cell.style.sign), _under(cell.style.role, is_selected))
+    shade = glyphs.heat[bisect_left(_SHADES, cell.ok_us / usual_us)]
+    return Piece(shade, Role.WARNING if cell.is_slow else Role.STRONG if is_selected else Role.DONE)
 
 
-def _wide_cell(look: _Look | None, glyphs: Glyphs, is_selected: bool) -> Iterator[Piece]:
-    if look is None:
+def _wide_cell(cell: _ShownCell | None, glyphs: Glyphs, is_selected: bool) -> Iterator[Piece]:
+    if cell is None:
         yield Piece(" " * _WIDE_CELLS, _under(Role.DIM, is_selected))
         return
-    is_slow, lasts_us = look.is_slow, look.lasts_us
-    yield Piece(glyphs.of(look.style.sign), _under(look.style.role, is_selected))
+    is_slow, lasts_us = cell.is_slow, cell.lasts_us
+    yield Piece(glyphs.of(cell.style.sign), _under(cell.style.role, is_selected))
     yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
     text = column(lasts_us) if lasts_us is not None else " " * CLOCK_CELLS
     yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))

@@ -423,7 +423,7 @@ class ConsoleTerminal(internals.AppInternals):
 VARIABLE = "REDRIVE_BELL"
 _SILENT = frozenset({"0", "off", "no", "false", "silent"})
 _NEWS_US = 600_000_000  # events older than this, received after a reconnect, do not ring
-_REMEMBERED_PAGES_MAX = 1000
+_RECORDED_PAGES_MAX = 1000
 
 #: After these changes the same page may ring again: a new episode, or the end of a snooze.
 _RESETTING_CHANGES = frozenset({PageChange.OPENED, PageChange.WOKEN})
@@ -448,14 +448,14 @@ class TerminalBell:
             if what in _RESETTING_CHANGES:
                 self._rung.pop(page, None)
             elif what == PageChange.BELL and page not in self._rung and now_us - event.at < _NEWS_US:
-                self._remember(page)
+                self._record(page)
                 is_new = True
         if is_new and self.is_on:
             self._ring()
 
-    def _remember(self, page: object) -> None:
+    def _record(self, page: object) -> None:
         self._rung[page] = None
-        while len(self._rung) > _REMEMBERED_PAGES_MAX:
+        while len(self._rung) > _RECORDED_PAGES_MAX:
             self._rung.popitem(last=False)
 
 

@@ -31,19 +31,7 @@ from ...engine.core.ready_queue import WORKER_POOL_PREFIX
 from ...engine.core.views import BLOCKED, OUTCOME_STYLES, RUN_STYLES, STATE_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
-from ...engine.domain.event_payloads import (
-    AttemptColumns,
-    CanaryEnd,
-    ExecutorChange,
-    ExecutorChanged,
-    OperatorNotice,
-    PageChange,
-    Payload,
-    RowsChange,
-    RunChange,
-    RunChanged,
-    ScheduleChange,
-)
+from ...engine.domain.event_payloads import ExecutorChange, ExecutorChanged, PageChange, RunChange, RunChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NO_CAUSE, SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds, place_words, shell_command
@@ -52,7 +40,7 @@ from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 
 ERROR_CELLS = 160  # of the first line of an error
-_P = TypeVar("_P", bound=Payload)
+_P = TypeVar("_P", bound=payloads.Payload)
 
 
 class _Words(NamedTuple):
@@ -252,7 +240,7 @@ def _shortening_text(payload: payloads.TaskMoved) -> str:
 
 
 def _failure_text(payload: payloads.TaskMoved) -> str:
-    attempt: AttemptColumns = payload.attempt_set
+    attempt: payloads.AttemptColumns = payload.attempt_set
     failure = payload.explain or attempt.get("explain") or attempt.get("error") or payload.why
     return f": {failure}" if failure else ""
 
@@ -760,13 +748,13 @@ def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
 def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
     count = payload.rows
     rows = counted(count, "row") if count is not None else "rows"
-    words = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
-    words[RowsChange.DROPPED] = "dropped with the attempt that failed"
+    words = {payloads.RowsChange.HELD: "held in quarantine", payloads.RowsChange.PROVISIONAL: "set aside so far"}
+    words[payloads.RowsChange.DROPPED] = "dropped with the attempt that failed"
     return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
 
 
 def _quarantine_lines(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
-    if payload.what == RowsChange.HELD and payload.rows:
+    if payload.what == payloads.RowsChange.HELD and payload.rows:
         yield from (f"{line} (redrive systems rows)" for line in _plain_sentence(event, payload))
 
 
@@ -774,31 +762,31 @@ def _canary(event: Event, payload: payloads.CanaryEnded) -> str:
     count = len(payload.tasks)
     others = counted(count, "other")
     return {
-        CanaryEnd.RELEASED: f"it succeeded: {others} of its cause may run",
-        CanaryEnd.NOT_FIXED: f"the fix did not help: {others} held",
-        CanaryEnd.FAILED: f"it failed with another error: {others} held",
+        payloads.CanaryEnd.RELEASED: f"it succeeded: {others} of its cause may run",
+        payloads.CanaryEnd.NOT_FIXED: f"the fix did not help: {others} held",
+        payloads.CanaryEnd.FAILED: f"it failed with another error: {others} held",
     }.get(payload.what, "")
 
 
 def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
     """A change of a schedule. Logical times are in its time zone."""
     flow, what, last = payload.flow, payload.what, _minute(payload.last)
-    if what in (ScheduleChange.BEGUN, ScheduleChange.CHANGED):
-        verb = "begins" if what == ScheduleChange.BEGUN else "is now"
+    if what in (payloads.ScheduleChange.BEGUN, payloads.ScheduleChange.CHANGED):
+        verb = "begins" if what == payloads.ScheduleChange.BEGUN else "is now"
         return f"schedule of {flow} {verb}: {payload.expression} {payload.timezone}"
-    if what == ScheduleChange.MISSED:
+    if what == payloads.ScheduleChange.MISSED:
         more = "" if payload.is_all else " or more"
         span = f"{payload.runs}{more}, from {_minute(payload.first)} to {last}"
         when = f"the one of {last}" if payload.runs == 1 else span
         why = "skipped by an operator" if payload.misfire is None else f"given up (misfire {payload.misfire})"
         return f"runs of {flow} {why}: {when}"
-    if what == ScheduleChange.LATE_START:
+    if what == payloads.ScheduleChange.LATE_START:
         others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
         return f"{flow} of {last} has not started as promised{others}"
-    if what == ScheduleChange.TAKEN_BACK:
+    if what == payloads.ScheduleChange.TAKEN_BACK:
         started = f", except {counted(payload.runs, 'run')}" if payload.runs else ""
         return f"{flow}: what was decided until {last}, ahead of the clock, is undecided again{started}"
-    if what == ScheduleChange.LATE_END:
+    if what == payloads.ScheduleChange.LATE_END:
         return f"not ended by {wall(payload.due_at or 0)}, when it was due"
     return ""
 
@@ -809,9 +797,9 @@ def _minute(text: str | None) -> str:
 
 
 def _operator(event: Event, payload: payloads.OperatorActed) -> str:
-    if payload.what in (OperatorNotice.ATTACH, OperatorNotice.DETACH):
-        return "opened a console" if payload.what == OperatorNotice.ATTACH else "left the console"
-    if payload.what == OperatorNotice.BREAKER:
+    if payload.what in (payloads.OperatorNotice.ATTACH, payloads.OperatorNotice.DETACH):
+        return "opened a console" if payload.what == payloads.OperatorNotice.ATTACH else "left the console"
+    if payload.what == payloads.OperatorNotice.BREAKER:
         return f"breaker {payload.downstream}: {payload.how}"
     message = payload.answer.get("message")
     return f"{payload.act}: {message}" if message else payload.act or ""
