@@ -5,8 +5,10 @@ Every state is a word, so that grep finds it.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from ...engine.core.views import counted_states, row_style, run_code, run_style,
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
+from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
 from ...engine.statefile.lists import NeedKind
@@ -34,13 +37,14 @@ from ..present import runs as present
 from ..present.schedules import ack_command, need_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
-from ..sessions.once import read_once
+from ..sessions.once import read_once, with_session
 from ..sessions.reads import load_memories
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
 from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
-from ..text.pieces import Line, Piece, Role
+from ..text.glyphs import glyphs_for
+from ..text.pieces import Line, Piece, Role, stripped
 from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
@@ -379,9 +383,8 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
     if has_tasks and follow:
         raise click.UsageError("--tasks does not go with --follow")
     if has_tasks:
-        from .grid import print_tasks_of_runs
-
-        return print_tasks_of_runs(file.to_read(), as_json, _needing_lines)
+        print_lines(with_session(file.to_read(), partial(_tasks_of_runs, as_json=as_json)))
+        return ExitCode.SUCCESS
 
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
@@ -412,6 +415,26 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         return [*lines, *await _needing_lines(session), *_storage_lines(health, now_us), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+
+
+_COLUMNS_OF_FILES = 160  # where the output is not a terminal
+
+
+async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
+    """Each task in the last runs of the flow of the latest run."""
+    from ..present.run_grid import grid_lines, history_value  # here: the list of runs does without
+    from ..sessions.past import HistoryReader
+
+    runs = await session.runs()
+    if not runs:
+        raise RedriveError("no run has been recorded yet")
+    grid = await HistoryReader(session).read(runs, runs[0].run.dag_name)
+    if as_json:
+        values = ({"flow": grid.flow, **history_value(task, grid)} for task in grid.tasks)
+        return [json_line(with_schema("run_tasks", value)) for value in values]
+    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
+    lines = grid_lines(grid, columns, session.now_us(), glyphs_for(sys.stdout.encoding), session.status)
+    return [*map(stripped, lines), *await _needing_lines(session)]
 
 
 def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:

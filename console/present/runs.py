@@ -55,10 +55,6 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     return f"{counted(len(shown), 'other run')} {need}: {named}"
 
 
-def _need(count: int) -> str:
-    return "needs" if count == 1 else "need"
-
-
 def _not_acknowledged(count: int) -> str:
     return f"{'is' if count == 1 else 'are'} not acknowledged"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -167,6 +166,8 @@ class SshOptions(NamedTuple):
 
     def has_shared_connection(self, address: SshAddress) -> bool:
         """Whether ssh would use a connection that the operator's configuration shares (ControlMaster)."""
+        import subprocess  # here: a listing of a local file starts no program
+
         words, before = self.argv(address), len(_program())
         asked = [*words[:before], "-G", *words[before:]]
         try:
