@@ -10,6 +10,7 @@ history follows window by window, with the edges if there are very many.
 import json
 import sqlite3
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..domain.events import KILL_STEPS, kill_step_value
@@ -291,21 +292,10 @@ def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Di
 def _pack_specs(specs: Sequence[Row]) -> Row:
     """Pack the specs key by key as JSON texts, "" if a key is missing; name and parents are sent apart."""
     keys = {key: None for spec in specs for key in spec if key not in ("name", "parents")}
-    text_of = _JsonTexts()
+    scalar_text = lru_cache(maxsize=None, typed=True)(json.dumps)  # most values repeat
+
+    def text_of(value: object) -> str:
+        is_nested = isinstance(value, (dict, list))
+        return json.dumps(value, separators=(",", ":")) if is_nested else scalar_text(value)
+
     return {key: pack([text_of(spec[key]) if key in spec else "" for spec in specs]) for key in keys}
-
-
-class _JsonTexts(object):
-    """JSON texts of values, cached because most values repeat."""
-
-    def __init__(self) -> None:
-        self._texts: Dict[object, str] = {}
-
-    def __call__(self, value: object) -> str:
-        if isinstance(value, (dict, list)):
-            return json.dumps(value, separators=(",", ":"))
-        key = (type(value), value)
-        text = self._texts.get(key)
-        if text is None:
-            text = self._texts[key] = json.dumps(value)
-        return text

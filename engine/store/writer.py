@@ -349,7 +349,9 @@ class Writer:
 
     def _write(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         self._lengths.require()
-        written = run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
+        written = run_with_retry(
+            lambda: self._write_batch(batch), self._limits.query_delays_seconds, pause=self._closing_event.wait
+        )
         self._lengths.update()
         return written
 
@@ -500,11 +502,9 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, StorageError) or primary_code(error) in TRANSIENT_CODES
 
 
-class QueryLimits(msgspec.Struct, frozen=True):
-    """Layer B: two retries after 50 and 100 ms, none later than ``elapsed_seconds`` after the first try."""
-
-    delays_seconds: tuple[float, ...] = (0.05, 0.1)
-    elapsed_seconds: float = 10.0
+#: Layer B: two retries after 50 and 100 ms, none later than so many seconds after the first try.
+QUERY_DELAYS_SECONDS = (0.05, 0.1)
+QUERY_ELAPSED_SECONDS = 10.0
 
 
 class FlushLimits(msgspec.Struct, frozen=True):
@@ -518,7 +518,7 @@ class FlushLimits(msgspec.Struct, frozen=True):
     cap_seconds: float = 5.0
     elapsed_seconds: float = 30.0
     batch: int = 2000  # limits memory and lock time; smaller batches were slower (measured)
-    query: QueryLimits = msgspec.field(default_factory=QueryLimits)
+    query_delays_seconds: Sequence[float] = QUERY_DELAYS_SECONDS  # of layer B
 
     def delays(self, uniform: Callable[[float, float], float]) -> Iterator[float]:
         """Yield the delays before retries in seconds, without end: doubling, plus up to 50 % jitter."""
@@ -555,12 +555,9 @@ class FlushLimits(msgspec.Struct, frozen=True):
         )
 
 
-_QUERY_LIMITS = QueryLimits()
-
-
 def run_with_retry(
     work: Callable[[], T],
-    limits: QueryLimits = _QUERY_LIMITS,
+    delays_seconds: Sequence[float] = QUERY_DELAYS_SECONDS,
     *,
     pause: Callable[[float], object] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
@@ -571,11 +568,11 @@ def run_with_retry(
     tries or the time are spent, and other errors at once.
     """
     started = monotonic()
-    for delay in limits.delays_seconds:
+    for delay in delays_seconds:
         try:
             return work()
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in LOCKED_CODES or monotonic() - started + delay > limits.elapsed_seconds:
+            if primary_code(error) not in LOCKED_CODES or monotonic() - started + delay > QUERY_ELAPSED_SECONDS:
                 raise
         pause(delay)
     return work()

@@ -24,10 +24,10 @@ from redrive.engine.errors import CorruptFileError, StorageError
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.write_ahead_log import SHARED_SYNC_SECONDS, OnDone
-from redrive.engine.store.writer import FlushLimits, QueryLimits, Writer, WriterListener, run_with_retry
+from redrive.engine.store.writer import FlushLimits, Writer, WriterListener, run_with_retry
 from support.waiting import LIMIT_SECONDS
 
-FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
+FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query_delays_seconds=())
 
 
 def failure(code: int) -> sqlite3.OperationalError:
@@ -267,7 +267,7 @@ def test_layer_b_stops_at_its_clamp_however_slow_layer_a_was() -> None:
         raise failure(sqlite3.SQLITE_BUSY)
 
     with pytest.raises(sqlite3.OperationalError):
-        run_with_retry(work, QueryLimits(elapsed_seconds=10), pause=lambda seconds: None, monotonic=lambda: now[0])
+        run_with_retry(work, pause=lambda seconds: None, monotonic=lambda: now[0])
     assert tries == 2
 
 
