@@ -156,14 +156,9 @@ def _print_findings(findings: Sequence[Finding]) -> int:
     for finding in findings:
         alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
     for (level, message, line), names in alike.items():
-        place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
+        place = f"line {line}: " if line else f"{first_names(names, NAMES_SHOWN)}: " if names[0] else ""
         echo(one_line(f"{level}: {place}{message}"))
     return len(alike)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
 def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:

@@ -198,11 +198,6 @@ def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
     return [Piece(f"      {glyphs.more} {number(hidden)} more ({key})", Role.DIM)]
 
 
-def search_text(other: WaitingRun) -> str:
-    """The text of another run that a filter searches."""
-    return f"{other.run.dag_name} {other.run.run_id}"
-
-
 def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
     glyphs, role = scene.glyphs, Role.DIM if other.is_notice else Role.HUMAN

@@ -169,7 +169,9 @@ class InboxScreen(SplitScreen):
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
         self._others = {one.run.run_id: one for one in self.console.waiting_runs}
         wanted = self.inbox.filter
-        others = [one for one in self._others.values() if wanted.matches(present.search_text(one).casefold())]
+        others = [
+            one for one in self._others.values() if wanted.matches(f"{one.run.dag_name} {one.run.run_id}".casefold())
+        ]
         rows = [*self.inbox.rows(), *(InboxRow("", run=one.run.run_id) for one in others)]
         before = self.table.cursor_key
         if rows == self.table.order:

@@ -49,7 +49,7 @@ def test_what_many_tasks_have_in_common_is_said_once(write):
     flow = GOOD + "for n in range(50):\n    flow.task(lambda: 1, name=f'part_{n}', after='b')\n"
     lines = [line for line in invoke_redrive("check", write(flow)).output.splitlines() if "no timeout" in line]
     assert 1 == len(lines)
-    assert "part_0, part_1, part_2, part_3, part_4 and 45 more tasks: no timeout" in lines[0]
+    assert "part_0, part_1, part_2, part_3, part_4 and 45 more: no timeout" in lines[0]
 
 
 def test_the_summary_counts_what_was_printed(write):

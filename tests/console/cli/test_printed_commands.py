@@ -162,7 +162,7 @@ def test_a_page_of_the_manual_names_commands_of_today(page: Path) -> None:
         words = shlex.split(line.replace("...", "x").replace(";", " ; ").replace("ID", "1"), comments=True)[1:]
         end = next((place for place, word in enumerate(words) if _END.fullmatch(word)), None)
         words = [word.strip(",") for word in words[:end]]
-        if words[0] in ("COMMAND", "--man", "help", "exec"):
+        if words[0] in ("COMMAND", "--help", "--man", "help", "exec"):
             continue
         try:
             parse(words)

@@ -178,7 +178,7 @@ def test_a_map_task_gets_its_children_on_the_living_board():
     assert board.problems == ["load[1]"]
     groups = Graph(board, len).groups
     together = [board.dag.names_of(group.members) for group in groups.groups if not group.is_single]
-    assert together == [("load[0]", "load[1]")], "one row for all children"
+    assert together == [("load[0]", "load[1]", "load")], "one row for all children and their end"
 
 
 def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
