@@ -1,11 +1,10 @@
-"""The state files of other hosts that a command line means: one that a person chooses, or all.
+"""The state files of other hosts that a command line means: the only one, or all.
 
-Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
+Several files are an error that names them: a guess could show or change the wrong run.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Mapping, Sequence
 
 from ...engine.asyncio_log import run_with_log
@@ -17,14 +16,13 @@ from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.session import machine_now_us
 from ..sessions.target import is_one_file, is_remote, named_target
-from ..text.text import echo, one_line
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
-    """The address of the only readable file, or of the file that the person chooses.
+    """The address of the only readable file.
 
     ``to_act``: if files have something to do, the others are not candidates, as for state files of this machine.
-    Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
+    Raises AddressError, also for several files; LinkError.
     """
     target = endpoint.target
     if parse(target).path:
@@ -34,7 +32,8 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
     if len(usable) > 1:
-        return usable[_prompt(target, usable)].path
+        files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in usable)
+        raise AddressError(f"{target} has {len(usable)} state files; name one of them: {files}")
     return usable[0].path if usable else target  # opening it reports the problem
 
 
@@ -72,23 +71,6 @@ def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
         return sessions.list_state_files(endpoint.target, options)
 
     return run_with_log(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
-
-
-def _prompt(target: str, found: Sequence[Offer]) -> int:
-    if not sessions.is_interactive():
-        files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in found)
-        raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
-    echo("State files over there, those with something to do first:", err=True)
-    for number, offer in enumerate(found, start=1):
-        echo(f"  {number}  {one_line(parse(offer.path).path)}  {one_line(_describe(offer))}", err=True)
-    while True:
-        echo("Which one? [1] ", err=True, nl=False)
-        line = sys.stdin.readline()
-        if not line:
-            raise KeyboardInterrupt
-        word = line.strip() or "1"
-        if word.isdecimal() and 0 < int(word) <= len(found):
-            return int(word) - 1
 
 
 def _describe(offer: Offer) -> str:

@@ -1,4 +1,4 @@
-"""``ssh://host`` without a path: ``redrive attach`` lists the state files of that host, an act asks for one."""
+"""``ssh://host`` without a path: ``redrive attach`` lists the state files of that host, an act wants one of them."""
 
 from __future__ import annotations
 
@@ -119,33 +119,6 @@ def test_several_hosts_are_one_list_and_one_answer(
     terminal.send("q")
     assert terminal.wait() == 0
     assert run_redrive("fleet", "ssh://far", "ssh://far/x.db").returncode == 2
-
-
-def test_an_act_asks_which_of_several_files_is_meant(
-    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
-) -> None:
-    folder = make_files("two.db", "one.db")
-    terminal = on_terminal("pause", "ssh://far", "--reason", "x")
-    terminal.until("Which one?")
-    output = terminal.text
-    assert output.index(f"{folder}/two.db") < output.index(f"{folder}/one.db")
-    terminal.send("7\n")
-    terminal.until(lambda: terminal.text.count("Which one?") == 2)
-    terminal.send("2\n")
-    assert terminal.wait() == 0
-    assert f"run-of-one.db in ssh://far{folder}/one.db" in terminal.text
-
-
-def test_who_leaves_the_question_changes_nothing(
-    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
-) -> None:
-    folder = make_files("two.db", "one.db")
-    terminal = on_terminal("pause", "ssh://far", "--reason", "x")
-    terminal.until("Which one?")
-    terminal.send("\x04")
-    assert terminal.wait() == 130
-    with sqlite3.connect(folder / "two.db") as connection:
-        assert connection.execute("SELECT paused_since FROM run").fetchall() == [(None,)]
 
 
 def test_without_a_terminal_several_files_are_named_and_refused(make_files: Callable[..., Path]) -> None:
