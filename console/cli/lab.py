@@ -6,10 +6,10 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -28,12 +28,13 @@ from ...engine.core.policy import (
 )
 from ...engine.domain.task_options import GRACE_SECONDS
 from ...engine.errors import FlowError
+from ..text.columns import Columns, field
 from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
 from .group import cli, command, summary_of
 from .options import json_option, options, seconds_of
-from .output import with_schema
+from .output import list_lines, print_lines, with_schema
 
 # --- ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004) ----------
 
@@ -195,10 +196,10 @@ _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyResult:
+class PolicyResult(NamedTuple):
     """Means over the simulations of one policy, and the load of the first simulation."""
 
+    policy: str
     calls: float
     last_done_seconds: float
     peak_per_second: float  # after the server is back
@@ -206,7 +207,19 @@ class PolicyResult:
     attempts_max: float
     lost: float  # share of tasks that fail with a limited number of attempts
     others_refused: float  # calls of others, whom the herd pushes aside
-    load: tuple[int, ...]
+    load: Sequence[int]
+
+
+HERD_COLUMNS: Columns[PolicyResult, analysis.Scenario] = (
+    field("policy", "POLICY"),
+    field("calls", "CALLS", lambda one, herd: number(round(one.calls))),
+    field("last_done_seconds", "DONE", lambda one, herd: f"{one.last_done_seconds:,.0f} s"),
+    field("peak_per_second", "PEAK", lambda one, herd: f"{one.peak_per_second:,.0f}/s"),
+    field("attempts_mean", "STARTS", lambda one, herd: f"{one.attempts_mean:.1f}"),
+    field("attempts_max", "MOST", lambda one, herd: f"{one.attempts_max:.0f}"),
+    field("lost", "LOST", lambda one, herd: f"{one.lost:.0%}"),
+    field("others_refused", "OTHERS LOST", lambda one, herd: number(round(one.others_refused))),
+)
 
 
 # --- A herd ---------------------------------------------------------------------------------------------------------
@@ -237,14 +250,12 @@ def print_herd(scenario: str, attempts: int, runs: int, policies: Sequence[str],
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
     model = analysis.SCENARIOS[scenario]
     wanted = select_policies(herd_policies(scenario), policies)
-    outcomes = {name: try_policy(model, policy, attempts, runs, seed) for name, policy in wanted.items()}
-    if as_json:
-        for name, outcome in outcomes.items():
-            facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
-            echo_json(with_schema("herd", {"policy": name, "scenario": scenario, **facts}))
-        return 0
-    _print_herd(scenario, model, outcomes, attempts)
-    _plot(model, outcomes)
+    outcomes = [try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()]
+    if not as_json:
+        echo_lines(_describe_herd(scenario, model, attempts))
+    print_lines(list_lines("herd", HERD_COLUMNS, outcomes, model, as_json=as_json, scenario=scenario))
+    if not as_json:
+        _plot(model, outcomes)
     return 0
 
 
@@ -262,12 +273,15 @@ def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> d
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
+def try_policy(
+    name: str, model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int
+) -> PolicyResult:
     """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
     herds = [analysis.simulate_outage(model, policy, random.Random(seed + run)) for run in range(runs)]
     limited = replace(policy, max_attempts=attempts)
     budgeted = analysis.simulate_outage(model, limited, random.Random(seed), spend_attempts=True)
     return PolicyResult(
+        name,
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
         peak_per_second=mean(herd.peak_per_second for herd in herds),
@@ -279,39 +293,25 @@ def try_policy(model: analysis.Scenario, policy: RetryPolicy, attempts: int, run
     )
 
 
-def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
+def _describe_herd(scenario: str, model: analysis.Scenario, attempts: int) -> Iterator[str]:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
     spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
     others = f", {model.usual_per_second:g}/s of others" if model.usual_per_second else ""
-    echo(f"{scenario}: {number(model.clients)} tasks{spread}, a server of {model.per_second:g}/s{others}{down}")
-    echo(f"at best all are done after {model.ideal_seconds:.0f} s")
-    lost = f"lost with {attempts}"
-    rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", lost, "others lost")]
-    for name, outcome in outcomes.items():
-        cells = (
-            number(round(outcome.calls)),
-            f"{outcome.last_done_seconds:,.0f} s",
-            f"{outcome.peak_per_second:,.0f}/s",
-            f"{outcome.attempts_mean:.1f}",
-            f"{outcome.attempts_max:.0f}",
-            f"{outcome.lost:.0%}",
-            number(round(outcome.others_refused)) if model.usual_per_second else "-",
-        )
-        rows.append((name, *cells))
-    echo_lines(number_table(rows))
+    yield f"{scenario}: {number(model.clients)} tasks{spread}, a server of {model.per_second:g}/s{others}{down}"
+    yield f"at best all are done after {model.ideal_seconds:.0f} s; lost: with {attempts} attempts each"
 
 
-def _plot(model: analysis.Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
+def _plot(model: analysis.Scenario, outcomes: Sequence[PolicyResult]) -> None:
     """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
     glyphs = glyphs_for(sys.stdout.encoding)
     start = max(1, int(model.outage_seconds))  # second 0 has the first attempts, before any wait
     end = int(model.ideal_seconds * CHART_SPAN)
     rows = PLOT_ROWS if len(outcomes) == 1 else 1
     echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
-    for name, outcome in outcomes.items():
+    for outcome in outcomes:
         load = [*outcome.load[start:end], *[0] * (end - max(start, len(outcome.load)))]
         drawn = downsample(load, PLOT_CELLS)
-        label = f"{name:12} {number(int(max(load, default=0))):>7}/s "
+        label = f"{outcome.policy:12} {number(int(max(load, default=0))):>7}/s "
         for place, line in enumerate(column_chart(drawn, max(drawn, default=0), rows, glyphs)):
             echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
 
