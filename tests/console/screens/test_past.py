@@ -535,5 +535,7 @@ def test_picture_of_the_past(size, view, session: CountingSession, clock: StillC
     async def prepare(pilot: Any) -> None:
         await settle(app, pilot)
         await press(app, pilot, EVERYWHERE[view], *[PROBLEM_BACK] * 2)
+        app.console_screen.on_cursor_rest()  # what the task wrote is read now, not after a while
+        await settle(app, pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
