@@ -369,7 +369,6 @@ def _doubtful_key(row: TaskRow, run_id: str) -> str:
 # --- ``redrive runs``: the runs of a state file and its next scheduled ones ------------------------------------------
 
 
-_LATE_RUNS_MAX = 100
 _RUNS_MAX = 20  # on a terminal
 
 
@@ -455,12 +454,10 @@ async def _needing_lines(session: Session) -> list[str]:
 
 
 async def _schedule_lines(session: Session) -> list[str]:
-    """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
-    is_served = session.status.service_pid is not None
-    rows, unserved = await session.query(lists.SCHEDULES), "" if is_served else "; no process serves it: redrive doctor"
-    coming = [f"{one}{unserved}" for one in present.describe_next_runs(rows, session.now_us(), is_served=is_served)]
-    late = await session.query(lists.SLA, limit=_LATE_RUNS_MAX)
-    return coming + present.describe_missed_starts(late, session.now_us())
+    """Lines about the next scheduled runs, and whether a process serves them."""
+    unserved = "; no process serves it" if session.status.service_pid is None else ""
+    coming = present.describe_next_runs(await session.query(lists.SCHEDULES), session.now_us())
+    return [f"{words}{unserved}" for words in coming]
 
 
 # --- ``redrive fleet`` -----------------------------------------------------------------------------------------------

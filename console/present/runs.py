@@ -16,7 +16,7 @@ from ...engine.core.views import CUT_OFF, IDLE, Asked, RunView, describe_run, ru
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
-from ...engine.statefile.lists import NeedKind, ScheduleRow, SlaRow, quantile
+from ...engine.statefile.lists import NeedKind, ScheduleRow, quantile
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
@@ -316,12 +316,10 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
     }
 
 
-# --- Sentences about schedules in the list of runs: the next run, and runs that did not start in time ----------------
+# --- Sentences about schedules in the list of runs: the next run, and how late a run is -----------------------------
 
 
 _STARTS_US = 5 * SECOND  # the time that a due run takes to start
-_RECENT_US = DAY
-_NAMED_MAX = 3
 
 
 def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int, *, is_served: bool = True) -> list[str]:
@@ -351,20 +349,6 @@ def _describe_next(row: ScheduleRow, now_us: int, *, is_served: bool = True) -> 
 
 def _clock(wall: datetime) -> str:
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
-
-
-def describe_missed_starts(rows: Iterable[SlaRow], now_us: int) -> list[str]:
-    """Runs of the last day that did not start in time, the latest first."""
-    late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
-    lines = [
-        f"{one_line(row.dag_name)}: the run of {_local_time(row.logical_time)} did not start as promised"
-        for row in late[:_NAMED_MAX]
-    ]
-    return lines if len(late) <= _NAMED_MAX else [*lines, f"and {len(late) - _NAMED_MAX} before it"]
-
-
-def _local_time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at // SECOND).astimezone():%d %b %H:%M}"
 
 
 def lateness(run: RunRow, now_us: int) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import date, datetime
 
 import pytest
-from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, lateness
+from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
 from redrive.console.present.schedules import TO_RUN, backfill_grid, need_sentence, summary_sentence
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunRow
 from redrive.engine.core.views import BLOCKED, RUN_STYLES
 from redrive.engine.domain.states import RunState
-from redrive.engine.statefile.lists import NeedKind, ScheduleRow, SlaRow
+from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need, attention_count
 
 MINUTE = 60_000_000
@@ -46,13 +46,6 @@ def test_where_there_is_room_for_one_it_is_the_nearest():
 def test_a_name_cannot_do_anything():
     (sentence,) = describe_next_runs([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
     assert "\x1b" not in sentence
-
-
-def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
-    rows = [SlaRow("f", NOW - n * 60 * MINUTE, "start", NOW - n * 60 * MINUTE, None, NOW) for n in range(1, 30)]
-    sentence = describe_missed_starts([*rows, rows[0]._replace(promise="end")], NOW)
-    assert 4 == len(sentence) and all("did not start as promised" in one for one in sentence[:3])
-    assert "and 20 before it" == sentence[3]
 
 
 @pytest.mark.parametrize(
