@@ -223,7 +223,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     status = lock_file.served_by(path)
     now_us = machine_now_us()
     hang = next((row.hang for row in read_schedules().schedules if row.state_path == path and row.hang), None)
-    for row, words in zip(rows, describe_next_runs(rows, now_us), strict=True):
+    for row, words in zip(rows, describe_next_runs(rows, now_us, is_served=hang is None), strict=True):
         if is_ahead(row.decided_until, now_us):
             until = f"{datetime.fromtimestamp(row.decided_until / 1e6, UTC).astimezone():%Y-%m-%d %H:%M}"
             yield DoctorFinding(

@@ -248,7 +248,8 @@ class Connection:
         try:
             while True:
                 probes = [await _probe(agent) for _ in range(CLOCK_PROBES)]
-                self.clock_offset_seconds = min(probes)[1]
+                round_trip_seconds, self.clock_offset_seconds = min(probes)
+                agent.notify("pace", seconds=round_trip_seconds)
                 await asyncio.sleep(CLOCK_CHECK_SECONDS)
         except LinkError:
             pass  # disconnected: ``_watch`` handles that

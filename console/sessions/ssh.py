@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     pass
 
 DEFAULT_OPTIONS = SshOptions()
+ACKNOWLEDGED_EVENTS = 1000  # between two acknowledgements
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
 WINDOW_SECONDS = 0.5
 
@@ -86,6 +87,7 @@ class SshSession(LiveSession):
         if whole is not None:
             self._settings["whole"] = whole
         self.is_whole = False
+        self._acknowledged = 0  # the latest event of which the agent knows
         self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
 
     @classmethod
@@ -178,12 +180,18 @@ class SshSession(LiveSession):
         buffer = self._buffer = EventBuffer(since)
         self._connection.notify("follow", since=since)
         try:
-            async for batch in buffer.batches(lambda seq: self._connection.notify("acknowledge", seq=seq)):
+            async for batch in buffer.batches(self._acknowledge):
                 yield batch
         finally:
             if self._buffer is buffer:
                 self._buffer = None
                 self._connection.notify("follow", since=None)
+
+    def _acknowledge(self, seq: int) -> None:
+        """Say how far the events have come: now and then, long before the agent waits for it."""
+        if not 0 <= seq - self._acknowledged < ACKNOWLEDGED_EVENTS:
+            self._acknowledged = seq
+            self._connection.notify("acknowledge", seq=seq)
 
     async def send(self, command: Command) -> Answer:
         """Send a command; resend it with the same id after a reconnection.

@@ -37,6 +37,7 @@ PRESENCE_SECONDS = 2.0  # between two checks whether an executor has started, or
 SILENT_SECONDS = 4.0  # an executor that has not touched its lock for so long is reported at once
 GONE_POLL_SECONDS = 1.0  # while the file cannot be read
 BATCH_EVENTS = 500
+PACE_SECONDS_MAX = 1.0  # for which events are gathered: the time of a round trip
 UNACKNOWLEDGED_EVENTS = 5000  # more would pile up in the memory of the console
 LINE_BYTES_MAX = 4 * 1024 * 1024  # of a request: an executor takes no longer command
 COMMANDS_MAX = 99  # that wait for another thread
@@ -162,6 +163,7 @@ class Agent(object):
         self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
         self._next_beat = 0.0
+        self._pace_seconds = self._sent_at = 0.0
         self._last_status: Optional[List[object]] = None
         self._problem: Optional[str] = None
 
@@ -212,6 +214,9 @@ class Agent(object):
     # --- Sent without a request -------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
+        """Send what is new, once per round trip: a slow line carries few large batches cheaper than many small ones."""
+        if not self._events.is_ready and time.monotonic() < self._sent_at + self._pace_seconds:
+            return
         try:
             rows = self._events.read_batch(self._reader, self._reader.changed())
             self._problem = None
@@ -225,7 +230,8 @@ class Agent(object):
                 self._reader.close()
             return
         if rows:
-            self._busy_until = time.monotonic() + BUSY_SECONDS
+            self._sent_at = time.monotonic()
+            self._busy_until = self._sent_at + BUSY_SECONDS
             self._output.send({"events": rows})
 
     def _beat(self) -> None:
@@ -302,6 +308,9 @@ class Agent(object):
             head = since  # the next poll reports the error
         self._output.send({"following": head})
 
+    def _pace(self, request: Request) -> None:
+        self._pace_seconds = min(float(request["seconds"]), PACE_SECONDS_MAX)
+
     def _acknowledge(self, request: Request) -> None:
         self._events.acknowledge(int(request["seq"]))
 
@@ -339,6 +348,7 @@ _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "clock": Agent._clock,
     "follow": Agent._follow,
     "acknowledge": Agent._acknowledge,
+    "pace": Agent._pace,
     "load": Agent._load,
     "read": Agent._read,
     "usage": Agent._usage,
