@@ -215,6 +215,7 @@ def _open(path: str) -> ReadonlyDatabase:
     ``immutable`` ignores the log, so it is correct only if there is none. ``mode=ro`` creates a missing -shm, which
     an executor of another user could not open.
     """
+    path = os.path.realpath(path)  # beside which SQLite has its files, also for a link
     if os.path.exists(path + "-shm"):
         try:
             return ReadonlyDatabase(_connect(path, "mode=ro"), is_static=False)

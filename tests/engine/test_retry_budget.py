@@ -76,6 +76,7 @@ def test_an_empty_bucket_holds_retries_and_never_first_tries():
 def test_a_retry_that_the_bucket_refuses_uses_up_no_paced_start():
     """With one due retry before each first try, no first try started in 20 s."""
     api = Api(release_per_second=5, bucket_per_second=0.001)
+    api.downstreams.operate("api", "open")
     api.downstreams.operate("api", "close")
     for task in "abcd":
         api.now += SECOND

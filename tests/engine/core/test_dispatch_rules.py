@@ -89,7 +89,6 @@ def test_a_long_outage_is_found_once_and_again_after_it_was_over() -> None:
     (found,) = outages.update(5 + HELD)
     assert (found.downstream, sorted(found.tasks), found.lasts_us) == ("api", ["t0", "t1", "t2"], HELD)
     assert outages.update(6 + HELD) == []
-    stage.downstreams.operate("api", "probe")
     assert stage.downstreams.admit("t2", "api", is_retry=False).call is not None
     stage.downstreams.record("t2", Outcome(OutcomeKind.SUCCESS), 0, 3)
     assert outages.update(7 + HELD) == []

@@ -28,7 +28,10 @@ NOBODY = 65534
 
 
 def make_closed(path: Path) -> Path:
-    database.open_for_writing(path).close()
+    """A state file of a run, without an executor."""
+    connection = database.open_for_writing(path)
+    connection.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 0, 'RUNNING')")
+    connection.close()
     return path
 
 
@@ -350,7 +353,7 @@ def test_the_log_of_a_dead_writer_is_copied_before_more_is_promised(tmp_path: Pa
 
 def test_what_was_read_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a link, and if the disk fails: an operator must see what there is."""
-    path, link, synced = tmp_path / "state.db", tmp_path / "link.db", []
+    path, link, synced = make_closed(tmp_path / "state.db"), tmp_path / "link.db", []
     link.symlink_to(path)
 
     def sync(descriptor: int) -> None:

@@ -26,6 +26,8 @@ WRITER = """
     from redrive.engine.statefile.transitions import Transaction
 
     connection = database.open_for_writing(sys.argv[1])
+    columns = "run_id, dag_name, started_at, state"
+    connection.execute(f"INSERT OR IGNORE INTO run ({columns}) VALUES ('r', 'f', 0, 'RUNNING')")
     number = 0
     for line in sys.stdin:
         count, _, run_id = line.strip().partition(" ")
