@@ -359,9 +359,14 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
     return None
 
 
-def _over_memory_limit(case: _FailureCase) -> Decision | None:
-    if case.failure.error_type == MEMORY_LIMIT_ERROR:
-        return DeadLetter(DeadLetterKind.OUT_OF_MEMORY, FailureMode.OTHER, "another try would need as much memory")
+def _out_of_memory(case: _FailureCase) -> Decision | None:
+    """The same memory is not enough again: at once for what its own limit has ended."""
+    seen = case.history.classes.count(FailureClass.OUT_OF_MEMORY) + 1
+    if case.failure.failure_class is not FailureClass.OUT_OF_MEMORY:
+        return None
+    if seen >= 2 or case.failure.error_type == MEMORY_LIMIT_ERROR:
+        why = "another try would need as much memory" if seen == 1 else "out of memory twice, with the same memory"
+        return DeadLetter(DeadLetterKind.OUT_OF_MEMORY, FailureMode.OTHER, why)
     return None
 
 
@@ -453,13 +458,6 @@ def _held_policy(policy: RetryPolicy, silent_seconds: float) -> RetryPolicy:
         cap=max(HELD_CAP, min(policy.cap, silent_seconds / 2)),
         jitter="equal" if policy.jitter == "full" else policy.jitter,  # so that each wait is longer than the last
     )
-
-
-def _out_of_memory_again(case: _FailureCase) -> Decision | None:
-    seen = case.history.classes.count(FailureClass.OUT_OF_MEMORY) + 1
-    if case.failure.failure_class is FailureClass.OUT_OF_MEMORY and seen >= 2:
-        return DeadLetter(DeadLetterKind.OUT_OF_MEMORY, FailureMode.OTHER, "out of memory twice, with the same memory")
-    return None
 
 
 def _any_failure(case: _FailureCase) -> Decision | None:
@@ -621,12 +619,11 @@ FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _too_many_bad_rows,
     _permanent,
     _not_idempotent,
-    _over_memory_limit,
+    _out_of_memory,
     _not_started,
     _no_answer,
     _charged_to_downstream,
     _any_failure,
-    _out_of_memory_again,
     _poisoned,
     _hung,
     _timed_out_too_early,

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ..core.failures.hang import SYSTEM_CALLS, Activity, Autopsy, Descriptor, FileLock, Process, activity_of_channel
@@ -312,11 +311,7 @@ class Followed(Protocol):
         """Handle a sample."""
 
 
-class _Round(msgspec.Struct, frozen=True):
-    """One sample of each attempt that is followed. ``cpu_seconds``: what they took."""
-
-    cpu_seconds: float
-    samples: Sequence[tuple[Followed, Sample]]
+_Round = tuple[float, Sequence[tuple[Followed, Sample]]]  # CPU seconds that the samples took; the samples
 
 
 def _sample_all(asked: Sequence[tuple[Followed, Subject, Callable[[Subject], Sample]]]) -> _Round:
@@ -324,7 +319,7 @@ def _sample_all(asked: Sequence[tuple[Followed, Subject, Callable[[Subject], Sam
     for attempt, subject, measure in asked:
         with suppress(*_UNREADABLE):
             samples.append((attempt, measure(subject)))
-    return _Round(time.thread_time() - begun, samples)
+    return time.thread_time() - begun, samples
 
 
 class ProcSampler:
@@ -374,16 +369,18 @@ class ProcSampler:
         self._timer = None
         if self._followed:
             asked = [(attempt, attempt.subject(), measure) for attempt, measure in self._followed.items()]
-            self._submit(lambda: _sample_all(asked), _Round(0.0, ())).add_done_callback(self._on_round)
+            nothing: _Round = (0.0, ())
+            self._submit(lambda: _sample_all(asked), nothing).add_done_callback(self._on_round)
 
     def _on_round(self, done: asyncio.Future[_Round]) -> None:
         if done.cancelled():
             return
-        for attempt, seen in done.result().samples:
+        cpu_seconds, samples = done.result()
+        for attempt, seen in samples:
             if attempt in self._followed:
                 attempt.on_sample(seen)
         if self._followed and self._timer is None:
-            wait = max(INTERVAL_SECONDS, done.result().cpu_seconds / SHARE_MAX)
+            wait = max(INTERVAL_SECONDS, cpu_seconds / SHARE_MAX)
             self._timer = asyncio.get_running_loop().call_later(wait, self._sample)
 
     def _submit(self, read: Callable[[], T], default: T) -> asyncio.Future[T]:

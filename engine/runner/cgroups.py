@@ -50,9 +50,8 @@ def delegated(root: Path = Path("/")) -> Path | None:
 def _is_ours(base: Path, mount: Path) -> bool:
     """Return whether a cgroup was delegated: systemd has marked it, or it is the root of a container."""
     is_marked = base == mount and (base / "cgroup.type").exists()
-    for name in ("user.delegate", "trusted.delegate"):
-        with suppress(OSError):
-            is_marked = is_marked or os.getxattr(base, name) == b"1"
+    with suppress(OSError):
+        is_marked = is_marked or os.getxattr(base, "user.delegate") == b"1"
     needed = (base, base / "cgroup.procs", base / "cgroup.subtree_control")
     has_controllers = {"cpu", "memory"} <= {*read_text(base / "cgroup.controllers").split()}
     return is_marked and has_controllers and all(os.access(one, os.W_OK) for one in needed)

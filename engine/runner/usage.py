@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -126,34 +126,26 @@ class MemoryGauge:
         return msgspec.structs.replace(seen, memory=seen.memory - self._shared)
 
 
-class _Held(NamedTuple):
-    """Bytes that a process holds: alone, and its part of what others hold too. ``stack``: equal in a fork."""
-
-    alone: int
-    shared: int
-    stack: bytes
-
-
 def own_memory(pids: Iterable[int], zygote: int) -> int:
     """Return the bytes that processes hold, without what those that are forks of the zygote share with it."""
-    common = _held(zygote)
-    return sum(
-        one.alone + max(one.shared - (common.shared if one.stack == common.stack else 0), 0) for one in map(_held, pids)
-    )
+    _, common, its_stack = _held(zygote)
+    held = map(_held, pids)
+    return sum(alone + max(shared - common * (stack == its_stack), 0) for alone, shared, stack in held)
 
 
-def _held(pid: int) -> _Held:
+def _held(pid: int) -> tuple[int, int, bytes]:
+    """Return bytes: those of a process alone, its part of what others hold too; and its stack, equal in a fork."""
     try:
         fields = stat_fields(pid)
     except OSError:
-        return _Held(0, 0, b"")
+        return 0, 0, b""
     try:
         lines = [line.split() for line in read_file(f"/proc/{pid}/smaps_rollup").splitlines()[1:]]
     except OSError:  # of another user
-        return _Held(int(fields[_RESIDENT]) * _PAGE_BYTES, 0, b"")
+        return int(fields[_RESIDENT]) * _PAGE_BYTES, 0, b""
     kilobytes = {line[0]: int(line[1]) for line in lines}
     alone = kilobytes.get(b"Private_Clean:", 0) + kilobytes.get(b"Private_Dirty:", 0)
-    return _Held(alone * 1024, (kilobytes.get(b"Pss:", 0) - alone) * 1024, fields[_STACK])
+    return alone * 1024, (kilobytes.get(b"Pss:", 0) - alone) * 1024, fields[_STACK]
 
 
 # --- What running tasks use, for consoles: with their child processes and the last line that they wrote --------------

@@ -312,7 +312,7 @@ class Runner:
     def _begin(self, launch: Launch) -> None:
         order, flow = launch.order, launch.flow
         flow.starting += 1
-        if self._cgroups is not None and launch.isolation == "process":
+        if self._cgroups is not None and (order.spec.kind == "command" or launch.isolation == "process"):
             try:
                 launch.order = order = self._cgroups.bound(order, launch.number)
             except OSError as error:
