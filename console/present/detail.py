@@ -10,7 +10,7 @@ from statistics import median
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.spec import with_overrides
+from ...engine.core.spec import APPROVAL, with_overrides
 from ...engine.core.views import describe_kill, failure_mode_word, row_style, state_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
@@ -178,7 +178,7 @@ def _attempt_lines(row: TaskRow, scene: tasks.Scene, columns: int, texts: Attemp
     if not row.attempts:
         return
     counted, in_all = tasks.attempts_text(row), f"{len(row.attempts)} in all"
-    counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
+    counts = f"{counted}{f' since the requeue, {in_all}' if row.generation else ''}" if counted else in_all
     yield from tasks.section("Attempts", counts)
     for attempt, checks in tasks.latest_first(row):
         yield from _attempt_head(attempt, scene, columns, checks)
@@ -195,13 +195,17 @@ def _attempt_head(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks:
     yield from indented(line[_TEXT_PIECE].text, columns, Role.TEXT, _ATTEMPT_INDENT)
 
 
+#: The modes of a failure (``FailureMode``) in words.
+_MODES = {"hang": "it hung", "slow": "it was slow", "poisoned": "failed alike before"}
+
+
 def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int, written: int) -> Iterator[Line]:
     cpu_us = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     if attempt.error and attempt.explain:
         yield from indented(attempt.error, columns, Role.TEXT, _ATTEMPT_INDENT)
     words = [
         f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
-        f"mode {mode}" if (mode := failure_mode_word(attempt)) else "",
+        _MODES.get(mode := failure_mode_word(attempt), mode),
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
         f"then waited {waited}" if (waited := tasks.waited_text(attempt)) else "",
@@ -285,7 +289,9 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     waits = f"{format_seconds(retry.base)} to {format_seconds(retry.cap)}"
     words = [
         f"requeued with {changed}, this time only" if changed else "",
-        f"{retry.max_attempts} attempts, backoff {waits}, {retry.jitter} jitter",
+        f"{retry.max_attempts} attempts, backoff {waits}, {retry.jitter} jitter"
+        if retry.max_attempts > 1
+        else "1 attempt" * (spec.kind != APPROVAL),
         f"timeout {format_seconds(spec.timeout)}, then {format_seconds(spec.grace_seconds)} of grace"
         if spec.timeout
         else "no timeout",

@@ -223,10 +223,10 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
-    ("exact place", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
+    ("line by line", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
     ("fingerprint", lambda attempt, scene: _text_of(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
-    ("mode", lambda attempt, scene: one_line(failure_mode_word(attempt))),
+    ("kind", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
     ("signal", lambda attempt, scene: _text_of(attempt.signal)),
     ("killed", _killed),
@@ -241,7 +241,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
 )
 
 #: label -> the name of its change in ``model/inbox.py``, where the two differ.
-_CHANGE_NAMES = {"place": "place of the failure", "exact place": "place of the failure"}
+_CHANGE_NAMES = {"place": "place of the failure", "line by line": "place of the failure"}
 
 
 def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
@@ -366,7 +366,7 @@ def _kinds_line(cause: InboxCause, scene: Scene) -> Line:
 def _fields(texts: Sequence[AttemptTexts], scene: Scene, columns: int) -> Iterator[Line]:
     """What the fingerprint of the latest failure is made of."""
     if texts and (text := detail_text(texts[-1].long.fingerprint_detail, scene.glyphs.dot)):
-        yield from labelled("made of", one_line(text), columns)
+        yield from labelled("taken from", one_line(text), columns)
 
 
 def _labelled_value(label: str, value: str) -> Line:

@@ -34,10 +34,10 @@ _SHADES = (0.67, 1.5, 2.5)
 
 
 class GridLayout(NamedTuple):
-    """The widths of the grid. ``first``: the first run of the heat map, which has a cell for each run from it on;
-    ``first_wide``: the first one with a duration.
+    """The widths of the grid. ``first``: the first run of the heat map, which has a cell for each run up to
+    ``first_wide``, the first one with a duration.
 
-    ``heat_cells``: with a blank behind them; 0 without a heat map.
+    ``heat_cells``: with a blank behind them.
     """
 
     name_cells: int
@@ -50,21 +50,22 @@ class GridLayout(NamedTuple):
     @property
     def places(self) -> range:
         """The runs that can be selected."""
-        return range(min(self.first, self.first_wide), self.runs)
+        return range(self.first, self.runs)
 
 
 def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
-    """A heat map of as many of the latest runs as have room beside the names, then durations of the last of them."""
+    """The latest runs with their durations, and before them a heat map of as many earlier ones as have room."""
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(WHOLE_RUN), columns // 4), low)
     median_cells = _MEDIAN_CELLS
-    wanted = count + 1 if count else 0
-    name_cells = max(min(name_cells, columns - 1 - median_cells - wanted - _WIDE_CELLS), low)
+    name_cells = max(min(name_cells, columns - 2 - median_cells - count - _WIDE_CELLS), low)
     room = columns - 1 - name_cells - median_cells
-    heat_cells = min(wanted, max(room - _WIDE_CELLS, 0))
-    wide = max(min(count, (room - heat_cells) // _WIDE_CELLS), 0)
-    return GridLayout(name_cells, median_cells, heat_cells, count - max(heat_cells - 1, 0), count - wide, count)
+    wide = max(min(count, (room - 1) // _WIDE_CELLS), 0)
+    if wide < count:  # a cell for each run before them
+        wide = max(min(wide, (room - 1 - count) // (_WIDE_CELLS - 1)), min(wide, 1))
+    heat_cells = min(count - wide, max(room - 1 - wide * _WIDE_CELLS, 0)) + 1
+    return GridLayout(name_cells, median_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
@@ -76,10 +77,8 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
         started_at = grid.runs[at].run.started_at
         return wall_day(started_at)[:_DATE_CELLS] if len(days) > 1 else wall(started_at)[:_DATE_CELLS]
 
-    if layout.heat_cells:
-        last = layout.first + layout.heat_cells - _DATE_CELLS  # a date that is cut would be another one
-        dates = "".join(f"{when(at):{_DATE_STEP}}" for at in range(layout.first, layout.runs, _DATE_STEP) if at <= last)
-        line.append(Piece(pad(dates.rstrip(), layout.heat_cells)[: layout.heat_cells], Role.DIM))
+    earlier = range(layout.first, layout.first_wide - _DATE_CELLS + 1, _DATE_STEP)  # a cut date would be another one
+    line.append(Piece(pad("".join(f"{when(at):{_DATE_STEP}}" for at in earlier).rstrip(), layout.heat_cells), Role.DIM))
     for at in range(layout.first_wide, layout.runs):
         line.append(Piece(f"{when(at):>{_WIDE_CELLS - 1}} ", Role.STRONG if at == place else Role.DIM))
     return line
@@ -137,9 +136,8 @@ def row_line(
         Piece(pad(shorten_middle(one_line(trend.name), layout.name_cells, glyphs.more), layout.name_cells), name_role),
         Piece(_median_cell("" if typical_us is None else format_duration(typical_us), layout), Role.DIM),
     ]
-    if layout.heat_cells:
-        line += [_heat_cell(found[at], typical_us, glyphs, at == place) for at in range(layout.first, layout.runs)]
-        line.append(Piece(" "))
+    heat = range(layout.first, layout.first_wide)
+    line += [*(_heat_cell(found[at], typical_us, glyphs, at == place) for at in heat), Piece(" ")]
     for at in range(layout.first_wide, layout.runs):
         line += _wide_cell(found[at], glyphs, at == place)
     return line
@@ -190,7 +188,7 @@ class Slot(NamedTuple):
 
 def slots_of(layout: GridLayout) -> list[Slot]:
     """Each column under its run."""
-    heat = range(layout.first, layout.runs) if layout.heat_cells else ()
+    heat = range(layout.first, layout.first_wide)
     wide = range(layout.first_wide, layout.runs)
     return [*(Slot(at, 0, 1) for at in heat), *(Slot(at, _WIDE_CELLS - _BAR_CELLS, _BAR_CELLS) for at in wide)]
 

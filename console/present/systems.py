@@ -9,7 +9,7 @@ from ...engine.core.causes import actor_name
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.rows import PageRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..model.board import OPEN_NOTES, Board
 from ..model.systems import Section, Systems, SystemsRow
@@ -59,6 +59,7 @@ _NAME = Width(9, 30, is_name=True)
 _REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
 _AGE = Width(8, is_right=True)
 _BAR_CELLS_MIN = 3
+_WORDS_FROM = 150  # columns
 
 
 def breaker_style(guard: BreakerStatus) -> StateStyle:
@@ -189,12 +190,20 @@ def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
 def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
     """One breaker, behind the sign that its tasks can be shown."""
     fold = (scene.glyphs.open if is_open else scene.glyphs.closed) if guard.held else " "
-    return [Piece(f"{fold} "), *screen_row(BREAKER_COLUMNS, guard, scene.look, columns - 3, scene.glyphs.more)]
+    return [
+        Piece(f"{fold} "),
+        *screen_row(_breaker_columns(columns), guard, scene.look, columns - 3, scene.glyphs.more),
+    ]
+
+
+def _breaker_columns(columns: int) -> Columns[BreakerStatus, Look]:
+    """The figures have whole words where the line has room for them beside the bars."""
+    return BREAKER_COLUMNS if columns >= _WORDS_FROM else measured(BREAKER_COLUMNS, {"failures": 20, "tokens": 16})
 
 
 def _with_column_titles(left: Line, columns: int) -> Line:
     """The heading with titles above the columns of figures."""
-    titles = "  " + plain(screen_titles(BREAKER_COLUMNS, columns - 3))
+    titles = "  " + plain(screen_titles(_breaker_columns(columns), columns - 3))
     at = titles.find("FAILED")
     return [*fit(left, at), Piece(titles[at:].partition("HELD")[0].rstrip(), Role.DIM)] if at > width(left) else left
 
@@ -216,15 +225,16 @@ def _failed_share(guard: BreakerStatus, look: Look) -> str:
 
 
 def _failure_rate(guard: BreakerStatus, look: Look) -> Cell:
-    return lambda room: rate(guard, look, room - 10)
+    return lambda room: rate(guard, look, room)
 
 
 def retries_left(guard: BreakerStatus, look: Look) -> str:
-    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
+    return f"{guard.tokens:g} retries left of {guard.spec.bucket_capacity:g}"
 
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
-    return lambda room: tokens(guard, look, room - 10, f"{compact(int(guard.tokens))} left")
+    long, short = retries_left(guard, look), f"{compact(int(guard.tokens))} left"
+    return lambda room: tokens(guard, look, room - 3 - len(words := _that_fits(room, long, short)), words)
 
 
 def _holds(guard: BreakerStatus, look: Look) -> str:
@@ -236,14 +246,21 @@ def _reopens(guard: BreakerStatus, look: Look) -> str:
     return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - look.now_us, 0))}"
 
 
-def rate(guard: BreakerStatus, look: Look, size: int) -> Line:
-    """The share of failed calls, as a bar of ``size`` cells and in figures; without failures in figures only."""
+def _that_fits(room: int, long: str, short: str) -> str:
+    """The long text if a bar has room beside it."""
+    return long if len(long) + 3 + _BAR_CELLS_MIN <= room else short
+
+
+def rate(guard: BreakerStatus, look: Look, room: int) -> Line:
+    """The share of failed calls in ``room`` cells, as a bar and in words; without failures in words only."""
     calls, failures, *_ = guard.totals(look.now_us)
-    rate = f"{compact(failures)}/{compact(calls)}"
-    if not failures:
-        return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
+    counts, noun = (f"{compact(failures)} of {compact(calls)}", " calls") if calls else ("no calls", "")
+    words = _that_fits(room, f"{counts}{noun} in {format_seconds(guard.spec.window_seconds)}", counts)
+    size = room - 3 - len(words)
+    if not failures or size < _BAR_CELLS_MIN:
+        return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
-    return [*bar(failures / calls, look.glyphs, role, size), Piece(f" {rate}")]
+    return [*bar(failures / calls, look.glyphs, role, size), Piece(f" {words}")]
 
 
 def tokens(guard: BreakerStatus, look: Look, size: int, words: str) -> Line:
@@ -286,10 +303,10 @@ BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
     Column("sign", width=_SIGN, screen=lambda one, look: sign_of(breaker_style(one), look.glyphs)),
     Column("downstream", "DOWNSTREAM", lambda one, look: one.name, width=_NAME),
     field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
-    Column("failures", "FAILED", _failures, _failed_share, Width(14, 20, rank=1), _failure_rate),
+    Column("failures", "FAILED", _failures, _failed_share, Width(14, 36, rank=1), _failure_rate),
     Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
     Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
-    field("tokens", "RETRIES", retries_left, Width(9, 16, rank=3), _retries_bar),
+    field("tokens", "RETRIES", retries_left, Width(9, 36, rank=3), _retries_bar),
     Column("bucket_capacity", value=lambda one, look: one.spec.bucket_capacity),
     field("held", "HELD", lambda one, look: str(len(one.held)), Width(8, rank=2), _holds),
     field("running"),

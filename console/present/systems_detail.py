@@ -74,7 +74,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     calls, failures, *_ = guard.totals(scene.now_us)
     share = f" ({failures * 100 // calls} %)" if failures else ""
     yield [
-        Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
+        Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else "no calls"),
         Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
         Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
     ]

@@ -97,6 +97,7 @@ class SystemsScreen(ConsoleScreen):
     def footer_actions(self) -> Sequence[Action]:
         row, item = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(item), ())
+        names = tuple(name for name in names if name != "open" or not self._is_all_shown)
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
 
     # --- The run --------------------------------------------------------------------------------------------------
@@ -294,6 +295,15 @@ class SystemsScreen(ConsoleScreen):
         body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, PageRow) else None
         return subject_lines(item, body, self.scene(), columns)
 
+    @property
+    def _is_all_shown(self) -> bool:
+        """Whether the rows below the list say all that a dialog would, so that Enter has nothing to open."""
+        item, row = self.subject(), self.table.cursor_key
+        has_more = isinstance(item, lists.QuarantineGroup) or (isinstance(item, BreakerStatus) and bool(item.held))
+        if item is None or row is None or row.hidden or row.task or has_more or not self.subject_bar.display:
+            return False
+        return len(self._subject_lines(self.app.size.width)) <= self.subject_bar.row_count
+
     def _show_subject(self) -> None:
         lines = self._subject_lines(self.app.size.width) if self.subject_bar.display else []
         self.subject_bar.show_lines(lines)
@@ -315,6 +325,8 @@ class SystemsScreen(ConsoleScreen):
             self.show_details()
         elif isinstance(item, lists.QuarantineGroup):
             self.console.push_screen(RowsScreen(item))
+        elif self._is_all_shown:
+            self.console.show_message("all that is known of it is below the list", Role.DIM, 3)
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
             title, *lines = self._subject_lines(room)

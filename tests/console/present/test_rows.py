@@ -335,7 +335,7 @@ def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
     assert plain(detail.attempt_line(row.attempts[1], scene)).endswith("  fp loose-ValueE")
     lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
     found = {line[:13].strip(): line[13:].strip() for line in lines}
-    assert (found["fingerprint"], found["exact place"]) == ("loose-ValueE", "strict-Val")
+    assert (found["fingerprint"], found["line by line"]) == ("loose-ValueE", "strict-Val")
 
 
 def test_a_hang_without_an_exact_place_has_a_fingerprint_and_a_lost_attempt_has_none():
@@ -477,7 +477,7 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     board = Board(projection)
     shown = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
     assert "requeued with timeout 20m00, one try, day=4, this time only" in shown
-    assert any(line.startswith("1 attempts") for line in shown) and any("timeout 20m00, then" in line for line in shown)
+    assert any(line.startswith("1 attempt") for line in shown) and any("timeout 20m00, then" in line for line in shown)
 
 
 def test_the_evidence_says_what_a_cause_is_made_of():
@@ -497,7 +497,7 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         evidence.evidence_page(row, scene, found, 120),
         evidence.cause_page(cause, scene, found, 120),
     ):
-        (shown,) = [plain(line) for line in page if "made of" in plain(line)]
+        (shown,) = [plain(line) for line in page if "taken from" in plain(line)]
         assert "type httpx.HTTPStatusError · place fetch.py:get" in shown
         assert "· status 404 · class permanent" in shown and "\x1b" not in shown
 

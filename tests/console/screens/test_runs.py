@@ -82,19 +82,19 @@ def row_of(driver: ScreenDriver, name: str) -> str:
 async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", "=") as driver:
         assert "14 runs · 2 need a human · 5 tasks · 1 slower than usual ↑" in driver.lines[3]
-        assert row_of(driver, "settle")[:40].count("◆") == 2
-        assert row_of(driver, "notify")[:40].count("▒") == 8 and row_of(driver, "notify").count("·") >= 2
+        assert row_of(driver, "settle").count("◆") == 2
+        assert row_of(driver, "notify")[:40].count("▒") == 3 and row_of(driver, "notify").count("·") >= 2
         assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
-        assert row_of(driver, "the whole run")[:40].count("◆") == 2
+        assert row_of(driver, "the whole run").count("◆") == 2
 
 
 async def test_a_cell_of_the_heat_map_is_as_dark_as_the_task_took_long(session: ManyRuns, clock: StillClock) -> None:
-    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+    async with open_console(session, clock, "1", size=(60, 40)) as driver:
         column = driver.lines[4].index("04-11")
-        heat = {name: row_of(driver, name)[column : column + 14] for name in NAMES}
-        assert heat["clean_orders"] == "▒" * 13 + "█", "the last night took 3.5 times the usual"
-        assert heat["settle"] == "▒▒▒▒▒◆▒▒▒▒◆▒▒▒" and heat["notify"][:4] == " " * 4, "dead twice; not in the flow yet"
-        slow = next(piece for piece in driver.app.screen.task_row("clean_orders", 120) if piece.text == "█")
+        heat = {name: row_of(driver, name)[column : column + 11] for name in NAMES}
+        assert heat["clean_orders"] == "▒" * 11
+        assert heat["settle"] == "▒▒▒▒▒◆▒▒▒▒◆" and heat["notify"][:4] == " " * 4, "dead twice; not in the flow yet"
+        (slow,) = [piece for piece in driver.app.screen.task_row("clean_orders", 60) if "5m42" in piece.text]
         assert slow.role is Role.WARNING
 
 
@@ -170,9 +170,8 @@ async def test_each_bar_stands_under_its_run(session: ManyRuns, clock: StillCloc
         session, clock, "1", "tab", "j", size=(120, 40)
     ) as driver:  # the last clean_orders was slow
         titles, top = driver.lines[4], driver.lines[driver.lines.index(driver.find("clean_orders · usually")) + 1]
-        heat = titles.index("04-11") + 13
-        ends = [titles.index(day) + len(day) for day in ("04-24",)]
-        assert [at for at, sign in enumerate(top) if sign == "█"] == [heat, *range(ends[0] - 3, ends[0])]
+        end = titles.index("04-24") + len("04-24")
+        assert [at for at, sign in enumerate(top) if sign == "█"] == [*range(end - 3, end)]
 
 
 def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
@@ -187,17 +186,17 @@ def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
     assert duration_lines(TaskTrend("a", (None,)), None, 5, 7, [], UTF8) == []
 
 
-def test_a_date_without_room_above_a_heat_map_of_two_runs_is_left_out() -> None:
+def test_each_run_is_in_the_grid_once() -> None:
     grid = run_grid([summary(13), summary(14)], {})
     layout = grid_layout(grid, 80)
     assert plain(title_line(grid, layout)).split() == ["task", "usual", "04-23", "04-24"]
-    assert [slot.at for slot in slots_of(layout)] == [0, 1, 0, 1]
+    assert [slot.at for slot in slots_of(layout)] == [0, 1]
 
 
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", size=(200, 55)) as driver:
         assert row_of(driver, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
-        assert "04-24" in driver.lines[4] and "04-11" in driver.lines[4]
+        assert driver.lines[4].split()[2:] == [f"04-{day}" for day in range(11, 25)]
 
 
 async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
