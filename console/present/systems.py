@@ -229,11 +229,11 @@ def _failure_rate(guard: BreakerStatus, look: Look) -> Cell:
 
 
 def retries_left(guard: BreakerStatus, look: Look) -> str:
-    return f"{guard.tokens:g} retries left of {guard.spec.bucket_capacity:g}"
+    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
 
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
-    long, short = retries_left(guard, look), f"{compact(int(guard.tokens))} left"
+    long, short = f"{retries_left(guard, look)} to retry", f"{compact(int(guard.tokens))} left"
     return lambda room: tokens(guard, look, room - 3 - len(words := _that_fits(room, long, short)), words)
 
 
