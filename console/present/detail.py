@@ -10,9 +10,9 @@ from statistics import median
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.spec import APPROVAL, with_overrides
+from ...engine.core.spec import with_overrides
 from ...engine.core.views import describe_kill, failure_mode_word, row_style, state_style
-from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
+from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS

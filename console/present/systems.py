@@ -233,7 +233,7 @@ def retries_left(guard: BreakerStatus, look: Look) -> str:
 
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
-    long, short = f"{retries_left(guard, look)} to retry", f"{compact(int(guard.tokens))} left"
+    long, short = retries_left(guard, look).replace("left", "retries left"), f"{compact(int(guard.tokens))} left"
     return lambda room: tokens(guard, look, room - 3 - len(words := _that_fits(room, long, short)), words)
 
 
