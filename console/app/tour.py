@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..keys.actions import Action, ScreenName
+from ..keys.keymap import key_label
 from ..model.board import Board
 from ..present.tour import STAGES, Phase, Sight, Stage, advance, tour_line
 from ..text.pieces import Line
@@ -23,16 +24,14 @@ class Tour:
 
     def start(self, board: Board) -> None:
         """Begin with the first board that the console shows, with the cursor on what the first stage is about."""
-        if self._run_id is None:
-            self._run_id = board.projection.run.run_id
-            if self.board is not None:
-                self._console.selected = about = STAGES[0].about(board)
-                self._pointed = (0, about, ScreenName.GRAPH)
+        if self._run_id is None and self._console.launch.has_tour:
+            self._run_id, about = board.projection.run.run_id, STAGES[0].about(board)
+            self._console.selected, self._pointed = about, (0, about, ScreenName.GRAPH)
 
     @property
     def board(self) -> Board | None:
         """The board of the run that has a tour."""
-        board = self._console.live.board if self._console.launch.has_tour else None
+        board = self._console.live.board
         return board if board is not None and board.projection.run.run_id == self._run_id else None
 
     @property
@@ -47,9 +46,8 @@ class Tour:
         """Hide or show the line."""
         if not self._console.launch.has_tour:
             self._console.show_message("there is a tour in the demo: redrive demo")
-        else:
-            self._is_shown = not self._is_shown
-            self._console.show_frames()
+        self._is_shown = self._console.launch.has_tour and not self._is_shown
+        self._console.show_frames()
 
     def is_answered_by(self, action: Action) -> bool:
         """Whether the key of an action, pressed now, does what the line says."""
@@ -65,18 +63,17 @@ class Tour:
 
         Return whether the cursor was put elsewhere.
         """
-        board, screen = self.board, self._console.console_screen
+        board, screen, before = self.board, self._console.console_screen, self._pointed
         if board is None or self._console.live.is_past:
             return False
         self._place = advance(self._place, board, action)
-        stage = self._stage
-        if stage is None or screen.PLACE is not stage.view or stage.phase(board) is not Phase.NOW:
-            self._pointed = None
-        elif (point := (self._place, stage.about(board), screen.PLACE)) != self._pointed:
-            self._pointed = point
-            screen.go_to(stage.about(board))
-            return True
-        return False
+        stage, self._pointed = self._stage, None
+        if stage is not None and screen.PLACE is stage.view and stage.phase(board) is Phase.NOW:
+            self._pointed = (self._place, stage.about(board), screen.PLACE)
+        if self._pointed in (None, before):
+            return False
+        screen.go_to(self._pointed[1])
+        return True
 
     @property
     def _stage(self) -> Stage | None:
@@ -87,5 +84,5 @@ class Tour:
         console, front, screen = self._console, self._console.screen, self._console.console_screen
         asked_by = front.question.trigger if isinstance(front, Dialog) else None
         is_covered = front is not screen or isinstance(console.focused, TextField)
-        is_past, columns = console.live.is_past, console.size.width
-        return Sight(screen.PLACE, screen.name_at_cursor(), asked_by, is_covered, is_past, columns)
+        leave = key_label("escape") if is_covered else console.keymap.label("back") if console.live.is_past else ""
+        return Sight(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by)

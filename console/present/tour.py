@@ -7,14 +7,14 @@ no longer possible, is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
 from ...engine.domain.states import FAILED_OUTCOMES, NOT_STARTED, TaskState
 from ...engine.domain.text import counted
 from ..keys.actions import Action, ScreenName
-from ..keys.keymap import KeyMap, key_label
+from ..keys.keymap import KeyMap
 from ..model.board import Board
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import shorten
@@ -34,42 +34,38 @@ class Sight(NamedTuple):
     Attributes:
         place: the visible view.
         name: of the task, breaker or group of rows under the cursor; None: there is none.
-        asked_by: Textual's name of the key that opened the question on the screen; None: nothing is asked.
-        is_covered: whether a box or a prompt gets the keys.
-        is_past: whether the run is shown as it was.
         columns: of the terminal; a sentence is cut, its key never.
+        leave: the label of the key that leaves a box, a prompt or the past; empty: there is none of them.
+        asked_by: Textual's name of the key that opened the question on the screen; None: nothing is asked.
     """
 
     place: ScreenName
     name: str | None
-    asked_by: str | None = None
-    is_covered: bool = False
-    is_past: bool = False
     columns: int = 80
+    leave: str = ""
+    asked_by: str | None = None
 
 
 class Stage(NamedTuple):
-    """One job. The sentences may contain the names of ``_facts``.
+    """One job. In sentences, ``{about}``, ``{holds}`` and ``{rows}`` are read from the board.
 
     Attributes:
         abouts: where the cursor is put: on the first that is a dead letter, else on the first.
         phase: read from the board.
         view: where the key works; None: everywhere.
-        says: what is so; the key of ``view`` follows.
         action: whose key ends the stage.
-        asks: what this key does, with the cursor in its place.
-        answer: in the box that it opens: a sentence, and Textual's name of the key that says yes.
-        comes: what is still to happen.
+        says: what is so; the key of ``view`` follows.
+        asks: what the key of ``action`` does, with the cursor in its place.
+        answer: in the box that it opens: a sentence, and the label of the key that says yes.
     """
 
     abouts: tuple[str, ...]
     phase: Callable[[Board], Phase]
     view: ScreenName | None
-    says: str
     action: str
+    says: str
     asks: str
     answer: tuple[str, str] = ("", "")
-    comes: str = ""
 
     def about(self, board: Board) -> str:
         """The name that the cursor is to be on now."""
@@ -78,7 +74,7 @@ class Stage(NamedTuple):
     def is_reached(self, board: Board, sight: Sight) -> bool:
         """Whether the key of ``action`` does now what the line says."""
         is_there = self.view is None or (sight.place is self.view and sight.name == self.about(board))
-        return is_there and not sight.is_covered and not sight.is_past
+        return is_there and not sight.leave
 
 
 # --- What the board says ---------------------------------------------------------------------------------------------
@@ -97,112 +93,65 @@ def _is_blocking(board: Board) -> bool:
     return breaker is not None and breaker.is_blocking
 
 
-def _if(is_now: bool, otherwise: Phase = Phase.OVER) -> Phase:
-    return Phase.NOW if is_now else otherwise
+def _has_opened(board: Board, name: str) -> bool:
+    return _is_blocking(board) or all(_has_failed(board, one) for one in ("quote_USD", "quote_GBP", name))
 
 
-def _once(board: Board, name: str, is_now: bool) -> Phase:
+def _has_bad_rows(board: Board, name: str) -> bool:
+    return board.row(name).bad_rows > 0
+
+
+def _can_be_taken_back(board: Board, name: str) -> bool:
+    is_skipped = board.row(name).state is TaskState.SKIPPED
+    return is_skipped and board.row("revenue_report").state in NOT_STARTED
+
+
+def _once(name: str, is_now: Callable[[Board, str], bool]) -> Callable[[Board], Phase]:
     """The phase of what the first generation of a task shows."""
-    row = board.row(name)
-    is_over = row.generation > 0 or row.state in (TaskState.SUCCESS, TaskState.SKIPPED, TaskState.CANCELLED)
-    return _if(is_now, Phase.OVER if is_over else Phase.COMING)
+
+    def phase(board: Board) -> Phase:
+        row = board.row(name)
+        is_over = row.generation > 0 or row.state in (TaskState.SUCCESS, TaskState.SKIPPED, TaskState.CANCELLED)
+        return Phase.NOW if is_now(board, name) else Phase.OVER if is_over else Phase.COMING
+
+    return phase
 
 
-def _has_opened(board: Board) -> Phase:
-    refused = all(_has_failed(board, name) for name in ("quote_USD", "quote_GBP", "quote_JPY"))
-    return _once(board, "quote_JPY", refused or _is_blocking(board))
-
-
-def _is_skipped(board: Board) -> Phase:
-    is_skipped = board.row("fetch_invoices").state is TaskState.SKIPPED
-    return _if(is_skipped and board.row("revenue_report").state in NOT_STARTED)
-
-
-def _facts(stage: Stage, board: Board) -> Mapping[str, str]:
-    return {
-        "about": stage.about(board),
-        "holds": "holds" if _is_blocking(board) else "held",
-        "rows": counted(board.row("import_customers").bad_rows, "row"),
-        "letters": counted(board.dead_letters, "dead letter"),
-    }
+def _while(is_now: Callable[[Board], bool]) -> Callable[[Board], Phase]:
+    return lambda board: Phase.NOW if is_now(board) else Phase.OVER
 
 
 # --- The stages ------------------------------------------------------------------------------------------------------
 
+_GRAPH, _TIMELINE, _INBOX = ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX
+_SYSTEMS, _INVOICES, _ROWS = ScreenName.SYSTEMS, "fetch_invoices", "import_customers"
+_notify_waits = _while(lambda board: board.row("notify").state in NOT_STARTED)
+_is_skipped = _while(lambda board: _can_be_taken_back(board, _INVOICES))
+_is_undecided = _while(lambda board: _is_dead(board, "settle") or _is_dead(board, _INVOICES))
+
+# fmt: off
 STAGES = (
-    Stage(
-        ("notify",),
-        lambda board: _if(board.row("notify").state in NOT_STARTED),
-        ScreenName.GRAPH,
-        "notify has not started, see the graph",
-        "why",
-        "why notify has not started",
-    ),
-    Stage(
-        ("rates-api",),
-        _has_opened,
-        ScreenName.SYSTEMS,
-        "rates-api failed, and its breaker {holds} calls",
-        "open",
-        "all about this breaker",
-        comes="calls of rates-api fail",
-    ),
-    Stage(
-        ("fetch_calendar",),
-        lambda board: _once(board, "fetch_calendar", _has_failed(board, "fetch_calendar")),
-        ScreenName.TIMELINE,
-        "fetch_calendar hung and was killed, see when",
-        "details",
-        "below its bar is where it hung; all about it",
-        comes="fetch_calendar is killed",
-    ),
-    Stage(
-        ("settle",),
-        lambda board: _once(board, "settle", _is_dead(board, "settle")),
-        ScreenName.INBOX,
-        "settle failed twice alike, there is no third try",
-        "output",
-        "division by zero; what settle printed",
-        comes="settle has failed twice",
-    ),
-    Stage(
-        ("fetch_invoices",),
-        lambda board: _once(board, "fetch_invoices", _is_dead(board, "fetch_invoices")),
-        ScreenName.INBOX,
-        "fetch_invoices was refused, 403 forbidden",
-        "skip",
-        "to go on without fetch_invoices",
-        ("write why, and then", "enter"),
-        comes="fetch_invoices is refused",
-    ),
-    Stage(
-        ("fetch_invoices",),
-        _is_skipped,
-        None,
-        "",
-        "undo",
-        "fetch_invoices is skipped; to take that back",
-        ("fetch_invoices waits for a decision again", "a"),
-    ),
-    Stage(
-        ("import_customers",),
-        lambda board: _once(board, "import_customers", board.row("import_customers").bad_rows > 0),
-        ScreenName.SYSTEMS,
-        "import_customers has set {rows} aside",
-        "requeue_rows",
-        "they are mended; to run only them again",
-        ("only {rows} run again", "enter"),
-        comes="import_customers sets rows aside",
-    ),
-    Stage(
-        ("settle", "fetch_invoices"),
-        lambda board: _if(_is_dead(board, "settle") or _is_dead(board, "fetch_invoices")),
-        ScreenName.INBOX,
-        "{letters} can run again now",
-        "requeue",
-        "{about} is mended; to run it again",
-    ),
+    Stage(("notify",), _notify_waits, _GRAPH, "why",
+          "notify has not started, see the graph", "why notify has not started"),
+    Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "open",
+          "rates-api failed, and its breaker {holds} calls", "all about this breaker"),
+    Stage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
+          "fetch_calendar hung and was killed, see when", "below its bar is where it hung; all about it"),
+    Stage(("settle",), _once("settle", _is_dead), _INBOX, "output",
+          "settle failed twice alike, there is no third try", "division by zero; what settle printed"),
+    Stage((_INVOICES,), _once(_INVOICES, _is_dead), _INBOX, "skip",
+          "fetch_invoices was refused, 403 forbidden", "to go on without fetch_invoices",
+          ("write why, and then", "Enter")),
+    Stage((_INVOICES,), _is_skipped, None, "undo",
+          "", "fetch_invoices is skipped; to take that back",
+          ("fetch_invoices waits for a decision again", "a")),
+    Stage((_ROWS,), _once(_ROWS, _has_bad_rows), _SYSTEMS, "requeue_rows",
+          "import_customers has set {rows} aside", "they are mended; to run only them again",
+          ("only {rows} run again", "Enter")),
+    Stage(("settle", _INVOICES), _is_undecided, _INBOX, "requeue",
+          "what was dead is mended now", "{about} is mended; to run it again"),
 )
+# fmt: on
 
 
 def advance(place: int, board: Board, action: Action | None = None) -> int:
@@ -218,32 +167,32 @@ def advance(place: int, board: Board, action: Action | None = None) -> int:
 
 def tour_line(place: int, board: Board, keymap: KeyMap, sight: Sight) -> Line:
     """The line of a stage. Until all have ended, its key is its last word."""
-    total = len(STAGES)
+    total, label = len(STAGES), keymap.label
     if place == total:
-        keys = [Piece(keymap.label("help"), Role.KEY), Piece(" has all keys, "), Piece(keymap.label("quit"), Role.KEY)]
         words = f"{board.finished} of {board.total} tasks are done; "
-        return [*_head(f"{total} of {total} done"), Piece(words), *keys, Piece(" leaves")]
+        keys = [Piece(label("help"), Role.KEY), Piece(" has all keys, "), Piece(label("quit"), Role.KEY)]
+        return [_head(f"{total} of {total} done"), Piece(words), *keys, Piece(" leaves")]
     stage = STAGES[place]
+    about = stage.about(board)
     if stage.phase(board) is Phase.COMING:
-        return [*_head(f"{place} of {total} done"), Piece(f"the next when {stage.comes}")]
+        return [_head(f"{place} of {total} done"), Piece(f"the next waits for {about}")]
     words, key = _next_step(stage, board, keymap, sight)
+    rows = counted(board.row(_ROWS).bad_rows, "row")
+    words = words.format(about=about, rows=rows, holds="holds" if _is_blocking(board) else "held")
     head, press = _head(f"{place + 1} of {total}"), [Piece(": press "), Piece(key, Role.KEY)]
-    sentence = shorten(words.format(**_facts(stage, board)), sight.columns - width([*head, *press]))
-    return [*head, Piece(sentence), *press]
+    return [head, Piece(shorten(words, sight.columns - width([head, *press]))), *press]
 
 
-def _head(words: str) -> Line:
-    return [Piece(f" {words}: ", Role.STRONG)]
+def _head(words: str) -> Piece:
+    return Piece(f" {words}: ", Role.STRONG)
 
 
 def _next_step(stage: Stage, board: Board, keymap: KeyMap, sight: Sight) -> tuple[str, str]:
     """A sentence, and the label of the key that comes next."""
-    if sight.is_past:
-        return "this is the past; to leave it", keymap.label("back")
-    if sight.asked_by is not None and sight.asked_by in keymap.keys_of(stage.action) and stage.answer[0]:
-        return stage.answer[0], key_label(stage.answer[1])
-    if sight.is_covered:
-        return "to go on with the tour", key_label("escape")
-    if stage.view is None or stage.is_reached(board, sight):
+    if sight.asked_by in keymap.keys_of(stage.action) and stage.answer[0]:
+        return stage.answer
+    if sight.leave:
+        return "to go on with the tour", sight.leave
+    if stage.is_reached(board, sight):
         return stage.asks, keymap.label(stage.action)
-    return stage.says, keymap.label(f"view_{stage.view.value}")
+    return stage.says, keymap.label(f"view_{stage.view.value}" if stage.view is not None else stage.action)

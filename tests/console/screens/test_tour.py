@@ -143,14 +143,14 @@ def test_every_stage_is_about_the_demo_and_its_lines_fit_eighty_columns(session:
     board = Board(session.projection)
     for name in [name for stage in STAGES for name in stage.abouts if name != "rates-api"]:
         assert name in {task.name for task in DEMO.tasks}
-    assert plain(tour_line(1, board, DEFAULT_KEYS, GRAPH)) == " 1 of 8 done: the next when calls of rates-api fail"
+    assert plain(tour_line(1, board, DEFAULT_KEYS, GRAPH)) == " 1 of 8 done: the next waits for rates-api"
     for events in failures(session.events_of):
         for event in events:
             session.projection.apply(event)
     for place, stage in enumerate([*STAGES, STAGES[0]]):
         sights = [GRAPH, Sight(ScreenName.RUNS, None), Sight(stage.view or ScreenName.LOG, stage.about(board))]
-        asked = Sight(ScreenName.LOG, None, asked_by=DEFAULT_KEYS.keys_of(stage.action)[0], is_covered=True)
-        for sight in (*sights, asked, Sight(ScreenName.LOG, None, is_past=True)):
+        asked = Sight(ScreenName.LOG, None, leave="Esc", asked_by=DEFAULT_KEYS.keys_of(stage.action)[0])
+        for sight in (*sights, asked, Sight(ScreenName.LOG, None, leave="Esc")):
             assert width(tour_line(place, board, DEFAULT_KEYS, sight)) <= 80 - HINT_CELLS
             narrow = tour_line(place, board, DEFAULT_KEYS, sight._replace(columns=40))
             assert place == len(STAGES) or (width(narrow) <= 40 and narrow[-1].role == Role.KEY)
