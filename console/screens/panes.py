@@ -28,7 +28,7 @@ from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import STRIP_ROWS, Bar, Divider, has_room_for_detail_pane
+from ..widgets.bars import PAGING, STRIP_ROWS, Bar, Divider, bindings, has_room_for_detail_pane
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
@@ -134,8 +134,10 @@ TextKey = TypeVar("TextKey", bound=Hashable)
 Texts = TypeVar("Texts")
 
 
-class PageView(LinesView, Generic[TextKey, Texts]):
+class PageView(LinesView, Generic[TextKey, Texts], inherit_bindings=False):
     """A page of lines. Subclasses render the page and read its texts."""
+
+    BINDINGS = bindings(*PAGING, "left", "right", "follow", "scroll")  # always folded: the key is that of notes
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         self._page_lines: list[Line] = []
