@@ -16,7 +16,7 @@ from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, PastByTask, duration_stats, stats_by_weekday
 from ...engine.core.predecessors import cycle_sentence
 from ...engine.core.spec import FlowSpec, work_of
-from ...engine.domain.text import counted, first_names, shell_command
+from ...engine.domain.text import counted, did_you_mean, first_names, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.predecessors import follows_of, known_follows
 from ...engine.flow.source import Finding
@@ -49,10 +49,10 @@ def check_flows(
 ) -> int:
     """Of several FLOWs, or of a folder, each is checked; the exit code is that of the worst."""
     params = params_of(param)
-    targets = _targets(flows)
+    follows = known_follows(read_known())
+    targets = _targets(flows, follows)
     is_one_flow = targets == list(flows[:1])
     codes = []
-    follows = known_follows(read_known())
     for target in targets:
         if not as_json and not is_one_flow:
             echo(one_line(f"{target}:"))
@@ -68,19 +68,22 @@ def check_flows(
     return max(codes)
 
 
-def _targets(words: Sequence[str]) -> list[str]:
+def _targets(words: Sequence[str], follows: dict[str, tuple[str, ...]]) -> list[str]:
     """The flows that are named, and those in the files below a named folder. Raises FlowError."""
     targets: list[str] = []
     for word in words:
-        found = run_with_log(_flows_below(word)) if os.path.isdir(word) else [word]
+        found = run_with_log(_flows_below(word, follows)) if os.path.isdir(word) else [word]
         if not found:
             raise FlowError(f"there is no flow in the files below {word!r}")
         targets += found
     return targets
 
 
-async def _flows_below(folder: str) -> list[str]:
-    """The flows in the files below a folder. A file that cannot be read is one as well: its check says why."""
+async def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list[str]:
+    """The flows in the files below a folder. A file that cannot be read is one as well: its check says why.
+
+    ``follows``: of each flow those that it comes after; those in the files are added.
+    """
     found: list[str] = []
     finder = FlowFinder([folder])
     sources = finder.find()
@@ -90,6 +93,7 @@ async def _flows_below(folder: str) -> list[str]:
     for python, paths in group_by_interpreter(sources).items():
         async for file in read_flow_files(python, paths):
             path = os.path.relpath(file.target)
+            follows.update({flow.spec.name: follows_of(flow.spec) for flow in file.flows.values()})
             found += [path] if file.error or len(file.flows) == 1 else [f"{path}:{name}" for name in file.flows]
     return sorted(found)
 
@@ -111,6 +115,7 @@ def _check(
     left = [finding for finding in found if finding.rule == "import"]
     circle = cycle_sentence(spec.name, follows)
     left += [Finding("error", "after", circle)] if circle else []
+    left += [_unknown(name, follows) for name in follows[spec.name] if name not in follows and len(follows) > 1]
     findings = [
         *left,
         *flow_checks.check_spec(spec, seen, checked.cost),
@@ -128,6 +133,12 @@ def _check(
     if "error" in levels:
         return ExitCode.BAD_USAGE
     return ExitCode.FAILED if strict and "warning" in levels else ExitCode.SUCCESS
+
+
+def _unknown(name: str, follows: Mapping[str, object]) -> Finding:
+    """Of a flow that another comes after; where no other flow is known, none is unknown."""
+    meant = did_you_mean(name, follows.keys())
+    return Finding("warning", "after", f"it comes after {name!r}, and no flow of that name is known here{meant}")
 
 
 def _print_sharing(spec: FlowSpec) -> None:

@@ -224,7 +224,8 @@ def _flow_text(
         "grace_seconds": shell_duration(command.grace),
         "pool": pool,
     }
-    options = {**own, "env": None if env else dict(job.environment) or None, "stdin": job.stdin, "max_attempts": 1}
+    variables = _of_cron(job) if env else {**_of_cron(job), **job.environment}
+    options = {**own, "env": {"*": None, **variables}, "stdin": job.stdin, "max_attempts": 1}
     is_plain = os.path.basename(job.shell) in ("sh", "dash")
     remarks = _remarks(job, command, pool is not None)
     lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
@@ -240,6 +241,13 @@ def _flow_text(
     aside = f" ({', '.join(taken)})" if taken else ""
     changed = f"{command.text}{aside}" if command.text != job.line else ""
     return FlowText(name, "\n".join(lines) + "\n", env, changed, remarks)
+
+
+def _of_cron(job: Job) -> dict[str, str]:
+    """The variables that cron gives to each command, but those that the crontab sets."""
+    user = job.user or pwd.getpwuid(os.getuid()).pw_name
+    given = {"HOME": _home_of(job.user), "LOGNAME": user, "SHELL": job.shell, "PATH": _PATH_OF_CRON}
+    return {name: value for name, value in given.items() if name not in job.environment}
 
 
 #: What a line may be without, or have more of, as a flow; a sentence each, for the file and the screen.

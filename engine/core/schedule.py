@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 
 import msgspec
 from cronsim import CronSim, CronSimError
@@ -38,6 +38,7 @@ NAMED_SCHEDULES = {
 SHORTEST_SECONDS = 1.0
 LATE_SECONDS = 60.0  # misfire="skip": a run is skipped if it would start later than this and than start_within
 CLOCK_STEP_US = 3_600_000_000  # decisions that lie further ahead of the clock are taken back
+_FAR_US = 7 * 86_400_000_000
 LISTED_MAX = 100  # missed logical times that a decision lists one by one, the latest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -362,6 +363,20 @@ def _oldest_first(schedule: Schedule, decided_until: int, already_run: Collectio
 
 def _tolerance_us(schedule: Schedule) -> int:
     return max(round(LATE_SECONDS * 1e6), schedule.start_within_us or 0)
+
+
+def next_problem(schedule: Schedule, next_at: int | None, now: int) -> str:
+    """Return that the next run is by more than a week, and two intervals, later than the rhythm of the schedule, or
+    never comes: as after a holiday of a wrong year. Empty: it comes."""
+    if schedule.follows:
+        return ""
+    if next_at is None:
+        return "it has no next run"
+    first, *more = islice(schedule.recurrence.after(now), 2)
+    if next_at - schedule.due_at(first) <= max(_FAR_US, *(2 * (second - first) for second in more)):
+        return ""
+    coming, usual = (iso_time(at, schedule.zone)[:16].replace("T", " ") for at in (next_at, first))
+    return f"its next run is that of {coming}, by its rhythm it is that of {usual}: look at its holidays"
 
 
 def late_starts(

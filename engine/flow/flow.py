@@ -375,7 +375,8 @@ class TaskDeclarations:
                 programs fails).
             cwd: the folder in which it runs, relative to that of the flow file.
             env: variables that are set beside those of the executor; None removes one: ``{"PGHOST": "db1"}``.
-                Those of the flow and of the group come first.
+                Those of the flow and of the group come first. ``{"*": None}`` removes all of the executor, and leaves
+                those of ``env_file`` and of redrive.
             stdin: a text that it reads from its standard input, or a ``Path`` (relative to the flow file) of a file.
             result: "file" (the default: JSON in the file ``$REDRIVE_RESULT``, if it wrote any) or "last-line" (the
                 last line of its stdout is JSON).

@@ -362,13 +362,19 @@ def _is_installed(path: Path, root: Path) -> bool:
 # of the days without a run, ``Flow(holidays="holidays.txt")``: read with the flow.
 
 
+#: The names of the variables that this process has from files.
+FROM_FILE: set[str] = set()
+
+
 def use_env_file(flow: str, name: str, declared_at: Place | None) -> str:
     """Put the variables of a file into the environment of this process, and return its absolute path.
 
     ``name``: relative to the file that declares the flow. Raises OptionError if it cannot be read.
     """
     path = _beside(declared_at, name)
-    os.environ.update(_read(flow, path))
+    found = _read(flow, path)
+    os.environ.update(found)
+    FROM_FILE.update(found)
     return str(path)
 
 

@@ -18,6 +18,7 @@ from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
 from ..errors import PermanentError
+from ..flow.source import FROM_FILE
 from .protocol import NO_INPUTS, RESULT_LIMIT, SMALL_LIMIT, AttemptOrder, clean_text, write_all
 
 #: How each value of ``shell=`` runs a line.
@@ -87,7 +88,7 @@ def execute(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str |
     _connect_stdin(options, folder, order.stdin)
     os.chdir(working_folder(options, folder))
     inherited_variables, ignored_signals = inherited()
-    environment = {**inherited_variables, **variables, **_encoded(_variables(order))}
+    environment = {**_passed_on(inherited_variables, options), **variables, **_encoded(_variables(order))}
     for name, value in options.env.items():
         environment.pop(os.fsencode(name), None)
         environment.update({} if value is None else _encoded({name: value}))
@@ -104,6 +105,13 @@ def execute(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str |
         if error.errno not in _NO_PROGRAM:
             raise
         raise _not_started(program, error.strerror) from None
+
+
+def _passed_on(inherited: Mapping[bytes, bytes], options: CommandOptions) -> Mapping[bytes, bytes]:
+    """What a command gets of these variables: with ``"*": None`` in its ``env`` only those of the flow's file."""
+    if options.env.get("*", "") is not None:
+        return inherited
+    return {name: value for name, value in inherited.items() if os.fsdecode(name) in FROM_FILE}
 
 
 def _path_of(word: str, environment: Mapping[bytes, bytes]) -> str:

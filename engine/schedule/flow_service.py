@@ -22,7 +22,17 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.schedule import FlowFacts, Schedule, Step, StepKind, decide_step, iso_time, local_time, logical_name
+from ..core.schedule import (
+    FlowFacts,
+    Schedule,
+    Step,
+    StepKind,
+    decide_step,
+    iso_time,
+    local_time,
+    logical_name,
+    next_problem,
+)
 from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec
 from ..core.views import run_code
 from ..core.waiting import ALIVE
@@ -129,6 +139,7 @@ class FlowService:
         self._followed: Followed | None = None  # of a flow that follows others: its days as of now
         self._is_in_circle = False  # it comes after itself
         self._waited: dict[int, str] = {}  # why days have waited
+        self._far_at: int | None = 0  # the next run that was compared with the rhythm of the schedule
         self._last_report = ""
 
     @property
@@ -279,6 +290,7 @@ class FlowService:
         if holder is None and await self._adopts(status, now):
             self.wake_at = 0
             return
+        await self._note_far_run(status, schedule, now)
         step = decide_step(schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
         await self._do(step, status)
@@ -569,6 +581,19 @@ class FlowService:
             now,
         )
         return True
+
+    async def _note_far_run(self, status: ScheduleStatus, schedule: Schedule, now: int) -> None:
+        """Warn once of a next run that comes much later than the schedule says, or never; page as of late runs."""
+        next_at = None if status.progress is None else status.progress.next_at
+        if status.progress is None or status.replaced is not None or next_at == self._far_at:
+            return
+        problem, self._far_at = next_problem(schedule, next_at, now), next_at
+        if not problem or problem == self.row.warning:
+            return
+        self._warn(problem, now)
+        if schedule.start_within_us is not None:
+            title, served = f"{self.served.name} is planned too late", self.served
+            await self._write(lambda change: schedules.page_schedule(change, served, title, problem))
 
     def _warn(self, sentence: str, now: int, runs_ahead: int = 0) -> None:
         self.report(sentence)

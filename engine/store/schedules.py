@@ -370,16 +370,11 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
     last = iso_time(progress.decided_until, served.schedule.zone)
     transaction.emit(ScheduleChanged(ScheduleChange.TAKEN_BACK, served.name, runs=runs_ahead, last=last))
     _advance(transaction, _held(served, progress), now)
-    trigger_page(transaction, _clock_page(served, last, runs_ahead))
-
-
-def _clock_page(served: ServedFlow, last: str, runs_ahead: int) -> PageRequest:
     why = (
         f"runs until {last[:16].replace('T', ' ')} were decided about, which is ahead of the clock of this machine:"
         f" it was wrong then, or is now. They are undecided again, except {counted(runs_ahead, 'run')} that started"
     )
-    title, cause = f"the clock of {served.name} is not that of its runs", schedule_cause(served.name)
-    return PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause)
+    page_schedule(transaction, served, f"the clock of {served.name} is not that of its runs", why)
 
 
 def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
@@ -392,19 +387,25 @@ def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
     latest = held.schedule.latest(progress.decided_until, until)[0][-LISTED_MAX:]
     if latest:
         _record_missed(transaction, held, latest, is_all=times == len(latest), misfire=served.spec.misfire)
-        trigger_page(transaction, _restored_page(held, times, latest[-1]))
+        page_schedule(
+            transaction, held, f"{served.name} goes on from an older state file", _restored(held, times, latest[-1])
+        )
     _advance(transaction, held, until)
     return times
 
 
-def _restored_page(served: ServedFlow, times: int, last: int) -> PageRequest:
-    why = (
+def _restored(served: ServedFlow, times: int, last: int) -> str:
+    return (
         f"its state file is older than what was decided: it knows nothing of {counted(times, 'logical time')} until"
         f" {iso_time(last, served.schedule.zone)[:16].replace('T', ' ')}, as after a restore of a copy. They are not"
         " started again; redrive backfill starts them"
     )
-    title, cause = f"{served.name} goes on from an older state file", schedule_cause(served.name)
-    return PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause)
+
+
+def page_schedule(transaction: Transaction, served: ServedFlow, title: str, why: str) -> None:
+    """Page about the starts of a flow; the page ends with the next one that is in time."""
+    cause = schedule_cause(served.name)
+    trigger_page(transaction, PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause))
 
 
 def page_stuck_run(transaction: Transaction, run_id: str, error: str) -> None:
@@ -610,26 +611,18 @@ def _record_late_starts(
         return
     when = iso_time(new[-1], schedule.zone)
     transaction.emit(ScheduleChanged(ScheduleChange.LATE_START, served.name, runs=len(new), last=when))
-    trigger_page(transaction, _late_start_page(transaction, served, new, start_error))
+    why = _late_start(transaction, served, new, start_error)
+    page_schedule(transaction, served, f"{served.name} has not started", why)
 
 
-def _late_start_page(
-    transaction: Transaction, served: ServedFlow, late: list[int], start_error: str | None
-) -> PageRequest:
+def _late_start(transaction: Transaction, served: ServedFlow, late: list[int], start_error: str | None) -> str:
     wall = f"{local_time(late[-1], served.schedule.zone):{'%d %b' if served.schedule.follows else '%d %b %H:%M'}}"
     more = (
         f", nor have {len(late) - 1}{' or more' if len(late) >= LISTED_MAX else ''} before it" if len(late) > 1 else ""
     )
     since = format_duration(transaction.at - served.schedule.due_at(late[-1]))
     because = "" if start_error is None else f": {start_error}"
-    return PageRequest(
-        run_id=None,
-        task=None,
-        title=f"{served.name} has not started",
-        why=f"its run of {wall} {served.spec.timezone} was due {since} ago and has not started{more}{because}",
-        kind=DeadLetterKind.DEADLINE,
-        cause=schedule_cause(served.name),
-    )
+    return f"its run of {wall} {served.spec.timezone} was due {since} ago and has not started{more}{because}"
 
 
 def record_start_after_deadline(

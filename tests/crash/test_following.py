@@ -145,8 +145,10 @@ def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(fol
 def test_flows_after_one_another_are_refused_by_check_and_serve(folder: Folder):  # noqa: F811
     for name, other in (("a", "b"), ("b", "a")):
         folder.write(name, f"after {other}")
+    folder.write("c", "after bb")
     checked = run_redrive("check", folder.path)
     assert checked.returncode == 2
+    assert "it comes after 'bb', and no flow of that name is known here; did you mean 'b'?" in checked.stdout
     assert "flow 'b' comes after itself: b after a after b" in checked.stdout
     folder.serve()
     row = folder.until("a", lambda row: row.start_error)

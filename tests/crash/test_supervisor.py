@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
         with contextlib.suppress(ProcessLookupError):  # it may have ended with another one
             os.kill(pid, signal.SIGKILL)
     assert wait_until_dead(find_processes_in(tmp_path)) == []
+
+
+def test_a_next_run_that_is_much_later_than_the_schedule_says_is_a_need_and_a_page(folder: Folder):
+    """As after holidays of a wrong year; those of a few days are meant."""
+    today = datetime.now(UTC).date()
+    for name, days in (("far", 20), ("near", 5)):
+        (folder.path / f"{name}.txt").write_text(f"{today} - {today + timedelta(days=days)}\n")
+        folder.write(name, "0 2 * * *", more=f", holidays='{name}.txt', timezone='UTC', start_within='5m'")
+    folder.serve()
+    row = folder.until("far", lambda row: row.warning)
+    assert "its next run is that of " in str(row.warning) and "look at its holidays" in str(row.warning)
+    wait_until(lambda: folder.ask("far", "SELECT title FROM page") == [("far is planned too late",)])
+    assert folder.until("near", lambda row: row.next_at).warning is None
+    listed = run_redrive("inbox")
+    assert listed.returncode == 3 and "look at its holidays" in listed.stdout and "near" not in listed.stdout
 
 
 def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Folder):

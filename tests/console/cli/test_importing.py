@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -629,7 +629,7 @@ def test_variables_that_may_be_secret_have_a_file_of_their_own(home: Path) -> No
 def test_what_steers_cron_is_no_variable_of_the_command(home: Path) -> None:
     stdout_of("MAILFROM=a@example.com\nRANDOM_DELAY=30\nSHELL=/bin/bash\n0 1 * * * yes | head -1\n")
     text = Path("flows/yes.py").read_text()
-    assert "splay='30m'" in text and "env=" not in text and "MAILFROM" not in text
+    assert "splay='30m'" in text and "MAILFROM" not in text
     assert "| y" in run_flow("yes")  # bash without pipefail, as under cron
 
 
@@ -646,49 +646,76 @@ PROBES = [
     'timeout 9 {probe} "$SHELL"; exit 3',
     "true | {probe} | cat; false",
     "{probe} \\> \\& a\\ b #c > d",
+    'B=1 {probe} "$LOGNAME"',
 ]
+BACKGROUND = next(number for number, text in enumerate(PROBES) if text.endswith("&"))
+ISOLATED = """
+mount --bind {spool} /var/spool/cron/crontabs && mount -t tmpfs none /etc/cron.d && mount -t tmpfs none /run &&
+mount --bind /dev/null /etc/crontab && exec /usr/sbin/cron -f
+"""
+AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
+@pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_probe_sees_the_same_under_the_flow_as_under_cron(home: Path, shell: str) -> None:
-    """What cron does: `/bin/sh -c LINE` in the home folder, with its variables and the text behind `%` as stdin."""
-    variables = {"A": "two  words", "PATH": "/usr/bin:/bin", "HOME": str(home)}
-    for number, text in enumerate(PROBES):
-        line = text.format(probe=probe_of(home), home=home)
-        settings = "".join(f'{name}="{value}"\n' for name, value in {**variables, "SHELL": shell}.items())
-        Path("c").write_text(f"{settings}0 1 * * * {line}\n")
-        expected, code = under_cron(home, line, {**variables, "SHELL": shell})
-        assert imported("c", "--into", f"flows{number}").returncode == 0
-        (flow,) = Path(f"flows{number}").glob("*.py")
-        done = run_redrive("run", flow, "--plain", "--state", home / f"{number}.db", env={**os.environ, "SHELL": shell})
-        assert seen_by_probe(home) == expected, (line, done.stdout)
-        assert (done.returncode == 0) == (code == 0 or ".none" in line), (line, done.stdout)
+    """The cron of this machine, with a spool of its own: arguments, stdin, folder, umask, variables, exit code."""
+    lines = [text.format(probe=probe_of(home, number), home=home / str(number)) for number, text in enumerate(PROBES)]
+    settings = f'SHELL={shell_of(home, shell)}\nA="two  words"\n'
+    crontab = [f'{settings}HOME="{home}/{number}"\n* * * * * {line}\n' for number, line in enumerate(lines)]
+    under_cron(home, "".join(crontab), len(lines))
+    expected = [seen_by_probe(home / str(number)) for number in range(len(lines))]
+    codes = [(home / str(number) / "code").read_text().strip() for number in range(len(lines))]
+    Path("c").write_text("".join(crontab))
+    assert imported("c", "--into", "flows").returncode == 0
+    for number, line in enumerate(lines):
+        flow = f"flows/probe_{number + 1}.py" if number else "flows/probe.py"
+        environment = {**os.environ, "SHELL": "/bin/other", "LEAK": "1", "LC_TIME": "C"}
+        done = run_redrive("run", flow, "--plain", "--state", home / f"{number}.db", env=environment)
+        assert seen_by_probe(home / str(number)) == expected[number], (line, done.stdout)
+        assert (done.returncode == 0) == (codes[number] == "0" or ".none" in line), (line, done.stdout)
 
 
-def probe_of(home: Path) -> Path:
-    """A program that writes down what it is given."""
-    path = home / "probe"
-    names = "[os.environ.get(name) for name in ('A', 'PATH')]"
-    seen = f"[sys.argv[1:], sys.stdin.read(), os.getcwd(), mask, os.nice(0), {names}]"
-    lines = ["import json, os, sys", "mask = os.umask(0)", f"print(json.dumps({seen}), file=open('{home}/seen', 'a'))"]
-    path.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
+def under_cron(home: Path, crontab: str, count: int) -> None:
+    """Let the cron of this machine start each line once."""
+    (home / "spool").mkdir()
+    (home / "spool" / getpass.getuser()).write_text(crontab)
+    (home / "spool" / getpass.getuser()).chmod(0o600)
+    script = ISOLATED.format(spool=home / "spool")
+    words = [*AS_ROOT, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+    with subprocess.Popen(words) as cron:
+        try:
+            wait_until(lambda: len([*home.glob("*/code")]) == count, 90, interval_seconds=0.2)
+            wait_until(lambda: (home / str(BACKGROUND) / "seen").read_text())
+        finally:
+            cron.kill()  # and with it all processes of its namespace
+
+
+def shell_of(home: Path, shell: str) -> Path:
+    """The shell, which writes down how a line has ended."""
+    path = home / "shells" / shell
+    path.parent.mkdir(exist_ok=True)
+    end = 'code=$?; echo $code > "$HOME/ended"; mv "$HOME/ended" "$HOME/code"; exit $code'
+    path.write_text(f'#!/bin/sh\n/bin/{shell} "$@"\n{end}\n')
     path.chmod(0o755)
     return path
 
 
-def seen_by_probe(home: Path) -> str:
-    text = (home / "seen").read_text() if (home / "seen").exists() else ""
-    (home / "seen").unlink(missing_ok=True)
+def probe_of(home: Path, number: int) -> Path:
+    """A program that writes down what it is given."""
+    folder = home / str(number)
+    (folder / "old").mkdir(parents=True)
+    path = folder / "probe"
+    own = "'SHLVL', 'OLDPWD', 'PWD', '_', 'TRACEPARENT'"  # of the shell; of redrive
+    names = f"{{name: text for name, text in os.environ.items() if name not in ({own}) and name[:8] != 'REDRIVE_'}}"
+    seen = f"[sys.argv[1:], sys.stdin.read(), os.getcwd(), mask, os.nice(0), {names}]"
+    write = f"open('{folder}/seen', 'a').write(json.dumps({seen}, sort_keys=True))"
+    path.write_text("\n".join([f"#!{sys.executable}", "import json, os, sys", "mask = os.umask(0)", write, ""]))
+    path.chmod(0o755)
+    return path
+
+
+def seen_by_probe(folder: Path) -> str:
+    text = (folder / "seen").read_text() if (folder / "seen").exists() else ""
+    (folder / "seen").unlink(missing_ok=True)
     return text
-
-
-def under_cron(home: Path, line: str, variables: dict[str, str]) -> tuple[str, int]:
-    """What the probe says, and the exit code."""
-    command, *texts = (part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", line))
-    stdin = "\n".join(texts) + "\n" if texts else ""
-    words = [variables["SHELL"], "-c", command]
-    code = subprocess.run(words, env=variables, cwd=home, input=stdin, text=True).returncode
-    if command.endswith("&"):
-        wait_until(lambda: (home / "seen").exists() and (home / "seen").read_text())  # it is written after it is made
-    return seen_by_probe(home), code
