@@ -668,8 +668,9 @@ def test_a_probe_sees_the_same_under_the_flow_as_under_cron(home: Path, shell: s
     codes = [(home / str(number) / "code").read_text().strip() for number in range(len(lines))]
     Path("c").write_text("".join(crontab))
     assert imported("c", "--into", "flows").returncode == 0
+    flows = {file.read_text().partition("line ")[2].partition(":")[0]: file for file in Path("flows").iterdir()}
     for number, line in enumerate(lines):
-        flow = f"flows/probe_{number + 1}.py" if number else "flows/probe.py"
+        flow = flows[str(4 * number + 4)]
         environment = {**os.environ, "SHELL": "/bin/other", "LEAK": "1", "LC_TIME": "C"}
         done = run_redrive("run", flow, "--plain", "--state", home / f"{number}.db", env=environment)
         assert seen_by_probe(home / str(number)) == expected[number], (line, done.stdout)
