@@ -21,7 +21,6 @@ import redrive.engine
 import support.checkout  # noqa: F401 (stops here if the installed copy is old)
 from hypothesis import HealthCheck, settings
 from support.fake_executor import FakeExecutor
-from support.garbage import collect_all
 from support.processes import find_processes_in
 from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
 from support.state_file import StateFileBuilder
@@ -92,10 +91,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    """Collect now if many descriptors are new: connections of sqlite3 are closed by a collection."""
+    """Collect now if many descriptors are new: a connection of sqlite3 is in a circle, and closed by a collection."""
     global _descriptors_kept
     if len(os.listdir("/proc/self/fd")) > _descriptors_kept + _NEW_DESCRIPTORS_MAX:
-        collect_all()
+        gc.collect()
         _descriptors_kept = len(os.listdir("/proc/self/fd"))
 
 

@@ -1,5 +1,6 @@
 """What happens when two things happen at once: each of these hung a run, or lost what somebody wanted, once."""
 
+import gc
 import json
 import logging
 import os
@@ -24,7 +25,6 @@ from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
 from support.commands import quoted, run_redrive, with_file
-from support.garbage import collect_all
 from support.marks import parametrize_mostly_long
 from support.processes import socket_address
 from support.waiting import wait_until
@@ -229,7 +229,7 @@ def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path)
     flow = Flow("f")
     for number in range(60):
         flow.task(lambda: time.sleep(0.05), name=f"t{number}")
-    collect_all()  # files that earlier tests have left open would count
+    gc.collect()  # files that earlier tests have left open would count
     pid = os.fork()
     if pid == 0:
         resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
