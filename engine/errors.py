@@ -14,7 +14,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     ├── StateFileError             the state file cannot be used; nothing was changed in it
     │   ├── ForeignFileError       another SQLite database, or no database
     │   ├── NewerFileError         written by a later version
-    │   ├── CopiedFileError        the run goes on in the file that it is a copy of
+    │   ├── CopiedFileError        the run goes on, or has ended, in the file that it is a copy of
     │   ├── CorruptFileError       damaged or cut short
     │   └── StorageError           the disk is full or read-only, or an I/O error
     ├── StartInterrupted           a signal arrived before the run was opened: nothing was started
@@ -153,7 +153,7 @@ class NewerFileError(StateFileError):
 
 
 class CopiedFileError(StateFileError):
-    """The file is a copy of one whose executor lives: what is done here would be done twice."""
+    """The file is a copy of one where the run goes on, or has ended: what is done here would be done twice."""
 
 
 class CorruptFileError(StateFileError):

@@ -391,7 +391,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     link: Link
     problem: str | None = None  # one sentence
     retry_in_seconds: float | None = None
-    executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one, whose executor lives
+    executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one
     service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
     storage_problem: str | None = None  # why the executor cannot write the state file and starts no task
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
@@ -420,13 +420,6 @@ class SessionStatus(msgspec.Struct, frozen=True):
         is_unknown = self.executor.is_unseen or self.executor.original is not None
         return None if self.executor.alive or self.executor.stopped or is_unknown else self.executor.pid
 
-    @property
-    def copy_sentence(self) -> str:
-        """That the file is a copy of one whose executor lives; empty if it is not."""
-        if self.executor.original is None:
-            return ""
-        return f"a copy of {self.executor.original}, whose executor (pid {self.executor.pid}) lives"
-
     def shown_at(self, now_us: int) -> int:
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
         return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
@@ -445,7 +438,9 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
         return RunnerStatus(kind, None, status.executor.pid, remedy)
     gone_at = status.executor.gone_at
     if status.executor.original is not None:
-        return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.copy_sentence}")
+        return RunnerStatus(
+            RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.executor.copy_sentence}"
+        )
     if status.service_pid is not None and (status.executor.stopped or status.executor.pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
     is_last = status.executor.run_id in (None, run.run_id)

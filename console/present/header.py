@@ -378,7 +378,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     if status.executor.alive or board.projection.run.ended_at is not None or status.is_stale:
         return []
     if status.executor.original is not None:
-        return [Piece(one_line(status.copy_sentence), Role.WARNING)]
+        return [Piece(one_line(status.executor.copy_sentence), Role.WARNING)]
     if _waits_for_operator(board, status):
         return []
     if status.service_pid is not None and status.dead_pid is None:

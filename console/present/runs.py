@@ -267,7 +267,7 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
         return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
     if status.executor.original is not None:
-        return one_line(f"{status.copy_sentence}: act there")
+        return one_line(f"{status.executor.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
     if_gone = "if it is gone: " if status.executor.is_unseen else ""
@@ -277,7 +277,7 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
     if status.executor.original is not None:
-        return one_line(status.copy_sentence)
+        return one_line(status.executor.copy_sentence)
     if status.executor.alive:
         return f"no executor runs it: executor {status.executor.pid} runs {status.executor.run_id}"
     if status.executor.gone_at is None:

@@ -43,7 +43,7 @@ class FileSession(Session):
         self._presence = executor_socket.Presence(path, actor if is_console else None)
         self._uuid: str | None = None  # of the file that was read last
         self._executor = NO_EXECUTOR  # the latest one, alive or not
-        self._original: Original | None = None  # the file is a copy of one whose executor lives
+        self._original: Original | None = None  # the file is a copy of this one
         self._looked_at: object = None  # what the file was when ``_original`` was looked for
         self._service_pid: int | None = None
         self._refreshed_at = 0.0

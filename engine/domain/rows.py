@@ -82,7 +82,7 @@ class ExecutorState(NamedTuple):
         stopped: it ended in order.
         is_unseen: nobody knows here whether it lives: it ran on another host, or as a user whose lock is hidden.
         host: where it ran, if that is another host.
-        original: of a copy, the file whose executor with this ``pid`` lives.
+        original: of a copy, the file where the run has ended, or goes on by the executor with this ``pid``.
     """
 
     alive: bool = False
@@ -95,6 +95,14 @@ class ExecutorState(NamedTuple):
     host: Optional[str] = None
     original: Optional[str] = None
     silent_since: Optional[int] = None
+
+    @property
+    def copy_sentence(self) -> str:
+        """That the file is a copy of one where the run goes on, or has ended; empty if it is not."""
+        if self.original is None:
+            return ""
+        owner = "where the run has ended" if self.pid is None else "whose executor (pid {}) lives".format(self.pid)
+        return "a copy of {}, {}".format(self.original, owner)
 
     @property
     def place(self) -> str:

@@ -1,16 +1,17 @@
-"""Copies of a state file whose original has a living executor: nothing of theirs may run a second time.
+"""Copies of a state file in whose original the run goes on or has ended: nothing may run a second time.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 An executor writes the path of its file into the file. A copy (``cp``, a backup, ``rsync``) has another path, so its
-lock is free although the run goes on. A file that was moved has left its recorded path.
+lock is free although the run goes on, or has ended there. A file that was moved has left its recorded path.
 """
 
 import os
 import sqlite3
 from contextlib import closing
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
+from ..domain.rows import ExecutorState
 from ..errors import CopiedFileError, RedriveError
 from .lock_file import current_holder
 from .opening import file_uri, open_readonly
@@ -20,34 +21,39 @@ RESCUED = ".rescued"  # suffix of the copy of a file that was lost under a livin
 
 
 class Original(NamedTuple):
-    """The file that another one is a copy of, and the process of its living executor."""
+    """The file that another one is a copy of. ``pid``: of its living executor; None: the run has ended there."""
 
     path: str
-    pid: int
+    pid: Optional[int]
 
 
 def living_original(connection: sqlite3.Connection, path: str, run_id: Optional[str] = None) -> Optional[Original]:
-    """The original of the state file at ``path``, if an executor lives there; None: no copy, or nobody lives there.
+    """The original of the state file at ``path``, if an executor lives there, or the run has ended there.
+
+    None: no copy, or the run goes on nowhere else.
 
     ``run_id``: of the run that would go on here; None: of the latest executor.
     """
     row = connection.execute(
-        "SELECT state_path, pid, start_ticks, boot_id, stopped_at FROM executor WHERE run_id = coalesce(?, run_id)"
-        " ORDER BY started_at DESC, rowid DESC LIMIT 1",
+        "SELECT run_id, state_path, pid, start_ticks, boot_id, stopped_at FROM executor"
+        " WHERE run_id = coalesce(?, run_id) ORDER BY started_at DESC, rowid DESC LIMIT 1",
         (run_id,),
     ).fetchone()
-    if row is None or row[0] is None:
+    if row is None or row[1] is None:
         return None
-    recorded, pid, start_ticks, boot_id, stopped_at = row
+    run, recorded, pid, start_ticks, boot_id, stopped_at = row
     own = os.path.realpath(path)
     if own == recorded or own.startswith(recorded + RESCUED) or not os.path.exists(recorded):
         return None
+    (uuid, has_ended), (other_uuid, has_ended_there) = _identity(connection, run), _identity_at(recorded, run)
+    if uuid != other_uuid:
+        return None
     holder = current_holder(recorded)
     if holder is not None and holder.is_alive():
-        pid = holder.pid
-    elif stopped_at is not None or not is_alive(pid, start_ticks, boot_id):
-        return None
-    return Original(recorded, pid) if _uuid(connection) == _uuid_at(recorded) else None
+        return Original(recorded, holder.pid)
+    if stopped_at is None and is_alive(pid, start_ticks, boot_id):
+        return Original(recorded, pid)
+    return Original(recorded, None) if has_ended_there and not has_ended else None
 
 
 def original_of(path: str) -> Optional[Original]:
@@ -63,19 +69,22 @@ def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]
     """Raise CopiedFileError if the run goes on in the original of this file."""
     original = living_original(connection, path, run_id)
     if original is not None:
-        sentence = "{} is a copy of {}, whose executor (pid {}) lives: act there; redrive resume --copy goes on here"
-        raise CopiedFileError(sentence.format(path, original.path, original.pid))
+        sentence = ExecutorState(original=original.path, pid=original.pid).copy_sentence
+        raise CopiedFileError("{} is {}: act there; redrive resume --copy goes on here".format(path, sentence))
 
 
-def _uuid(connection: sqlite3.Connection) -> Optional[str]:
+def _identity(connection: sqlite3.Connection, run_id: Optional[str]) -> Tuple[Optional[str], bool]:
+    """What a file is known by, also as a copy, and whether a run has ended in it."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
-    return row and str(row[0])
+    ended = connection.execute("SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL", (run_id,)).fetchone()
+    return row and str(row[0]), ended is not None
 
 
-def _uuid_at(path: str) -> Optional[str]:
-    """The identity of a file that a process writes. By SQLite: its bytes are not read beside its connections."""
+def _identity_at(path: str, run_id: Optional[str]) -> Tuple[Optional[str], bool]:
+    """That of another file. By SQLite: its bytes are not read beside connections that this process has to it."""
+    option = "mode=ro" if os.path.exists(path + "-wal") else "immutable=1"
     try:
-        with closing(sqlite3.connect(file_uri(path, "mode=ro"), uri=True)) as connection:
-            return _uuid(connection)
+        with closing(sqlite3.connect(file_uri(path, option), uri=True)) as connection:
+            return _identity(connection, run_id)
     except sqlite3.Error:
-        return None
+        return None, False

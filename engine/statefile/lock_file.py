@@ -70,11 +70,11 @@ def _read_lock(state_path: str) -> Tuple[Optional[LockHolder], bool]:
 
 
 def executor_of(
-    state_path: str, is_attached: bool, now_us: int, original: "Optional[Tuple[str, int]]"
+    state_path: str, is_attached: bool, now_us: int, original: "Optional[Tuple[str, Optional[int]]]"
 ) -> ExecutorState:
     """What is known of the executor of a state file, by its lock: a process that is silent may hold it and live.
 
-    ``is_attached``: its socket is open. ``original``: ``copies.living_original``, which says who lives at a copy.
+    ``is_attached``: its socket is open. ``original``: ``copies.living_original``, of a copy.
     """
     (last, is_held), seen_at = _read_lock(state_path), heartbeat_at(state_path)
     if original is not None and not is_attached:

@@ -123,6 +123,19 @@ def test_a_copy_whose_original_was_killed_is_resumed_as_a_moved_file_is(
     assert done.returncode == 0, done.stderr
 
 
+def test_a_copy_whose_original_has_ended_is_not_run_a_second_time(
+    executor: subprocess.Popen[str], copied: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    executor.communicate(timeout=60)
+    why = f"a copy of {tmp_path / 'state.db'}, where the run has ended"
+    listed = run_redrive("runs", copied).stdout
+    assert why in listed and "redrive resume" not in listed
+    before = events(copied)
+    done = run_redrive("resume", copied, "--plain")
+    assert done.returncode == 2 and why in done.stderr and events(copied) == before
+
+
 def test_of_an_executor_of_another_host_nobody_knows_whether_it_lives(
     executor: subprocess.Popen[str], copied: Path, tmp_path: Path
 ) -> None:

@@ -60,7 +60,7 @@ def test_any_instant_of_a_run_can_be_resumed(tmp_path: Path) -> None:
     assert first.returncode == 0, output
     for copy in copies:
         before = successes(copy)
-        resumed = start_redrive("resume", str(copy), "--plain")
+        resumed = start_redrive("resume", str(copy), "--copy", "--plain")
         output, _ = resumed.communicate(timeout=240)
         assert resumed.returncode == 0, output
         check(copy, before)
