@@ -94,7 +94,7 @@ def assert_new(path: Path) -> None:
         with database.reading(path) as reader:
             assert reader.execute("SELECT count(*) FROM run").fetchall() == [(0,)]
     except StateFileError as error:
-        assert re.search(r"there is no state file|is empty: no run has been recorded", str(error))
+        assert re.search(r"there is no state file|is empty: no run has been recorded|has no run, no lock", str(error))
     held = lock.acquire(str(path), "executor-2")
     connection = database.open_for_writing(path)
     assert connection.execute("SELECT count(*) FROM run").fetchall() == [(0,)]
