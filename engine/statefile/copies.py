@@ -9,7 +9,7 @@ lock is free although the run goes on, or has ended there. A file that was moved
 import os
 import sqlite3
 from contextlib import closing
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
 from ..domain.rows import ExecutorState
 from ..errors import CopiedFileError, RedriveError
@@ -45,15 +45,16 @@ def living_original(connection: sqlite3.Connection, path: str, run_id: Optional[
     own = os.path.realpath(path)
     if own == recorded or own.startswith(recorded + RESCUED) or not os.path.exists(recorded):
         return None
-    (uuid, has_ended), (other_uuid, has_ended_there) = _identity(connection, run), _identity_at(recorded, run)
-    if uuid != other_uuid:
+    here, there = _identity(connection, run), _identity_at(recorded, run)
+    if here.uuid != there.uuid:
         return None
     holder = current_holder(recorded)
     if holder is not None and holder.is_alive():
         return Original(recorded, holder.pid)
     if stopped_at is None and is_alive(pid, start_ticks, boot_id):
         return Original(recorded, pid)
-    return Original(recorded, None) if has_ended_there and not has_ended else None
+    has_ended_there = there.has_ended and not here.has_ended and there.last_seq > here.last_seq
+    return Original(recorded, None) if has_ended_there else None
 
 
 def original_of(path: str) -> Optional[Original]:
@@ -73,18 +74,26 @@ def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]
         raise CopiedFileError("{} is {}: act there; redrive resume --copy goes on here".format(path, sentence))
 
 
-def _identity(connection: sqlite3.Connection, run_id: Optional[str]) -> Tuple[Optional[str], bool]:
-    """What a file is known by, also as a copy, and whether a run has ended in it."""
+class _Identity(NamedTuple):
+    """What a file is known by, also as a copy; whether a run has ended in it; the number of its latest event."""
+
+    uuid: Optional[str] = None
+    has_ended: bool = False
+    last_seq: int = 0
+
+
+def _identity(connection: sqlite3.Connection, run_id: Optional[str]) -> _Identity:
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
     ended = connection.execute("SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL", (run_id,)).fetchone()
-    return row and str(row[0]), ended is not None
+    (last_seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+    return _Identity(row and str(row[0]), ended is not None, last_seq)
 
 
-def _identity_at(path: str, run_id: Optional[str]) -> Tuple[Optional[str], bool]:
+def _identity_at(path: str, run_id: Optional[str]) -> _Identity:
     """That of another file. By SQLite: its bytes are not read beside connections that this process has to it."""
     option = "mode=ro" if os.path.exists(path + "-wal") else "immutable=1"
     try:
         with closing(sqlite3.connect(file_uri(path, option), uri=True)) as connection:
             return _identity(connection, run_id)
     except sqlite3.Error:
-        return None, False
+        return _Identity()
