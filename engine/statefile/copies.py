@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from ..domain.rows import ExecutorState
 from ..errors import CopiedFileError, RedriveError
 from .lock_file import current_holder
-from .opening import file_uri, open_readonly
+from .opening import file_uri, has_log, open_readonly
 from .processes import is_alive
 
 RESCUED = ".rescued"  # suffix of the copy of a file that was lost under a living executor, which puts it back itself
@@ -91,9 +91,9 @@ def _identity(connection: sqlite3.Connection, run_id: Optional[str]) -> _Identit
 
 def _identity_at(path: str, run_id: Optional[str]) -> _Identity:
     """That of another file. By SQLite: its bytes are not read beside connections that this process has to it."""
-    option = "mode=ro" if os.path.exists(path + "-wal") else "immutable=1"
+    options = "mode=ro" if has_log(path) else "immutable=1"
     try:
-        with closing(sqlite3.connect(file_uri(path, option), uri=True)) as connection:
+        with closing(sqlite3.connect(file_uri(path, options), uri=True)) as connection:
             return _identity(connection, run_id)
     except sqlite3.Error:
         return _Identity()

@@ -40,6 +40,11 @@ class Header(NamedTuple):
     application_id: int
 
 
+def has_log(path: str) -> bool:
+    """Whether changes are in the log beside a file: it alone is not its content. ``path``: not a link."""
+    return has_content(path + "-wal")
+
+
 def inspect(path: str) -> Optional[Header]:
     """Return the header of a state file; None for a file that holds nothing. Opens nothing for writing.
 
@@ -49,12 +54,12 @@ def inspect(path: str) -> Optional[Header]:
     """
     data, size = _read_start(path)
     real = os.path.realpath(path)  # SQLite keeps its files beside the one that a link names
-    has_log = has_content(real + "-wal")
+    is_logged = has_log(real)
     if size == 0:
-        if has_log:
+        if is_logged:
             raise CorruptFileError(f"{path} is empty but its -wal is not: the file was cut short; restore a copy")
         return None
-    if not has_log and _is_blank_page(data, size) or _takes_all_back(real + "-journal"):
+    if not is_logged and _is_blank_page(data, size) or _takes_all_back(real + "-journal"):
         return None
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
@@ -134,7 +139,7 @@ def _validate(path: str, header: Header, size: int) -> None:
         )
     # A checkpoint that was interrupted leaves a short file on purpose: the rest is still in the -wal.
     real = os.path.realpath(path)
-    unfinished = has_content(real + "-wal") or has_content(real + "-journal")
+    unfinished = has_log(real) or has_content(real + "-journal")
     expected = header.pages * header.page_bytes
     if size < expected and not unfinished:
         raise CorruptFileError(f"{path} is cut short: {size} of {expected} bytes are left; restore a copy")
@@ -221,7 +226,7 @@ def _open(path: str) -> ReadonlyDatabase:
             return ReadonlyDatabase(_connect(path, "mode=ro"), is_static=False)
         except sqlite3.OperationalError:
             pass  # this user may not open it, or it has just been removed
-    if has_content(path + "-wal"):
+    if has_log(path):
         return ReadonlyDatabase(_open_copy(path), is_static=True)
     connection = _connect(path, "immutable=1")
     has_content_of_runs = "SELECT 1 FROM run UNION ALL SELECT 1 FROM schedule LIMIT 1"

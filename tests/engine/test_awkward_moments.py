@@ -23,7 +23,7 @@ from redrive.engine.flow.loading import load_flow
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
-from support.commands import quoted, run_redrive, with_file
+from support.commands import quoted, run_redrive, start_redrive, with_file
 from support.marks import parametrize_mostly_long
 from support.processes import socket_address
 from support.waiting import wait_until
@@ -223,21 +223,23 @@ def test_a_listener_that_raises_does_not_put_the_run_to_sleep(tmp_path):
     assert "SUCCESS" == executor(tmp_path, flow, on_events=listen).run_result().state
 
 
+SIXTY_AT_A_TIME = """
+import time
+from redrive.engine import Flow
+
+flow = Flow("f", max_parallel=60)
+for number in range(60):
+    flow.task(lambda: time.sleep(0.05), name=f"t{number}", timeout=60)
+"""
+
+
 def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path):
     """Out of descriptors the link to the zygote is cut, and everything that runs is lost, again and again."""
-    flow = Flow("f")
-    for number in range(60):
-        flow.task(lambda: time.sleep(0.05), name=f"t{number}")
-    pid = os.fork()
-    if pid == 0:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what earlier tests have left open would count
-        resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
-        code = 1
-        try:
-            code = 0 if executor(tmp_path, flow, options={"max_parallel": 60}).run() == "SUCCESS" else 1
-        finally:
-            os._exit(code)
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    (tmp_path / "flow.py").write_text(SIXTY_AT_A_TIME)
+    words = ("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--plain")
+    started = start_redrive(*words, prefix=("sh", "-c", 'ulimit -n 120 && exec "$@"', "sh"))
+    output, _ = started.communicate()
+    assert started.returncode == 0, output
     assert {1} == set(table(tmp_path, "attempt").values())
 
 

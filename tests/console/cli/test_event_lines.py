@@ -14,7 +14,7 @@ from redrive.engine.domain.event_codec import decode, event_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.reader import events_query
-from support.commands import invoke_redrive, quoted
+from support.commands import quoted, run_redrive
 from support.pty_terminal import in_time
 
 
@@ -136,7 +136,7 @@ def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_pat
         "from redrive.engine import Flow\nlog = open('/dev/zero')\nprint('loading\\x1b[2J')\nflow = Flow('f')\n"
         "flow.command('task', 'true')\n"
     )
-    done = invoke_redrive("run", flow, "--state", tmp_path / "state.db", "--plain", standalone_mode=True)
+    done = run_redrive("run", flow, "--state", tmp_path / "state.db", "--plain")
     first, second, *_ = (line.partition("] ")[2] for line in done.stdout.splitlines())
     assert first.startswith("warning: importing the flow left descriptor")
     assert second.startswith("the import printed: loading")
