@@ -81,7 +81,7 @@ def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
         (folder / "go-on").touch()
         (folder / "flow.py").write_text((tmp_path / "flow.py").read_text())
         (folder / "paid").write_text("".join(f"{key}\n" for key in acknowledged.effects))
-        pid = host.spawn(flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, options={})
+        pid = host.spawn(flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, options={"copy": True})
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         with database.reading(left) as connection:
             (pay,) = connection.execute("SELECT state FROM task WHERE name = 'pay'").fetchone()
