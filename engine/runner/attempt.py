@@ -149,11 +149,16 @@ class Attempt(RunningAttempt):
         if self._memory_limit is not None:
             shared.sampler.follow(self, MemoryGauge(self._memory_limit))
         self._arm()
-        listener.started(place.pid, place.start_ticks)
+        if order.spec.kind != "command":
+            self.started()
 
     @property
     def is_over(self) -> bool:
         return self._done.done()
+
+    def started(self) -> None:
+        """Report the process: that of a command once its program runs."""
+        self._listener.started(self.place.pid, self.place.start_ticks)
 
     # --- Frames and output, masked ------------------------------------------------------------------------------------
 
@@ -361,7 +366,8 @@ class Attempt(RunningAttempt):
 
     def close_stdout(self) -> None:
         """Close the stdout of a command, which nobody reads any more."""
-        self.place.close_stdout()
+        if not self.is_over:
+            self.place.close_stdout()
 
     # --- The end ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 They need a cgroup that was delegated to this process: by systemd (``Delegate=yes``, a service with a subgroup for its
 own process), or the root of a container that may write to it. The kernel divides only a cgroup without processes, so
 all that are in it move into a leaf first. An attempt enters its own before it does anything else, and its cgroup is
-removed after its end.
+removed after its end. The worker of a command enters it to start the program there, and leaves it again.
 
 Without such a cgroup the memory of an attempt is sampled (``usage.py``), and ``cpus=`` is refused.
 """
@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..errors import FlowError
 from .outcome_of_exit import count_kills, read_text
+from .process import CGROUP as LEAF
 from .protocol import AttemptOrder
 
-LEAF = "redrive"  # of the executor, its zygotes and what has started them; attempts: "redrive-PID-NUMBER"
 MOVES_MAX = 10  # while processes are moved, others are forked
 PERIOD_US = 100_000
 

@@ -26,7 +26,7 @@ from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
 from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
-from . import command, process, protocol
+from . import process, protocol
 from .call import (
     CallPlan,
     DescribeError,
@@ -42,8 +42,6 @@ from .protocol import AttemptOrder
 
 if TYPE_CHECKING:
     from threading import Thread
-
-CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 
 
 class Channels(msgspec.Struct, frozen=True):
@@ -236,8 +234,6 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     order = protocol.decode_order(start.order)
     if order.cgroup:
         process.enter_cgroup(order.cgroup)
-    if order.spec.kind == "command":
-        return _run_command(order, start.variables, facts, channels.results)
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
     ending = run_task(order, facts, pipe, lambda: set_variables(start.variables))
@@ -246,23 +242,6 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
         os._exit(0)
     pipe.send(ending)
     return 0 if isinstance(ending, protocol.Succeeded) else 1
-
-
-def _run_command(order: AttemptOrder, variables: Mapping[bytes, bytes], facts: FlowFacts, results: int) -> int:
-    """Become the program of a command. Returns an exit code if that cannot be, after a report why."""
-    try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        command.execute(order, variables, facts.folder, results)
-    except BaseException as error:
-        facts.termination.close()
-        error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
-        ending = ending_of_error(error, facts.describer(order))
-    if command.has_stdout(order):
-        why = ending.failure.message if isinstance(ending, protocol.Failed) else type(ending).__name__
-        print(f"redrive: the command cannot be started: {why}", file=sys.stderr)
-        return CANNOT_EXECUTE
-    ResultPipe(results, facts.termination).send(ending)
-    return 1
 
 
 def run_task(

@@ -1,4 +1,4 @@
-"""Attempts of kind "command": the forked process executes a shell with a line, or a program with its arguments."""
+"""Attempts of kind "command": a worker starts a shell with a line, or a program with its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from typing import NoReturn
+from typing import NamedTuple
 
 from ..core.outcome import COMMAND_START_ERROR, FILE_ADVICE, KnownCauseError, unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
@@ -70,41 +70,66 @@ def has_stdout(order: AttemptOrder) -> bool:
 def inherited() -> tuple[dict[bytes, bytes], list[signal.Signals]]:
     """Return what programs inherit of this process: variables, and the signals that it ignores.
 
-    The zygote asks before it forks: in a fork, looking it up again would copy memory. Exec keeps signals ignored.
+    The zygote asks before it forks, so that a worker starts none with what an earlier attempt has changed. Exec keeps
+    signals ignored.
     Python ignores SIGPIPE, so ``yes | head -1`` would never end; nohup ignores SIGHUP, and ``&`` of a shell SIGQUIT.
     """
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
     return dict(os.environb), ignored
 
 
-def execute(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str | None, stdout: int) -> NoReturn:
-    """Replace this process by the program. ``variables``: of its task; ``folder``: of the flow.
+class Program(NamedTuple):
+    """A program that is ready to start. ``stdin``: a descriptor; None: that of this process."""
 
-    ``stdout``: the pipe of ``result="last-line"``. Raises OSError if the program, its folder or its input cannot be
-    used.
+    task: str
+    path: str
+    words: list[bytes]
+    environment: Mapping[bytes, bytes]
+    stdin: int | None
+
+    def spawn(self, stdout: int | None) -> int:
+        """Start it in a session of its own, and return its pid. ``stdout``: a pipe; None: that of this process.
+
+        Without a fork, whose copy of this process ``exec`` would drop. Raises OSError if it cannot be executed.
+        """
+        redirected = ((self.stdin, 0), (stdout, 1))
+        actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirected if source is not None]
+        try:
+            return os.posix_spawn(
+                self.path,
+                self.words,
+                self.environment,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=inherited()[1],
+            )
+        except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise PermanentError(_too_large(self.task, self.words, self.environment)) from None
+            if error.errno not in _NO_PROGRAM:
+                raise
+            raise _not_started(self.path, error.strerror) from None
+        finally:
+            if self.stdin is not None:
+                os.close(self.stdin)
+
+
+def prepare(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str) -> Program:
+    """Change to the folder of a command, and find its program. ``variables``: of its task; ``folder``: of the flow.
+
+    Raises OSError if the program, its folder or its input cannot be used.
     """
     options = options_of(order.spec)
     words = argv_of(order.spec)
-    _connect_stdin(options, folder, order.stdin)
+    stdin = _open_stdin(options, folder, order.stdin)
     os.chdir(working_folder(options, folder))
-    inherited_variables, ignored_signals = inherited()
-    environment = {**_passed_on(inherited_variables, options), **variables, **_encoded(_variables(order))}
+    environment = {**_passed_on(inherited()[0], options), **variables, **_encoded(_variables(order))}
     for name, value in options.env.items():
         environment.pop(os.fsencode(name), None)
         environment.update({} if value is None else _encoded({name: value}))
-    program = _path_of(words[0], environment)
-    for number in ignored_signals:
-        signal.signal(number, signal.SIG_DFL)
-    if has_stdout(order):
-        os.dup2(stdout, 1)
-    try:
-        os.execve(program, [_encode(word) for word in words], environment)
-    except OSError as error:
-        if error.errno == errno.E2BIG:
-            raise PermanentError(_too_large(order.task, words, environment)) from None
-        if error.errno not in _NO_PROGRAM:
-            raise
-        raise _not_started(program, error.strerror) from None
+    path = _path_of(words[0], environment)
+    return Program(order.task, path, [_encode(word) for word in words], environment, stdin)
 
 
 def _passed_on(inherited: Mapping[bytes, bytes], options: CommandOptions) -> Mapping[bytes, bytes]:
@@ -194,20 +219,19 @@ def working_folder(options: CommandOptions, folder: str | None) -> str:
     return os.path.join(folder or os.curdir, options.cwd or os.curdir)
 
 
-def _connect_stdin(options: CommandOptions, folder: str | None, otherwise: str) -> None:
+def _open_stdin(options: CommandOptions, folder: str, otherwise: str) -> int | None:
     if options.stdin_path is not None:
-        source = os.open(os.path.join(folder or os.curdir, options.stdin_path), os.O_RDONLY)
-    elif options.stdin is not None:
+        return os.open(os.path.join(folder, options.stdin_path), os.O_RDONLY)
+    if options.stdin is not None:
         source = os.memfd_create("stdin")
         write_all(source, _encode(options.stdin))
         os.lseek(source, 0, os.SEEK_SET)
-    elif otherwise:
+        return source
+    if otherwise:
         source = os.open(otherwise, os.O_RDONLY | os.O_NONBLOCK)  # a pipe: its writer may have ended
         os.set_blocking(source, True)
-    else:
-        return
-    os.dup2(source, 0)
-    os.close(source)
+        return source
+    return None
 
 
 def _variables(order: AttemptOrder) -> dict[str, str]:
@@ -237,7 +261,7 @@ def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
     return {_encode(name): _encode(value) for name, value in variables.items()}
 
 
-def _too_large(task: str, words: list[str], environment: Mapping[bytes, bytes]) -> str:
+def _too_large(task: str, words: list[bytes], environment: Mapping[bytes, bytes]) -> str:
     largest, size = max(((name.decode(), len(value)) for name, value in environment.items()), key=lambda one: one[1])
     line = max(map(len, words))
     what = f"its line has {line} characters" if line > size else f"the variable {largest} has {size} bytes"

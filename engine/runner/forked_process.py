@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -13,8 +12,8 @@ import msgspec
 
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
-from . import command, process, protocol, reaper, stack
-from .attempt import STDOUT, Attempt
+from . import process, protocol, reaper, stack
+from .attempt import Attempt
 from .channels import FrameSocket, Pipe, StackPipe
 from .usage import Subject
 
@@ -69,16 +68,17 @@ class ForkedProcess:
         self.start_ticks: int | None = started.start_ticks
         self.attempt: Attempt | None = None
         self.pidfd, results, output, stack_fd = fds
+        self._own_pidfd = self.pidfd  # of the process that the zygote forked; a worker may have a program below it
         self.output = Pipe(output, self._handle_output)
         self.stack = StackPipe(stack_fd)
         self._results = Pipe(results, self._handle_results) if open_results is None else open_results(results)
+        self.written: list[Pipe | FrameSocket] = [self._results, self.output]  # what the task writes
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
         self._read_timer: asyncio.TimerHandle | None = None
         if open_results is None:
             self._read_timer = asyncio.get_running_loop().call_later(READ_DELAY_SECONDS, self.resume)
         else:
             self.resume()
-        self._stdout_tail = b""  # of a command whose result is its last line: the results are its stdout
 
     @property
     def _running(self) -> Attempt:
@@ -88,10 +88,6 @@ class ForkedProcess:
     # --- Channels -----------------------------------------------------------------------------------------------------
 
     def _handle_results(self, data: bytes) -> None:
-        if command.has_stdout(self._running.order):
-            self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.SMALL_LIMIT :]
-            self._running.handle_output(data, STDOUT)
-            return
         try:
             for payload in self._reader.feed(data):
                 self._running.handle_frame(protocol.decode_attempt_frame(payload))
@@ -104,25 +100,28 @@ class ForkedProcess:
 
     def drain(self) -> None:
         """Read all that was written. After the death of the process nothing is missing."""
-        self._results.drain()
-        self.output.drain()
+        for channel in self.written:
+            channel.drain()
         self.stack.pipe.drain()
 
     def pause(self) -> None:
         """Stop reading: the task blocks once a pipe is full."""
         self._cancel_read_timer()
-        self._results.pause()
-        self.output.pause()
+        for channel in self.written:
+            channel.pause()
 
     def resume(self) -> None:
         """Read whenever something is written."""
-        self._results.resume()
-        self.output.resume()
+        for channel in self.written:
+            channel.resume()
         self.stack.pipe.resume()
 
     def close_stdout(self) -> None:
-        """Close the pipe that is the stdout of a command."""
-        (self._results if command.has_stdout(self._running.order) else self.output).close()
+        """Do nothing: no command runs in it."""
+
+    def command_result(self) -> str | None:
+        """Return nothing: no command runs in it."""
+        return None
 
     def _cancel_read_timer(self) -> None:
         if self._read_timer is not None:
@@ -132,17 +131,17 @@ class ForkedProcess:
     def close(self) -> None:
         """Close the channels."""
         self._cancel_read_timer()
-        self._results.close()
-        self.output.close()
+        for channel in self.written:
+            channel.close()
         self.stack.pipe.close()
-        os.close(self.pidfd)
-        self.pidfd = -1
+        os.close(self._own_pidfd)
+        self._own_pidfd = self.pidfd = -1
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
     def has_ended(self) -> bool:
         """Whether the process has ended, although the zygote may not have reported it yet."""
-        return self.pidfd < 0 or process.has_ended(self.pidfd)
+        return self._own_pidfd < 0 or process.has_ended(self._own_pidfd)
 
     @property
     def is_busy(self) -> bool:
@@ -170,7 +169,7 @@ class ForkedProcess:
 
     def request_stack(self) -> bool:
         """Send the signal at which the process writes its stacks. Returns False if it is out of reach."""
-        return reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
+        return not self.has_ended() and reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
 
     # --- The end of its attempt ---------------------------------------------------------------------------------------
 
@@ -192,16 +191,9 @@ class ForkedProcess:
         process.kill_all(victims)
         self._running.report(AttemptSigkill(reason, [self.pid, *victims]))
 
-    def command_result(self) -> str | None:
-        """Return the result of a command, as JSON. Raises ResultError."""
-        return command.read_result(self._running.order, self._stdout_tail)
-
     def release(self) -> None:
         """Close all: the process ran this attempt alone."""
-        order = self._running.order
         self.close()
-        if order.spec.kind == "command":
-            shutil.rmtree(order.folder, ignore_errors=True)
 
     # --- Reports of the zygote ----------------------------------------------------------------------------------------
 
@@ -212,11 +204,11 @@ class ForkedProcess:
         attempt.exited(exited, "" if exited.signal is None else stack.without_engine(self.stack.text()))
 
     def kill_at_once(self) -> list[int]:
-        """SIGKILL the group without a report. Returns the pidfd, to wait for, unless it is closed."""
-        if self.pidfd < 0:
+        """SIGKILL it without a report. Returns its pidfd, to wait for, unless it is closed."""
+        if self._own_pidfd < 0:
             return []
         process.signal_group(self.pidfd, self.pid, signal.SIGKILL)
-        return [self.pidfd]
+        return [self._own_pidfd]
 
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End the attempt as LOST: the zygote is gone, and the process with it."""

@@ -13,12 +13,15 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator
 
 from ..statefile.processes import pids, read_file, stat_fields
 from .reaper import OUT_OF_REACH, signal_process
 
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code often has handlers for SIGUSR1 and SIGUSR2
+
+CGROUP = "redrive"  # of the executor, its zygotes and what has started them; attempts: "redrive-PID-NUMBER"
 
 DESCRIPTORS_GOAL = 65_536
 
@@ -217,9 +220,68 @@ def enter_cgroup(folder: str) -> None:
     os.close(descriptor)
 
 
+def leave_cgroup(folder: str) -> None:
+    """Move this process from the cgroup of an attempt to that of the executor. Raises OSError."""
+    enter_cgroup(os.path.join(os.path.dirname(folder), CGROUP))
+
+
 def flush_c_streams() -> None:
     """Write what C code has printed and the C library still holds."""
     _libc.fflush(None)
+
+
+# --- Children of this process -----------------------------------------------------------------------------------------
+
+
+def next_exited() -> os.waitid_result | None:
+    """Return a dead child without reaping it; None if there is none."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+
+
+def wait_for_exited() -> int:
+    """Wait until a child is dead, and return its pid without reaping it."""
+    death = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert death is not None
+    return death.si_pid
+
+
+def was_killed(death: os.waitid_result) -> bool:
+    """Return whether a SIGKILL ended a process."""
+    return death.si_code == os.CLD_KILLED and death.si_status == signal.SIGKILL
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL the group of an own unreaped child."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except OUT_OF_REACH:
+        return
+
+
+def kill_descendants(seconds: float) -> tuple[list[int], list[int]]:
+    """Kill and reap all descendants: each becomes a child of this process, their living subreaper.
+
+    Returns the pids of those that a SIGKILL ended, and of those that live after ``seconds``.
+    """
+    killed: dict[int, None] = {}
+    limit = time.monotonic() + seconds
+    try:
+        while time.monotonic() < limit:
+            death = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if death is None:
+                kill_all(descendants(os.getpid()))
+                time.sleep(0.002)  # no event reports a process that was forked while the others were killed
+                continue
+            if was_killed(death):
+                killed[death.si_pid] = None
+            os.waitpid(death.si_pid, 0)
+    except ChildProcessError:
+        return list(killed), []
+    alive = descendants(os.getpid())
+    return [*killed, *alive], alive
 
 
 # --- Signals ----------------------------------------------------------------------------------------------------------

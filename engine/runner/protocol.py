@@ -7,7 +7,9 @@ limit is needed because a task can write to any descriptor, and stray bytes must
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
+from resource import struct_rusage
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -22,6 +24,7 @@ NO_INPUTS = "{}"
 SMALL_LIMIT = 64 * 1024  # bytes of a checkpoint, which is in the row of its task, and of a result on a line of output
 ATTEMPT_LIMIT = RESULT_LIMIT + 1024 * 1024
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
+SWEEP_SECONDS = 1.0  # how long the report of an exit waits for the death of strays
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -161,7 +164,7 @@ class Refused(Frame, frozen=True):
 class Exited(Frame, frozen=True):
     """The process was reaped. Of the processes that it left behind only ``survivors`` are alive."""
 
-    number: int
+    number: int  # 0: a program, of which its worker reports the end
     exit_code: int | None
     signal: int | None
     max_rss_kb: int
@@ -170,6 +173,22 @@ class Exited(Frame, frozen=True):
     exited_at: float
     swept: list[int]
     survivors: list[int]
+
+    @classmethod
+    def of(cls, number: int, status: int, usage: struct_rusage) -> Exited:
+        """Return the end of a process that was reaped now: its lists are filled while what it left dies."""
+        code = os.waitstatus_to_exitcode(status)
+        return cls(
+            number,
+            code if code >= 0 else None,
+            -code if code < 0 else None,
+            usage.ru_maxrss,
+            round(usage.ru_utime * 1e6),
+            round(usage.ru_stime * 1e6),
+            time.monotonic(),
+            [],
+            [],
+        )
 
 
 class Pong(Frame, frozen=True):
@@ -313,11 +332,20 @@ class ThreadEnded(Frame, frozen=True):
 # --- Worker to executor -----------------------------------------------------------------------------------------------
 
 
+class ProgramStarted(Frame, frozen=True):
+    """The program of a command runs. A pidfd comes with this frame, and the pipe of its stdout if that is apart."""
+
+    pid: int
+    start_ticks: int
+    has_stdout: bool
+
+
 class WorkerChecked(Frame, frozen=True):
-    """The worker has checked itself after a success. It follows the ``Succeeded`` of the attempt.
+    """The worker has checked itself, after a success or the end of a program.
 
     ``findings``: what the attempt left behind; empty: the worker waits for its next Start, else it ends. The CPU times
     are those of the worker since its fork.
+    ``program``: how the program of a command ended; None: this follows the ``Succeeded`` of a function.
     """
 
     findings: list[str]
@@ -325,12 +353,13 @@ class WorkerChecked(Frame, frozen=True):
     cpu_user_us: int
     cpu_system_us: int
     ended_at: float  # seconds on the monotonic clock
+    program: Exited | None = None
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 HostReport = FromThread | ThreadOutput | ThreadEnded
-WorkerFrame = AttemptFrame | WorkerChecked
+WorkerFrame = AttemptFrame | ProgramStarted | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
 HostFrame = StartThread | CancelThread | DumpThreads

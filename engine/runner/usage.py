@@ -32,6 +32,7 @@ class Subject(msgspec.Struct, frozen=True):
     thread: int | None = None
     line: str | None = None  # shown instead of its command line
     start_ticks: int | None = None  # another start: its pid is another process by now
+    worker: int | None = None  # the parent of a program, which adopts what the program orphans
 
     @property
     def stat_path(self) -> str:
@@ -83,6 +84,8 @@ def tree(subject: Subject, most: int) -> Iterator[tuple[int, int, list[bytes]]]:
         count += 1
         yield pid, parent, fields
         queue.extend((child, pid) for child in _children(subject, pid, fields))
+        if pid == subject.pid and subject.worker is not None:
+            queue.extend((child, pid) for child in process.children(subject.worker) if child != pid)
 
 
 def _stat(folder: str) -> list[bytes]:

@@ -1,15 +1,20 @@
 """The code of a warm worker: runs one attempt after another, until one of them is not a clean success.
 
-After each success it checks what the attempt left behind, by a table of checks. It ends after any other outcome, after
-a finding, and when the executor closes the socket: then it ends like a process with a single attempt.
+The program of a command is started here: the worker is its parent and its subreaper, dies with the zygote as every
+attempt, and the program with the worker. What hangs before the program runs, in a pipe without a writer or on a lost
+mount, holds this worker alone, under the deadline of its attempt.
 
-What attempts of one worker share on purpose is not in the table: imported modules, their globals and caches, and
+After each success of a function it checks what the attempt left behind, by a table of checks. It ends after any other
+outcome, after a finding, and when the executor closes the socket: then it ends like a process with a single attempt.
+
+What functions of one worker share on purpose is not in the table: imported modules, their globals and caches, and
 functions registered with ``atexit``, which run when the worker ends.
 """
 
 from __future__ import annotations
 
 import contextvars
+import fcntl
 import gc
 import locale
 import os
@@ -19,17 +24,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from ..statefile.processes import read_file
-from . import child, process, protocol
+from ..statefile.processes import read_file, start_ticks
+from . import child, command, process, protocol
+from .call import ending_of_error
 from .child import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
 
 ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
+CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
 #: The kernel counts a joined thread until it has run last, on a busy machine 10 ms; asyncio joins no thread that waited
 #: for a child process.
@@ -51,11 +58,14 @@ class _Worker:
 
     def __init__(self, control: int, facts: child.FlowFacts) -> None:
         self._control = control
+        self._socket = socket.socket(fileno=control)
         self._facts = facts
         self._pipe = child.ResultPipe(control, facts.termination)
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         self._variables: Mapping[bytes, bytes] = {}  # those that the latest attempt was given, and has not changed
         self._state: ProcessState | None = None
+        self._lifeline = _open_lifeline()
+        self._folder = os.open(os.curdir, os.O_PATH | os.O_CLOEXEC)
 
     def run(self) -> int:
         """Run attempts. Returns the exit code: 0 unless the last one failed."""
@@ -73,6 +83,8 @@ class _Worker:
         pid = os.getpid()
         context = contextvars.copy_context()  # what the attempt sets in it ends with it, as the context of decimal
         order = protocol.decode_order(start.order)
+        if order.spec.kind == "command":
+            return self._run_program(order, start.variables)
         prepare = partial(self._prepare, start.variables)
         ending = context.run(child.run_task, order, self._facts, self._pipe, prepare, self._before_call)
         child.flush()
@@ -85,6 +97,46 @@ class _Worker:
         report = _report(self._state)
         self._pipe.send(ending, report)
         return 0 if report.findings else None
+
+    def _run_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int | None:
+        """Run the program of a command to its end. Returns as ``_run_attempt``."""
+        try:
+            pid = self._start_program(order, variables)
+        except BaseException as error:
+            self._facts.termination.close()
+            error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
+            self._pipe.send(ending_of_error(error, self._facts.describer(order)))
+            return CANNOT_EXECUTE
+        exited = _end_of_program(pid)
+        findings = ["left processes that cannot be killed"] if exited.survivors else []
+        self._pipe.send(protocol.WorkerChecked(findings, 0, *_cpu_us(), exited.exited_at, exited))
+        return 0 if findings else None
+
+    def _start_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int:
+        """Start the program and report it. SIGTERM ends the attempt until all is ready, then it is blocked."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        program = command.prepare(order, variables, self._facts.folder)
+        stdout = os.pipe() if command.has_stdout(order) else ()
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        if order.cgroup:
+            process.enter_cgroup(order.cgroup)
+        try:
+            pid = program.spawn(stdout[1] if stdout else None)
+            fcntl.fcntl(self._lifeline, fcntl.F_SETOWN, -pid)
+            self._announce(pid, stdout[:1])
+        finally:
+            os.fchdir(self._folder)  # its own one may be a mount that a later command has to leave
+            if order.cgroup:
+                process.leave_cgroup(order.cgroup)
+            for descriptor in stdout:
+                os.close(descriptor)
+        return pid
+
+    def _announce(self, pid: int, stdout: Sequence[int]) -> None:
+        pidfd = os.pidfd_open(pid)
+        started = protocol.ProgramStarted(pid, start_ticks(pid), bool(stdout))
+        socket.send_fds(self._socket, [protocol.encode(started)], [pidfd, *stdout])
+        os.close(pidfd)
 
     def _prepare(self, variables: Mapping[bytes, bytes]) -> None:
         """Set what a new process has from its fork: the variables of this attempt alone, random numbers of its own."""
@@ -107,10 +159,38 @@ class _Worker:
 
 def _report(state: ProcessState) -> protocol.WorkerChecked:
     findings, status = state.end_attempt()
+    return protocol.WorkerChecked(findings, kilobytes(status, b"VmHWM"), *_cpu_us(), time.monotonic())
+
+
+def _cpu_us() -> tuple[int, int]:
+    """Return the CPU time of this process and the children that it waited for: user and system, in microseconds."""
     own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    user_us = round((own.ru_utime + waited.ru_utime) * 1e6)
-    system_us = round((own.ru_stime + waited.ru_stime) * 1e6)
-    return protocol.WorkerChecked(findings, kilobytes(status, b"VmHWM"), user_us, system_us, time.monotonic())
+    return round((own.ru_utime + waited.ru_utime) * 1e6), round((own.ru_stime + waited.ru_stime) * 1e6)
+
+
+def _open_lifeline() -> int:
+    """Open what has the kernel kill the group of a program when this process ends, however that is.
+
+    Programs inherit the reading end of a pipe, and this process alone has the other one. What happens to a pipe can be
+    signalled to the group that owns it, and its end is all that happens to this one (F_SETSIG, F_SETOWN of fcntl(2)).
+    """
+    reading, _ = os.pipe()
+    os.set_inheritable(reading, True)
+    fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
+    return reading
+
+
+def _end_of_program(pid: int) -> protocol.Exited:
+    """Wait for the end of a program, and kill what it leaves: all that becomes a child of this process."""
+    while (orphan := process.wait_for_exited()) != pid:
+        os.waitpid(orphan, 0)
+    process.kill_group(pid)  # while its zombie still pins the pid
+    exited = protocol.Exited.of(0, *os.wait4(pid, 0)[1:])
+    killed, alive = process.kill_descendants(protocol.SWEEP_SECONDS)
+    exited.swept.extend(killed)
+    exited.survivors.extend(alive)
+    return exited
 
 
 def _reset_peak_memory() -> None:

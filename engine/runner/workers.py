@@ -2,12 +2,17 @@
 
 A free worker takes the next attempt, else the zygote forks a new one. An attempt in a worker is ended like one in a
 process of its own. A clean success is settled at the report of the worker (``WorkerChecked``), else its exit decides.
+The program of a command is a child of its worker: it is what the attempt shows, signals and kills while it runs, and
+its end is settled at the report of the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import shutil
+import signal
 import socket
 from collections.abc import Callable
 
@@ -15,12 +20,13 @@ import msgspec
 
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
-from . import protocol
-from .attempt import Attempt, RunnerContext
-from .channels import FrameSocket
-from .command import encoded_variables
+from . import process, protocol
+from .attempt import STDOUT, Attempt, RunnerContext
+from .channels import FrameSocket, Pipe
+from .command import encoded_variables, read_result
 from .forked_process import Fork, ForkedProcess
 from .protocol import AttemptListener, AttemptOrder, ignore
+from .usage import Subject
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
@@ -40,6 +46,8 @@ class Worker(ForkedProcess):
         self._cpu_us: CpuTimes = (0, 0)  # of the attempts that have ended
         self._checked: CpuTimes | None = None  # so far: it takes the next attempt when the present one is over
         self._is_reusable = True
+        self._own = (self.pid, self.start_ticks, self.pidfd)  # while these are of its program
+        self._stdout_tail = b""  # of its program, if that is apart
         self._timer: asyncio.TimerHandle | None = None
 
     def _open_link(self, fd: int) -> FrameSocket:
@@ -63,7 +71,10 @@ class Worker(ForkedProcess):
         if attempt is None:
             return
         if isinstance(frame, protocol.WorkerChecked):
-            self._handle_checked(frame, attempt)
+            (self._handle_checked if frame.program is None else self._end_program)(frame, attempt)
+            return
+        if isinstance(frame, protocol.ProgramStarted):
+            self._begin_program(frame, attempt)
             return
         try:
             attempt.handle_frame(frame)
@@ -104,8 +115,71 @@ class Worker(ForkedProcess):
         if is_in_time:
             asyncio.get_running_loop().call_soon(self._running.expect_exit)
 
+    # --- The program of a command -------------------------------------------------------------------------------------
+
+    def _begin_program(self, started: protocol.ProgramStarted, attempt: Attempt) -> None:
+        self.pid, self.start_ticks = started.pid, started.start_ticks
+        self.pidfd, *stdout = self.link.pop_fds(2 if started.has_stdout else 1)
+        for descriptor in stdout:
+            self.written.insert(1, pipe := Pipe(descriptor, self._handle_stdout))  # before stderr, which has the reason
+            pipe.resume()
+        attempt.started()
+        if attempt.is_forced:  # the SIGTERM was sent to the worker
+            process.signal_group(self.pidfd, self.pid, signal.SIGTERM)
+
+    def _handle_stdout(self, data: bytes) -> None:
+        self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.SMALL_LIMIT :]
+        self._running.handle_output(data, STDOUT)
+
+    def _end_program(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
+        assert report.program is not None
+        if not report.findings and not attempt.is_forced and self._is_reusable:
+            self._checked = report.cpu_user_us, report.cpu_system_us
+        self.drain()
+        attempt.exited(report.program, "")
+
+    def _forget_program(self) -> None:
+        """Become the place of the worker itself again."""
+        if self.pidfd != self._own[-1]:
+            os.close(self.pidfd)
+        self.pid, self.start_ticks, self.pidfd = self._own
+        for stdout in self.written[1:-1]:
+            stdout.close()
+        del self.written[1:-1]
+        self._stdout_tail = b""
+
+    def subject(self, line: str | None) -> Subject:
+        """Return the processes to inspect."""
+        worker = self._own[0]
+        return msgspec.structs.replace(super().subject(line), worker=worker if self.pid != worker else None)
+
+    def close_stdout(self) -> None:
+        """Close the pipe that is the stdout of a command."""
+        self._is_reusable = False
+        self.written[1].close()
+
+    def command_result(self) -> str | None:
+        """Return the result of a command, as JSON. Raises ResultError."""
+        return read_result(self._running.order, self._stdout_tail)
+
+    def kill(self, reason: str) -> None:
+        """End the task, then a worker that does not report its end."""
+        super().kill(reason)
+        if self.pidfd != self._own[-1] and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(EXIT_SECONDS, self.kill_at_once)
+
+    def kill_at_once(self) -> list[int]:
+        """SIGKILL it and its program without a report. Returns its pidfd, to wait for, unless it is closed."""
+        pid, _, pidfd = self._own
+        if self.pidfd != pidfd:
+            process.signal_group(pidfd, pid, signal.SIGKILL)
+        return super().kill_at_once()
+
     def release(self) -> None:
         """Take the next attempt, or end."""
+        if self._running.order.spec.kind == "command":
+            shutil.rmtree(self._running.order.folder, ignore_errors=True)
+            self._forget_program()
         self.attempt, checked, self._checked = None, self._checked, None
         if checked is None or self.gone.done():
             self.retire()

@@ -39,8 +39,8 @@ def worker():
 class Storm:
     """A detached executor with a zygote, three attempts, and children in sessions of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "flow.py").write_text(FLOW)
+    def __init__(self, folder: Path, flow: str = FLOW, sleepers: int = 4) -> None:
+        (folder / "flow.py").write_text(flow)
         state = str(folder / "state.db")
         options = {"durability": "normal"}
         self.executor = psutil.Process(
@@ -49,15 +49,14 @@ class Storm:
         holder = lock_file.last_holder(state)
         assert holder is not None
         self.executor_id = holder.executor_id
-        wait_until(lambda: len(self.named("sleep")) == 4)
-        (shell,) = self.named("sh")
-        self.zygote = shell.parent() or shell
+        wait_until(lambda: len(self.programs("sleep")) == sleepers)
+        (self.zygote,) = (child for child in self.executor.children() if child.children())
 
-    def named(self, name: str) -> list[psutil.Process]:
+    def programs(self, *names: str) -> list[psutil.Process]:
         found = []
-        for process in self.bearers():
+        for process in self.executor.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-                if process.name() == name:
+                if process.name() in names:
                     found.append(process)
         return found
 
@@ -96,14 +95,15 @@ def storm(tmp_path: Path) -> Iterator[Storm]:
 
 #: Who is killed, in which order: signals of one process follow each other within microseconds.
 ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell", "zygote", "executor")]
-ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote")]
+ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote"), ("worker", "zygote", "executor")]
 
 
 @parametrize_mostly_long("number", range(scaled(18)), quick=2, daily=6)
 def test_nobody_survives(storm: Storm, number: int) -> None:
     order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
-    shells = [each for each in storm.zygote.children() if each.name() == "sh"]
+    shells = storm.programs("sh")
     victims = {"executor": [storm.executor], "zygote": [storm.zygote], "shell": shells}
+    victims["worker"] = [process for shell in shells if (process := shell.parent())]
     for victim in itertools.chain.from_iterable(victims[name] for name in order):
         with contextlib.suppress(ProcessLookupError):  # the death of the one before may have ended it already
             os.kill(victim.pid, signal.SIGKILL)
@@ -122,3 +122,35 @@ def test_the_reaper_ends_with_an_executor_that_ends_in_order(storm: Storm) -> No
     storm.executor.terminate()
     _, alive = psutil.wait_procs([storm.executor, *children], timeout=30)
     assert not alive
+
+
+STUBBORN = """
+import os
+from redrive.engine import Flow
+flow = Flow("f", max_parallel=4)
+flow.command("deaf", "trap '' TERM HUP INT; while :; do sleep 93; done")
+flow.command("bare", ["env", "-i", "sleep", "92"])
+flow.command("left", "setsid env -i sleep 91 & wait")
+"""
+FAMILY = ("workers", "zygote", "executor", "reaper")
+DEATHS = [FAMILY, *itertools.combinations(FAMILY, 3), *itertools.combinations(FAMILY, 2), *zip(FAMILY[:-1])]
+
+
+@parametrize_mostly_long("dead", DEATHS, quick=2, ids=".".join)
+def test_no_program_outlives_those_above_it(tmp_path: Path, dead: tuple[str, ...]) -> None:
+    """Also one without a token, which only its worker can end; one that left its group as well needs the zygote."""
+    storm = Storm(tmp_path, STUBBORN, sleepers=3)
+    programs = storm.programs("sh", "sleep")
+    family = {"executor": [storm.executor], "zygote": [storm.zygote], "workers": storm.zygote.children()}
+    family["reaper"] = [child for child in storm.executor.children() if child != storm.zygote]
+    bound = [each for each in programs if "zygote" not in dead or "91" not in each.cmdline()]
+    try:
+        for victim in itertools.chain.from_iterable(family[name] for name in dead):
+            victim.kill()
+        assert psutil.wait_procs(bound, SURVIVORS_SECONDS)[1] == []
+    finally:
+        for process in [storm.executor, *programs]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        storm.executor.wait(30)
+        assert storm.survivors(SURVIVORS_SECONDS) == []

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 5.0
 ZYGOTE_KILLED = "the process that forks the attempts was killed"
 PRINTED_CHARACTERS = 4000
-DESCRIPTORS_PER_ATTEMPT = 4
+DESCRIPTORS_PER_ATTEMPT = 6  # of a command: four of its worker, two of its program
 OPENINGS_MAX = 2  # zygotes for one attempt each that import the flow at a time
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
@@ -602,7 +602,7 @@ class Launch(msgspec.Struct):
         if spec.isolation == "thread":
             return "thread"
         shares_process = spec.isolation == "worker" or self.flow.shared.imports_per_process
-        return "worker" if shares_process and spec.kind != "command" else "process"
+        return "worker" if shares_process or spec.kind == "command" else "process"
 
     def _request(self) -> None:
         order = self.order

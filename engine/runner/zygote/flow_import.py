@@ -96,7 +96,8 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         plans = _plans(flow, spec)
         require_callable(spec, plans)
         if any(task.kind == "command" for task in spec.tasks):
-            importlib.import_module("shutil")  # here once, not in each command
+            importlib.import_module("..worker_loop", __package__)  # here once, not in each worker
+            importlib.import_module("shutil")
     seconds, side_effects = time.monotonic() - before, survey.since()
     flush()  # else each attempt would print it again
     root = _project_root(spec)

@@ -162,23 +162,10 @@ def _run_to_end(work: Callable[[], None]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        _kill_descendants(END_SECONDS)
+        process.kill_descendants(END_SECONDS)
         _remove_folder(attempts_folder(executor_id, os.getpid()))
         flush()
         os._exit(0)
-
-
-def _kill_descendants(seconds: float) -> None:
-    """Kill and reap all descendants. All of them become children of this process, their living subreaper."""
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        process.kill_all(process.descendants(os.getpid()))
-        try:
-            while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.002)  # no event reports a process that was forked while the others were killed
 
 
 def _remove_folder(folder: str) -> None:
@@ -258,7 +245,6 @@ def serve_file(control: socket.socket, memory: Sequence[int] = ()) -> NoReturn:
 # zygote that the loop did not fork belonged to a dead attempt, and is killed at once.
 
 
-SWEEP_SECONDS = 1.0  # how long the report of an exit waits for the death of strays
 RECEIVE_BYTES = 64 * 1024
 SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
@@ -402,7 +388,7 @@ class ForkLoop:
 
     def _reap(self) -> None:
         """Reap dead attempts and strays, and kill the children that dead attempts left."""
-        while (death := _next_exited()) is not None:
+        while (death := process.next_exited()) is not None:
             self._reap_one(death)
         children = self._own_children()
         if children and (unknown := self._unknown_of(children)):
@@ -412,28 +398,17 @@ class ForkLoop:
         pid = death.si_pid
         number = self._numbers.pop(pid, None)
         if number is not None:
-            _kill_group(pid)  # while its zombie still pins the pid
-        elif _was_killed(death) and pid not in self._dying | self._import_children:
+            process.kill_group(pid)  # while its zombie still pins the pid
+        elif process.was_killed(death) and pid not in self._dying | self._import_children:
             self._attribute_stray(pid)  # it was killed with its group, before ``_sweep`` saw it
         _, status, usage = os.wait4(pid, 0)
         if number is None:
             self._dying.discard(pid)
             self._import_children.discard(pid)
             return
-        now, code = time.monotonic(), os.waitstatus_to_exitcode(status)
-        exited = protocol.Exited(
-            number,
-            code if code >= 0 else None,
-            -code if code < 0 else None,
-            usage.ru_maxrss,
-            round(usage.ru_utime * 1e6),
-            round(usage.ru_stime * 1e6),
-            now,
-            [],
-            [],
-        )
+        exited = protocol.Exited.of(number, status, usage)
         self._exits.append(_Exit(pid, exited))
-        self._exits_due = now + SWEEP_SECONDS
+        self._exits_due = exited.exited_at + protocol.SWEEP_SECONDS
 
     def _own_children(self) -> list[int]:
         data = b"" if self._children is None else os.pread(self._children, _CHILDREN_BYTES, 0)
@@ -446,7 +421,7 @@ class ForkLoop:
 
     def _sweep(self, unknown: set[int]) -> None:
         """Kill strays; those that have ended already are reaped."""
-        while (death := _next_exited()) is not None:
+        while (death := process.next_exited()) is not None:
             self._reap_one(death)
         for pid in unknown & self._unknown_of(self._own_children()):
             self._dying.add(pid)
@@ -489,25 +464,6 @@ def _close(fds: Iterable[int]) -> None:
 def _socket_pair() -> tuple[int, int]:
     ours, theirs = socket.socketpair()
     return ours.detach(), theirs.detach()
-
-
-def _next_exited() -> os.waitid_result | None:
-    """Return a dead child without reaping it; None if there is none."""
-    try:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-
-
-def _was_killed(death: os.waitid_result) -> bool:
-    return death.si_code == os.CLD_KILLED and death.si_status == signal.SIGKILL
-
-
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 if __name__ == "__main__":

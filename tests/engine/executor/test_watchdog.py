@@ -19,6 +19,7 @@ from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, 
 from redrive.engine.agent import command_client
 from redrive.engine.domain import states
 from redrive.engine.domain.acts import parse_command
+from redrive.engine.runner.attempt import Attempt
 from redrive.engine.runner.forked_process import ForkedProcess
 from support.commands import quoted
 from support.waiting import wait_until
@@ -150,13 +151,13 @@ def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monk
 
 def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path, monkeypatch):
     """SPEC 4.9: SIGKILL is not instant, and a process in an uninterruptible call takes as long as that call."""
-    on_exited, reaped, is_gone = ForkedProcess.exited, queue.SimpleQueue(), threading.Event()
+    on_exited, reaped, is_gone = Attempt.exited, queue.SimpleQueue(), threading.Event()
 
-    def withhold(self: ForkedProcess, exited: Any) -> None:
+    def withhold(self: Attempt, exited: Any, crash_dump: str) -> None:
         if is_gone.is_set() or exited.signal != signal.SIGKILL:  # else SIGTERM came before it was ignored
-            on_exited(self, exited)
+            on_exited(self, exited, crash_dump)
         else:
-            reaped.put(lambda: on_exited(self, exited))
+            reaped.put(lambda: on_exited(self, exited, crash_dump))
 
     def extend_then_stop(loop: asyncio.AbstractEventLoop) -> None:
         emit = reaped.get(timeout=60)
@@ -171,7 +172,7 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
         if any(event.kind == "attempt.sigkill" for event in batch) and not is_gone.is_set():
             threading.Thread(target=extend_then_stop, args=[asyncio.get_running_loop()]).start()
 
-    monkeypatch.setattr(ForkedProcess, "exited", withhold)
+    monkeypatch.setattr(Attempt, "exited", withhold)
     answers: list[Any] = []
     flow, killed = Flow("f"), tmp_path / "killed"
     body = f'trap "" TERM; while [ ! -e {quoted(killed)} ]; do sleep 0.05; done'

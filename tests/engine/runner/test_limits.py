@@ -45,6 +45,7 @@ def worker():
 
 flow.command("command", "exec " + LINE, **OPTIONS)
 flow.command("child_of_command", LINE + "; true", **OPTIONS)
+flow.command("orphan_of_command", "(" + LINE + " &); sleep 600", **OPTIONS)
 flow.command("three_together", " & ".join([HALF, HALF, HALF]) + "; wait", **OPTIONS)
 flow.command("stubborn", "trap '' TERM; " + LINE + "; sleep 600", **OPTIONS)
 
@@ -61,7 +62,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autopsy, "INTERVAL_SECONDS", 0.05)
 
 
-@pytest.mark.parametrize("name", ["function", "child_of_function", "worker", "command", "child_of_command"])
+@pytest.mark.parametrize(
+    "name", ["function", "child_of_function", "worker", "command", "child_of_command", "orphan_of_command"]
+)
 async def test_what_holds_too_much_is_ended_in_steps_and_says_how_much(bench: Any, name: str) -> None:
     await bench.open(FLOW)
     outcome, recorder = await bench.run(name)
@@ -223,6 +226,7 @@ async def test_an_attempt_enters_its_cgroup_and_says_what_the_kernel_counted(ben
     folder = tmp_path / "redrive-1-1"
     folder.mkdir()
     write(folder / "cgroup.procs", "")
+    write(tmp_path / "redrive/cgroup.procs", "")
     await bench.open(f"""
         flow.command("killed", "kill -9 $$", memory={LIMIT}, timeout=300)
         flow.command("fails", "exit 3", memory={LIMIT}, timeout=300)
@@ -230,7 +234,7 @@ async def test_an_attempt_enters_its_cgroup_and_says_what_the_kernel_counted(ben
     write(folder / "memory.peak", str(LIMIT))
     write(folder / "memory.events", "oom_kill 1\n")
     outcome, _ = await bench.run("killed", cgroup=str(folder))
-    assert (folder / "cgroup.procs").read_text() == "0"
+    assert (folder / "cgroup.procs").read_text() == (tmp_path / "redrive/cgroup.procs").read_text() == "0"
     assert (outcome.failure.error_type, outcome.failure.message) == ("MemoryLimit", "used 90 MB of 90 MB allowed")
     assert (await bench.run("fails", cgroup=str(folder)))[0].failure.error_type == "exit:3"
 
