@@ -132,6 +132,8 @@ class Attempt(RunningAttempt):
         self._oom_mark = shared.oom.mark()
         self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
+        self._stderr_tail = b""  # has the reason of a failure, whatever came last
+        self._stream = STDERR  # of the latest output; that of both in one pipe
         self._output_at = started_at
         self._stack = ""
         self._hang = ""
@@ -210,11 +212,14 @@ class Attempt(RunningAttempt):
         self._output_at = self._loop.time()
         if self.order.streams:
             self._listener.written(stream if self.order.streams > 1 else STDOUT, data)
+        self._stream = stream
         self._emit_output(self._masked_output.feed(data))
 
     def _emit_output(self, masked: bytes) -> None:
         if masked:
             self._tail = (self._tail + masked)[-TAIL_BYTES:]
+            if self._stream == STDERR:
+                self._stderr_tail = (self._stderr_tail + masked)[-TAIL_BYTES:]
             self._listener.output(masked)
 
     def report(self, step: Payload) -> None:
@@ -468,7 +473,7 @@ class Attempt(RunningAttempt):
             stack=self._stack,
             hang=self._hang,
             progress=replace(self._progress, elapsed=self._limit or 0.0) if self._progress.reports else None,
-            output_tail=self._tail.decode("utf-8", "replace"),
+            output_tail=(self._stderr_tail or self._tail).decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
             usage={**usage, **({"stack": shown} if shown else {})},
