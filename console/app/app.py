@@ -17,7 +17,6 @@ from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
-from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.board import Board, BoardUpdate
 from ..model.runs import need_of_whole
 from ..model.systems import BadgeCounts
@@ -65,13 +64,12 @@ class ConsoleApp(ViewConsole):
         run_id: str | None = None,
         *,
         tty: Tty | None = None,
-        keymap: KeyMap = DEFAULT_KEYS,
         theme: Theme | None = None,
         clock: Clock | None = None,
         launch: LaunchContext | None = None,
         view: ScreenName = ScreenName.GRAPH,
     ) -> None:
-        super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch)
+        super().__init__(tty or Tty(detect_capabilities()), theme or load_theme(DEFAULT), launch)
         self.clock = clock or SystemClock()
         self.live = LiveRun(session, self.clock, self)
         self.operator_actions = OperatorActions(self, self.clock.monotonic)

@@ -14,7 +14,7 @@ from textual.actions import SkipAction
 from textual.screen import Screen
 
 from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
-from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
+from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyPress, Refusal
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
 from ..text.role_styles import PLAIN, RoleStyles
@@ -33,6 +33,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS = bindings("suspend")
+    keymap = DEFAULT_KEYS
 
     DEFAULT_CSS = """
     Screen {
@@ -41,18 +42,16 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     }
     """
 
-    def __init__(self, tty: Tty | None = None, keymap: KeyMap = DEFAULT_KEYS, palette: RoleStyles = PLAIN) -> None:
+    def __init__(self, tty: Tty | None = None, palette: RoleStyles = PLAIN) -> None:
         super().__init__(tty)
-        self.keymap = keymap
         self._palette = palette
-        self._default_guarded_keys = keymap.guarded_keys() | {SUSPEND_KEY}
+        self._default_guarded_keys = self.keymap.guarded_keys() | {SUSPEND_KEY}
         self._guard: KeyGuard[events.Key] = KeyGuard(self.key_has_effect)
         self._arrived: deque[events.Key] = deque()  # not yet received by ``on_event``
         self._vetted: deque[events.Key] = deque(maxlen=16)  # passed by the guard, not yet handled by a widget
         self._waiting_for_keys = False
         self._refused_at = float("-inf")
         self.is_untouched = True  # nobody has pressed a key or a button of the mouse
-        self.set_keymap(keymap.for_textual())
 
     @property
     def palette(self) -> RoleStyles:

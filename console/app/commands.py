@@ -12,7 +12,7 @@ from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
 from .. import manual
 from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
-from ..keys.keymap import key_file, key_label
+from ..keys.keymap import key_label
 from ..manual import page_lines
 from ..model.board import Board
 from ..model.inbox import fingerprint_of_task
@@ -92,11 +92,11 @@ class CommandMenu:
                 yield []
 
     def list_keys(self) -> None:
-        """Show the keys of all actions, and the file that changes them."""
+        """Show the keys of all actions."""
         keymap = self._console.keymap
 
         def lines(columns: int) -> Sequence[Line]:
-            found: list[Line] = [*wrap([Piece(f"Changed by {key_file()}", Role.DIM)], columns, 2), []]
+            found: list[Line] = []
             for action in ACTIONS:
                 keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
                 name = Piece(f"{pad(action.name, _ACTION_CELLS)} ")

@@ -21,7 +21,6 @@ from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
-from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts
 from ..screens.dialogs import ChoiceOption, FormDialog, FormField, choose
@@ -90,7 +89,6 @@ class FleetApp(ConsoleApp):
         open_file: OpenFile,
         *,
         tty: Tty | None = None,
-        keymap: KeyMap = DEFAULT_KEYS,
         theme: Theme | None = None,
         clock: Clock | None = None,
         before: str | None = None,
@@ -98,7 +96,7 @@ class FleetApp(ConsoleApp):
         is_read_only: bool = False,
     ) -> None:
         self._clock = clock or SystemClock()
-        super().__init__(_none(), tty=tty, keymap=keymap, theme=theme, clock=self._clock)
+        super().__init__(_none(), tty=tty, theme=theme, clock=self._clock)
         self.chosen: Opening | None = None
         self.place = place
         self.shown_path: str | None = None

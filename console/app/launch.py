@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import platformdirs
 
@@ -31,7 +31,6 @@ from ..text.text import echo, echo_lines, sanitize
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
-    from ..keys.keymap import KeyMap
     from ..sessions.address import Endpoint, SshOptions
     from ..sessions.open import FleetTarget
     from ..sessions.session import LiveSession
@@ -45,19 +44,11 @@ LOG_LINES_MAX = 100  # the latest ones, of asyncio
 T = TypeVar("T")
 
 
-class UserSettings(NamedTuple):
-    """The contents of the user's configuration files."""
+def _chosen_theme() -> Theme:
+    """The theme that the operator has chosen. Raises RedriveError if there is none of that name."""
+    from .theme import initial_theme_name, load_theme
 
-    keymap: KeyMap
-    theme: Theme
-
-    @classmethod
-    def read(cls) -> UserSettings:
-        """Read the files. Raises RedriveError with what is wrong in them."""
-        from ..keys.keymap import load_keys
-        from .theme import initial_theme_name, load_theme
-
-        return cls(load_keys(), load_theme(initial_theme_name()))
+    return load_theme(initial_theme_name())
 
 
 def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | None = None) -> ConsoleEnd:
@@ -75,7 +66,7 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | N
         is_of_fleet=opened is not None,
     )
     run_id = None if opened is None else opened.run_id
-    return _run_on_screen(tty, _run_app(tty, open_target, target, run_id, context, UserSettings.read(), opened))
+    return _run_on_screen(tty, _run_app(tty, open_target, target, run_id, context, _chosen_theme(), opened))
 
 
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
@@ -84,12 +75,12 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     from ..sessions.address import Endpoint, options_for
     from .app import ConsoleEnd
 
-    settings = UserSettings.read()
+    theme = _chosen_theme()
     chosen: Opening | None = None
     message = ""
     while True:
         before = None if chosen is None else chosen.path
-        code, chosen = _run_on_screen(tty, _choose(tty, fleet, settings, before, message, read_only, ssh))
+        code, chosen = _run_on_screen(tty, _choose(tty, fleet, theme, before, message, read_only, ssh))
         if chosen is None:
             return ConsoleEnd(code)
         try:
@@ -106,7 +97,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
 async def _choose(
     tty: Tty,
     fleet: FleetTarget,
-    settings: UserSettings,
+    theme: Theme,
     before: str | None,
     message: str,
     is_read_only: bool,
@@ -125,8 +116,7 @@ async def _choose(
         fleet.place,
         open_file,
         tty=tty,
-        keymap=settings.keymap,
-        theme=settings.theme,
+        theme=theme,
         before=before,
         message=message,
         is_read_only=is_read_only,
@@ -149,11 +139,11 @@ def start(
     """Start an executor and open the console on its run."""
     run_options = {"max_parallel": options.max_parallel, "durability": options.durability, "trust": options.trust}
     context = LaunchContext(state, started_here=True, run_options=run_options, has_tour=has_tour)
-    settings = UserSettings.read()
+    theme = _chosen_theme()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)
         open_state = partial(_embedded, starting, state, run_options)
-        return _run_on_screen(tty, _run_app(tty, open_state, state, run_id, context, settings))
+        return _run_on_screen(tty, _run_app(tty, open_state, state, run_id, context, theme))
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
@@ -190,7 +180,7 @@ async def _run_app(
     target: str,
     run_id: str | None,
     context: LaunchContext,
-    settings: UserSettings,
+    theme: Theme,
     opened: Opening | None = None,
 ) -> ConsoleEnd:
     session = None
@@ -205,8 +195,7 @@ async def _run_app(
         session,
         run_id or session.run_id,
         tty=tty,
-        keymap=settings.keymap,
-        theme=settings.theme,
+        theme=theme,
         launch=context,
         view=ScreenName.GRAPH if opened is None else opened.view,
     )

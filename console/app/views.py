@@ -18,7 +18,7 @@ from textual.screen import Screen
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.habits import hint_for
-from ..keys.keymap import KeyMap, Refusal
+from ..keys.keymap import Refusal
 from ..model.board import SHELL_REMEDY, runner_of
 from ..model.runs import WaitingRun
 from ..screens.base import ConsoleScreen, LoadingScreen
@@ -83,9 +83,9 @@ class ViewConsole(ConsoleBase):
     CommandPalette > Vertical { border: none; border-top: solid $ink; }
     """
 
-    def __init__(self, tty: Tty, keymap: KeyMap, theme: Theme, launch: LaunchContext | None) -> None:
+    def __init__(self, tty: Tty, theme: Theme, launch: LaunchContext | None) -> None:
         self._console_theme = self._for_terminal(theme, tty.capabilities)
-        super().__init__(tty, keymap, self._console_theme.palette())
+        super().__init__(tty, self._console_theme.palette())
         self.launch = launch or LaunchContext()
         self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self.memory = CauseMemory()

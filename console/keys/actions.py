@@ -46,7 +46,7 @@ class Action(msgspec.Struct, frozen=True):
     """One thing that an operator can do.
 
     Attributes:
-        name: also the id of the binding, and the name in ``keys.toml`` and in the palette.
+        name: also the name in the palette.
         keys: as people write them, the displayed key first; empty: only in the palette.
         label: one or two words for the footer.
         help: one sentence.
@@ -318,7 +318,7 @@ ACTIONS: tuple[Action, ...] = (
 ANSWERS: Mapping[str, str] = {"copy": "approve", "next": "reject"}
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
-#: Keys that ``keys.toml`` cannot change: they belong to the terminal, or to dialogs, which show their own keys.
+#: Keys that belong to the terminal, or to dialogs, which show their own keys.
 _NOWHERE: frozenset[ScreenName] = frozenset()
 FIXED: tuple[Action, ...] = (
     Action("suspend", ("ctrl+z",), "", "Suspend the console; `fg` returns to it.", _NOWHERE, _CONFIRM),

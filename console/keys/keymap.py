@@ -1,10 +1,4 @@
-"""The keys of each action: the defaults of ``actions``, changed by one file; and a guard against unintended keys.
-
-The file is ``keys.toml`` in the user's configuration folder::
-
-    requeue = "e"              # one key, or a list of keys
-    quit = ["q", "ctrl+q"]
-    force = ["requeue"]        # yes, on an unsafe key
+"""The keys of each action, and a guard against unintended keys.
 
 A slow network can split an escape sequence and turn an arrow key into ``D`` and F3 into ``R``. Actions that change the
 run are therefore only on keys that end no escape sequence, and are refused in bursts that are faster than a hand.
@@ -12,32 +6,18 @@ run are therefore only on keys that end no escape sequence, and are refused in b
 
 from __future__ import annotations
 
-import tomllib
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
-import platformdirs
 
-from ...engine.errors import RedriveError
 from .actions import ACTIONS, ActionEffect, ScreenName
 
 Event = TypeVar("Event")  # the event of the caller that belongs to a key press
 
-
-#: Characters in escape sequences or replies of terminals: arrows, keypad, focus, mouse, F1-F4, Shift-Tab, modes, the
-#: kitty protocol, and the keys of rxvt.
-SEQUENCE_CHARACTERS = frozenset("ABCDEFHIMOPQRSZcmnRtuy~^$@[]<>?;:=!0123456789")
-#: Keys that people press by reflex.
-REFLEX_KEYS = frozenset({"enter", "tab", "shift+tab", "space", "escape", "backspace", "delete", "up", "down"})
-#: Keys that shells, multiplexers, terminals and input methods take.
-TAKEN_KEYS = frozenset(
-    f"ctrl+{key}" for key in ("a", "b", "c", "d", "h", "i", "j", "m", "q", "s", "z", "space", "backslash")
-) | {"f10", "f11"}
 
 BURST_KEYS = 4
 BURST_SECONDS = 0.03
@@ -54,14 +34,6 @@ _NAMES = {
     "plus_sign": "plus",
     "low_line": "underscore",
 }
-_EDITING_KEYS = ("enter", "escape", "space", "tab", "backspace", "delete", "insert")
-_MOVING_KEYS = ("home", "end", "pageup", "pagedown", "up", "down", "left", "right")
-_LONG_KEYS = frozenset({*_EDITING_KEYS, *_MOVING_KEYS, *(f"f{number}" for number in range(1, 25))})
-_MODIFIERS = frozenset({"ctrl", "shift", "alt"})
-
-
-class KeyMapError(RedriveError):
-    """The file of keys is invalid. The message has one line for each problem."""
 
 
 def key_name(key: str) -> str:
@@ -102,18 +74,6 @@ def key_of_label(label: str) -> str:
     return f"ctrl+{label[1:]}" if len(label) > 1 and label.startswith("^") else key_name(label)
 
 
-def unsafe_reason(name: str) -> str | None:
-    """The reason why an action that changes the run must not be on this key; None if the key is safe."""
-    character = _CHARACTERS.get(name)
-    if character is not None and character in SEQUENCE_CHARACTERS:
-        return "a broken escape sequence can fake it"
-    if name in REFLEX_KEYS:
-        return "it is pressed without looking"
-    if name in TAKEN_KEYS or name.startswith("alt+"):
-        return "shells, multiplexers or terminals take it"
-    return None if character is not None else "only plain characters are safe for what changes state"
-
-
 class KeyMap(msgspec.Struct, frozen=True):
     """The keys of every action, by Textual's names of keys."""
 
@@ -135,89 +95,8 @@ class KeyMap(msgspec.Struct, frozen=True):
         )
         return frozenset(key for action in acting for key in self.keys_of(action.name))
 
-    def for_textual(self) -> dict[str, str]:
-        """The changed keys, for ``App.set_keymap``; ids of bindings are names of actions.
-
-        Only changed keys: Textual applies the map to every active binding, twice for each key press.
-        """
-        moved = (name for name, keys in self.keys.items() if keys != DEFAULT_KEYS.keys_of(name))
-        return {name: ",".join(self.keys[name]) for name in moved}
-
 
 DEFAULT_KEYS = KeyMap({action.name: tuple(map(key_name, action.keys)) for action in ACTIONS})
-
-
-def key_file() -> Path:
-    """The path of the user's ``keys.toml``."""
-    return Path(platformdirs.user_config_path("redrive", appauthor=False)) / "keys.toml"
-
-
-def load_keys(path: Path | None = None) -> KeyMap:
-    """The default keys with the changes of the file at ``path`` (default: ``key_file()``), if the file exists.
-
-    Raises:
-        KeyMapError: the file cannot be read, names unknown actions or keys, gives one key two actions on one screen, or
-            puts an action that changes the run on an unsafe key without ``force``.
-    """
-    path = path or key_file()
-    try:
-        with open(path, "rb") as file:
-            chosen = tomllib.load(file)
-    except FileNotFoundError:
-        return DEFAULT_KEYS
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise KeyMapError(f"{path} cannot be read: {error}") from error
-    forced = chosen.pop("force", [])
-    keymap, problems = _apply(chosen)
-    problems += _clashes(keymap) + _unsafe(keymap, set(forced) if isinstance(forced, list) else set())
-    if problems:
-        raise KeyMapError("\n".join(f"{path}: {problem}" for problem in problems))
-    return keymap
-
-
-def _apply(chosen: Mapping[str, object]) -> tuple[KeyMap, list[str]]:
-    keys = dict(DEFAULT_KEYS.keys)
-    problems = []
-    for action, value in chosen.items():
-        listed = [value] if isinstance(value, str) else value
-        if action not in keys:
-            problems.append(f"there is no action {action!r}; :keys lists them")
-        elif not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
-            problems.append(f"{action} needs a key or a list of keys")
-        else:
-            problems += [f"{action}: there is no key {key!r}" for key in listed if not _is_key(key)]
-            keys[action] = tuple(map(key_name, listed))
-    return KeyMap(keys), problems
-
-
-def _is_key(key: str) -> bool:
-    if len(key) == 1:
-        return key.isprintable()
-    *modifiers, last = key.split("+")
-    known = last in _LONG_KEYS or last in _CHARACTERS or (len(last) == 1 and last.isprintable())
-    return known and set(modifiers) <= _MODIFIERS
-
-
-def _clashes(keymap: KeyMap) -> list[str]:
-    taken: dict[tuple[ScreenName, str], str] = {}
-    problems: dict[str, None] = {}
-    for action in ACTIONS:
-        for key in keymap.keys_of(action.name):
-            for screen in action.screens:
-                other = taken.setdefault((screen, key), action.name)
-                if other != action.name:
-                    problems[f"{key_label(key)} would be both {other} and {action.name}"] = None
-    return list(problems)
-
-
-def _unsafe(keymap: KeyMap, forced: set[str]) -> list[str]:
-    return [
-        f"{action.name} changes state and must not be on {key_label(key)}: {why} (or list it under force)"
-        for action in ACTIONS
-        if action.effect is ActionEffect.CHANGE and action.name not in forced
-        for key in keymap.keys_of(action.name)
-        if (why := unsafe_reason(key))
-    ]
 
 
 class Refusal(Enum):

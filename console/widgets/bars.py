@@ -12,7 +12,7 @@ from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
 
-from ..keys.actions import BY_NAME, ScreenName, action_named, actions_of
+from ..keys.actions import ScreenName, action_named, actions_of
 from ..keys.keymap import key_name, key_of_label
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize
@@ -223,7 +223,6 @@ def _hint(hint: KeyHint) -> Line:
 
 # --- Textual's bindings of keys, made from the table of actions ------------------------------------------------------
 #
-# Ids are names of actions, so ``App.set_keymap`` can move them.
 
 
 #: Moves that every list understands.
@@ -233,7 +232,7 @@ PAGING = ("down", "up", "top", "bottom", "page_down", "page_up", "half_page_down
 def bindings(*names: str) -> list[BindingType]:
     """For ``BINDINGS``: the keys of an action make the call of its row (``ConsoleBase.action_handle``).
 
-    Actions without a key are left out; those on fixed keys have no id.
+    Actions without a key are left out.
     """
     return [
         Binding(
@@ -241,7 +240,6 @@ def bindings(*names: str) -> list[BindingType]:
             f"app.handle({action.name!r})",
             action.label,
             show=False,
-            id=action.name if action.name in BY_NAME else None,
         )
         for action in map(action_named, names)
         if action.keys

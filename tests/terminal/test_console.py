@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -372,31 +371,9 @@ def test_a_second_executor_is_refused_with_75_and_the_name_of_the_first(make_pla
     assert second.is_given_back()
 
 
-@pytest.mark.long
-def test_a_key_file_that_is_wrong_is_said_before_anything_is_drawn_over(make_place):
+def test_nothing_is_started_where_the_theme_is_none(make_place):
     place = make_place()
-    (place.folder / "config/redrive").mkdir(parents=True)
-    (place.folder / "config/redrive/keys.toml").write_text('requeue = "D"\n')
-    subprocess.run(
-        [REDRIVE, "run", str(place.flow), "--state", str(place.state), "--plain"],
-        env={**os.environ, **place.environ},
-        capture_output=True,
-        check=False,
-    )
-    terminal = place.redrive("attach", str(place.state))
-    assert terminal.wait() == 2
-    assert "requeue changes state and must not be on D" in terminal.text.replace("\n", " ")
-    assert terminal.is_given_back()
-
-
-@parametrize_mostly_long(
-    ("file", "text", "environ"), [("keys.toml", 'requeue = "D"', {}), ("x", "", {"REDRIVE_THEME": "nonsense"})]
-)
-def test_nothing_is_started_where_the_operators_own_files_are_wrong(make_place, file, text, environ):
-    place = make_place()
-    (place.folder / "config/redrive").mkdir(parents=True)
-    (place.folder / "config/redrive" / file).write_text(text)
-    terminal = place.redrive("run", str(place.flow), "--state", str(place.state), environ=environ)
+    terminal = place.redrive("run", str(place.flow), "--state", str(place.state), environ={"REDRIVE_THEME": "nonsense"})
     assert terminal.wait() == 2
     assert terminal.is_given_back()
     assert not place.state.exists()

@@ -1,14 +1,13 @@
-"""Keys can be moved, but nothing that changes a run sits where a bad line or a paste could press it."""
+"""Nothing that changes a run sits where a bad line or a paste could press it."""
 
 from __future__ import annotations
 
 import string
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.keys.actions import ActionEffect, ScreenName, actions_of
+from redrive.console.keys.actions import ACTIONS, Action, ActionEffect, ScreenName, actions_of
 from redrive.console.keys.keymap import (
     BURST_SECONDS,
     CALM_SECONDS,
@@ -17,14 +16,10 @@ from redrive.console.keys.keymap import (
     FLOOD_KEYS,
     UNSEEN_SECONDS,
     KeyGuard,
-    KeyMap,
-    KeyMapError,
     KeyPress,
     Refusal,
     key_label,
     key_name,
-    load_keys,
-    unsafe_reason,
 )
 from textual.keys import _character_to_key
 
@@ -32,81 +27,26 @@ from textual.keys import _character_to_key
 FAKEABLE = "ABCDEFHIOMmPQRSZ~[<;ycntRu0123456789"
 
 
-def written(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
+#: Characters of escape sequences and of replies: those above, the kitty protocol's, and the keys of rxvt.
+SEQUENCE_CHARACTERS = {*FAKEABLE, *"u^$@]>?;:=!"}
 
 
-def test_the_keys_that_we_ship_are_safe_and_do_not_clash(tmp_path: Path) -> None:
-    """Every map that is read is checked, also one in which nothing is changed."""
-    assert load_keys(written(tmp_path / "keys.toml", "")) == DEFAULT_KEYS
+@pytest.mark.parametrize("action", [one for one in ACTIONS if one.effect is ActionEffect.CHANGE])
+def test_what_changes_a_run_is_on_plain_characters_that_no_escape_sequence_has(action: Action) -> None:
+    """Not on Enter, Space or arrows, which are pressed without looking, nor on keys that shells and terminals take."""
+    assert all(len(key) == 1 and key not in SEQUENCE_CHARACTERS for key in action.keys)
 
 
-@pytest.mark.parametrize("character", FAKEABLE)
-def test_a_character_of_escape_sequences_is_unsafe(character: str) -> None:
-    assert unsafe_reason(key_name(character))
-
-
-@pytest.mark.parametrize("key", ["enter", "escape", "tab", "ctrl+c", "ctrl+s", "ctrl+b", "f10", "alt+r", "up", "space"])
-def test_reflex_keys_and_taken_keys_are_unsafe(key: str) -> None:
-    assert unsafe_reason(key)
-
-
-@pytest.mark.parametrize("character", "rsxpbzWdo")
-def test_the_keys_of_our_acts_are_safe(character: str) -> None:
-    assert unsafe_reason(key_name(character)) is None
+@pytest.mark.parametrize("place", ScreenName)
+def test_no_key_has_two_actions_on_one_screen(place: ScreenName) -> None:
+    keys = [key for action in actions_of(place) for key in DEFAULT_KEYS.keys_of(action.name)]
+    assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("character", string.printable.strip())
 def test_keys_have_the_names_that_textual_gives_them(character: str) -> None:
     assert key_name(character) == _character_to_key(character)
     assert key_label(key_name(character)) == character
-
-
-def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
-    assert load_keys(tmp_path / "none.toml") == DEFAULT_KEYS
-
-
-def test_a_key_can_be_moved(tmp_path: Path) -> None:
-    keys = load_keys(written(tmp_path / "keys.toml", 'requeue = "E"\nsort = "g"\ntop = ["home"]\nforce = ["requeue"]'))
-    assert keys.keys_of("requeue") == ("E",)
-    assert keys.keys_of("top") == ("home",)
-    assert keys.for_textual()["sort"] == "g"
-    assert keys.keys_of("skip") == ("s",)
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ('requeue = "D"', "requeue changes state and must not be on D"),
-        ('requeue = ["r", "enter"]', "must not be on Enter"),
-        ('hurry = "ctrl+b"', "must not be on ^b"),
-        ('reqeue = "r"', "there is no action 'reqeue'"),
-        ('requeue = "s"', "s would be both requeue and skip"),
-        ('requeue = "meta+q"', "there is no key 'meta+q'"),
-        ("requeue = 7", "requeue needs a key or a list of keys"),
-        ("requeue = [", "cannot be read"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_and_says_why(tmp_path: Path, text: str, complaint: str) -> None:
-    with pytest.raises(KeyMapError, match=r"keys\.toml") as caught:
-        load_keys(written(tmp_path / "keys.toml", text))
-    assert complaint in str(caught.value)
-
-
-def test_every_problem_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
-    with pytest.raises(KeyMapError) as caught:
-        load_keys(written(tmp_path / "keys.toml", 'requeue = "D"\nnonsense = "x"'))
-    assert len(str(caught.value).splitlines()) == 2
-
-
-def test_an_unsafe_key_can_be_forced(tmp_path: Path) -> None:
-    keys = load_keys(written(tmp_path / "keys.toml", 'pause = "P"\nforce = ["pause"]'))
-    assert keys.keys_of("pause") == ("P",)
-
-
-def test_a_key_that_changes_nothing_may_be_anywhere(tmp_path: Path) -> None:
-    assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "O"')).keys_of("why") == ("I",)
 
 
 @pytest.mark.parametrize("place", ScreenName)
@@ -116,11 +56,6 @@ def test_the_guard_covers_all_keys_that_change_something(place: ScreenName) -> N
         for key in DEFAULT_KEYS.keys_of(action.name):
             assert (key in guarded) == (action.effect > ActionEffect.NONE), action.name
     assert guarded <= DEFAULT_KEYS.guarded_keys()
-
-
-def test_the_guard_follows_a_key_that_was_moved() -> None:
-    moved = KeyMap({**DEFAULT_KEYS.keys, "requeue": ("e",)})
-    assert "e" in moved.guarded_keys(ScreenName.GRAPH) and "r" not in moved.guarded_keys(ScreenName.GRAPH)
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------
