@@ -18,7 +18,8 @@ from support.waiting import wait_until
 from .test_supervisor import Folder, folder  # noqa: F401  # a fixture
 
 #: A zone in which it is about noon, so that no day begins while a test runs.
-ZONE = f"Etc/GMT{datetime.now(UTC).hour - 12:+d}"
+OFFSET = timedelta(hours=12 - datetime.now(UTC).hour)
+ZONE = f"Etc/GMT{-OFFSET // timedelta(hours=1):+d}"
 FIRST = """from redrive.engine import Flow
 flow = Flow('{name}', schedule='{cron}', timezone='{zone}')
 flow.command('a', 'true')
@@ -73,9 +74,8 @@ def begin_today(folder: Folder) -> None:  # noqa: F811
 
 
 def midnight() -> int:
-    offset = timedelta(hours=12 - datetime.now(UTC).hour)
-    today = (datetime.now(UTC) + offset).replace(hour=0, minute=0, second=0, microsecond=0)
-    return round((today - offset).timestamp()) * 1_000_000
+    today = (datetime.now(UTC) + OFFSET).replace(hour=0, minute=0, second=0, microsecond=0)
+    return round((today - OFFSET).timestamp()) * 1_000_000
 
 
 def serve_and_die(folder: Folder, *, is_after: bool) -> None:  # noqa: F811
