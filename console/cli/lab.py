@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -28,13 +28,12 @@ from ...engine.core.policy import (
 )
 from ...engine.domain.task_options import GRACE_SECONDS
 from ...engine.errors import FlowError
-from ..text.columns import Columns, field
-from ..text.figures import bar, column_chart, downsample, number, number_table
+from ..text.figures import bar, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
 from .group import cli, command, summary_of
-from .options import json_option, options, seconds_of
-from .output import list_lines, print_lines, with_schema
+from .options import json_option, seconds_of
+from .output import with_schema
 
 # --- ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004) ----------
 
@@ -171,13 +170,13 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
         echo(f"{place * slice_seconds:6} s {count:6} {bar(count, max(counts), BAR_CELLS, glyphs)}".rstrip())
 
 
-# --- ``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot -----------
+# --- ``redrive simulate``: the load of retry policies in herds and under contention, as tables ------------------------
 
 
-PLOT_CELLS = 72
-PLOT_ROWS = 8
-CHART_SPAN = 4  # times the ideal duration; later load is in the table only
 CLIENTS = (10, 20, 50, 100, 150, 190)
+_ATTEMPTS = 3  # of the policy in the column "lost"
+_HERDS = 5  # simulations of which the table has the means
+_CONTENTIONS = 20
 
 #: Base, cap and the fixed delay of each scenario, in seconds (SPEC 000 to 004).
 _POLICIES: dict[str, tuple[float, float, float]] = {
@@ -187,49 +186,6 @@ _POLICIES: dict[str, tuple[float, float, float]] = {
     "herd-5000": (2, 600, 30),
     "herd-12000": (2, 600, 30),
 }
-
-#: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
-_MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
-    "full-from-0": (analysis.CONTENTION_POLICIES["full"], 0),
-    "add50": (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 0),
-    "fixed": (fixed_policy(0.03), 1),
-}
-
-
-class PolicyResult(NamedTuple):
-    """Means over the simulations of one policy, and the load of the first simulation."""
-
-    policy: str
-    calls: float
-    last_done_seconds: float
-    peak_per_second: float  # after the server is back
-    attempts_mean: float
-    attempts_max: float
-    lost: float  # share of tasks that fail with a limited number of attempts
-    others_refused: float  # calls of others, whom the herd pushes aside
-    load: Sequence[int]
-
-
-HERD_COLUMNS: Columns[PolicyResult, analysis.Scenario] = (
-    field("policy", "POLICY"),
-    field("calls", "CALLS", lambda one, herd: number(round(one.calls))),
-    field("last_done_seconds", "DONE", lambda one, herd: f"{one.last_done_seconds:,.0f} s"),
-    field("peak_per_second", "PEAK", lambda one, herd: f"{one.peak_per_second:,.0f}/s"),
-    field("attempts_mean", "STARTS", lambda one, herd: f"{one.attempts_mean:.1f}"),
-    field("attempts_max", "MOST", lambda one, herd: f"{one.attempts_max:.0f}"),
-    field("lost", "LOST", lambda one, herd: f"{one.lost:.0%}"),
-    field("others_refused", "OTHERS LOST", lambda one, herd: number(round(one.others_refused))),
-)
-
-
-# --- A herd ---------------------------------------------------------------------------------------------------------
-
-
-simulating_options = options(
-    click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; default: all."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers."),
-    json_option,
-)
 
 
 @cli.group("simulate", help=summary_of("simulate"))
@@ -241,117 +197,61 @@ def simulate() -> None:
 @click.option(
     "--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-100, -500, -1000, -12000."
 )
-@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
-@simulating_options
-def print_herd(scenario: str, attempts: int, runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
-    """Tasks that all call the same server when it comes back."""
+def print_herd(scenario: str) -> int:
+    """Tasks that all call the same server when it comes back: PEAK is the load after that."""
     if scenario not in analysis.SCENARIOS:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
     model = analysis.SCENARIOS[scenario]
-    wanted = select_policies(herd_policies(scenario), policies)
-    outcomes = [try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()]
-    if not as_json:
-        echo_lines(_describe_herd(scenario, model, attempts))
-    print_lines(list_lines("herd", HERD_COLUMNS, outcomes, model, as_json=as_json, scenario=scenario))
-    if not as_json:
-        _plot(model, outcomes)
+    base, cap, delay = _POLICIES[scenario]
+    policies = {"fixed": fixed_policy(delay), **analysis.with_jitter(RetryPolicy(base=base, cap=cap))}
+    rows: list[Sequence[str]] = [("POLICY", "CALLS", "DONE", "PEAK", "STARTS", "MOST", "LOST", "OTHERS LOST")]
+    rows += [_herd_row(name, model, policy) for name, policy in policies.items()]
+    echo_lines([*_describe_herd(scenario, model), *number_table(rows)])
     return 0
 
 
-def herd_policies(scenario: str) -> dict[str, RetryPolicy]:
-    """The fixed delay of the scenario, and every jitter."""
-    base, cap, delay = _POLICIES[scenario]
-    return {"fixed": fixed_policy(delay), **analysis.with_jitter(RetryPolicy(base=base, cap=cap))}
-
-
-def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
-    """The policies with these names, or all. Raises FlowError for unknown names."""
-    for name in names:
-        if name not in known:
-            raise FlowError(f"there is no policy {name!r} here; there are {', '.join(known)}")
-    return {name: policy for name, policy in known.items() if not names or name in names}
-
-
-def try_policy(
-    name: str, model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int
-) -> PolicyResult:
-    """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
-    herds = [analysis.simulate_outage(model, policy, random.Random(seed + run)) for run in range(runs)]
-    limited = replace(policy, max_attempts=attempts)
-    budgeted = analysis.simulate_outage(model, limited, random.Random(seed), spend_attempts=True)
-    return PolicyResult(
+def _herd_row(name: str, model: analysis.Scenario, policy: RetryPolicy) -> tuple[str, ...]:
+    """Means over herds with unlimited attempts, and the share of tasks that a limit of attempts fails."""
+    herds = [analysis.simulate_outage(model, policy, random.Random(seed)) for seed in range(_HERDS)]
+    limited = replace(policy, max_attempts=_ATTEMPTS)
+    budgeted = analysis.simulate_outage(model, limited, random.Random(0), spend_attempts=True)
+    return (
         name,
-        calls=mean(herd.calls for herd in herds),
-        last_done_seconds=mean(herd.last_done_seconds for herd in herds),
-        peak_per_second=mean(herd.peak_per_second for herd in herds),
-        attempts_mean=mean(herd.attempts_mean for herd in herds),
-        attempts_max=mean(herd.attempts_max for herd in herds),
-        lost=budgeted.failed / model.clients,
-        others_refused=mean(herd.usual_refused for herd in herds),
-        load=herds[0].calls_per_second,
+        number(round(mean(herd.calls for herd in herds))),
+        f"{mean(herd.last_done_seconds for herd in herds):,.0f} s",
+        f"{mean(herd.peak_per_second for herd in herds):,.0f}/s",
+        f"{mean(herd.attempts_mean for herd in herds):.1f}",
+        f"{mean(herd.attempts_max for herd in herds):.0f}",
+        f"{budgeted.failed / model.clients:.0%}",
+        number(round(mean(herd.usual_refused for herd in herds))),
     )
 
 
-def _describe_herd(scenario: str, model: analysis.Scenario, attempts: int) -> Iterator[str]:
+def _describe_herd(scenario: str, model: analysis.Scenario) -> Iterator[str]:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
     spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
     others = f", {model.usual_per_second:g}/s of others" if model.usual_per_second else ""
     yield f"{scenario}: {number(model.clients)} tasks{spread}, a server of {model.per_second:g}/s{others}{down}"
-    yield f"at best all are done after {model.ideal_seconds:.0f} s; lost: with {attempts} attempts each"
-
-
-def _plot(model: analysis.Scenario, outcomes: Sequence[PolicyResult]) -> None:
-    """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
-    glyphs = glyphs_for(sys.stdout.encoding)
-    start = max(1, int(model.outage_seconds))  # second 0 has the first attempts, before any wait
-    end = int(model.ideal_seconds * CHART_SPAN)
-    rows = PLOT_ROWS if len(outcomes) == 1 else 1
-    echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
-    for outcome in outcomes:
-        load = [*outcome.load[start:end], *[0] * (end - max(start, len(outcome.load)))]
-        drawn = downsample(load, PLOT_CELLS)
-        label = f"{outcome.policy:12} {number(int(max(load, default=0))):>7}/s "
-        for place, line in enumerate(column_chart(drawn, max(drawn, default=0), rows, glyphs)):
-            echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
-
-
-# --- Contention -----------------------------------------------------------------------------------------------------
+    yield f"at best all are done after {model.ideal_seconds:.0f} s; lost: with {_ATTEMPTS} attempts each"
 
 
 @simulate.command("contention")
-@click.option(
-    "--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="Number of clients; repeatable."
-)
-@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
-@simulating_options
-def print_contention(clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
+def print_contention() -> int:
     """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
-    counts = clients or CLIENTS
-    known = {**{name: (policy, 1) for name, policy in analysis.CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
-    names = list(
-        select_policies(
-            {name: policy for name, (policy, _) in known.items()}, policies or tuple(analysis.CONTENTION_POLICIES)
-        )
-    )
-    found = {name: [_contend(known[name], count, runs, seed) for count in counts] for name in names}
-    if as_json:
-        for name, results in found.items():
-            for count, result in zip(counts, results, strict=True):
-                value = {"policy": name, "clients": count, "calls": result.calls, "seconds": result.seconds}
-                echo_json(with_schema("contention", value))
-        return 0
-    _print_contention("calls", counts, {name: [one.calls for one in results] for name, results in found.items()})
-    _print_contention("ms", counts, {name: [one.seconds * 1000 for one in results] for name, results in found.items()})
+    found = {
+        name: [
+            analysis.simulate_contention(count, policy, random.Random(0), _CONTENTIONS, first_index=1)
+            for count in CLIENTS
+        ]
+        for name, policy in analysis.CONTENTION_POLICIES.items()
+    }
+    _print_contention("calls", {name: [one.calls for one in results] for name, results in found.items()})
+    _print_contention("ms", {name: [one.seconds * 1000 for one in results] for name, results in found.items()})
     return 0
 
 
-def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> analysis.ContentionResult:
-    return analysis.simulate_contention(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
-
-
-def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Sequence[float]]) -> None:
+def _print_contention(title: str, values: Mapping[str, Sequence[float]]) -> None:
     rows: list[Sequence[str]] = [(title, *values)]
-    for place, count in enumerate(counts):
+    for place, count in enumerate(CLIENTS):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
     echo_lines(number_table(rows))

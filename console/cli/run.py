@@ -97,10 +97,6 @@ def run_demo(**options: Any) -> int:
     arguments = run_arguments({}, **options)
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    if (arguments.plain or not has_terminal()) and not (arguments.detach or arguments.run.stay):
-        from .unattended import run_scripted
-
-        return run_scripted(flow, state, arguments.options(stay=True))
     return start_executor(flow, state, None, arguments, has_tour=True)
 
 

@@ -268,7 +268,6 @@ _SHOWING = (
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
     Action("older_attempt", ("[",), "attempt", "The output of the attempt before.", _LOG),
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
-    Action("tails", ("T",), "tails", "Follow the output of this task and of others that run, side by side.", _LOG),
     Action("schedule", ("S",), "schedule…", "Pause, skip or start the scheduled runs of the flow.", _FLEET, _CONFIRM),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
@@ -276,7 +275,7 @@ _SHOWING = (
     Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     Action("manual", (), "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
     Action("tour", ("X",), "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
-    Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
+    Action("keys", (), "keys", "List every key.", EVERYWHERE),
 )
 
 TIME_TRAVEL_ACTIONS = (
@@ -428,7 +427,6 @@ VIEW_CALLS: Mapping[str, ViewCall] = {
     "show_all": ViewCall("show_all"),
     "older_attempt": ViewCall("go_to_attempt", (-1,)),
     "newer_attempt": ViewCall("go_to_attempt", (1,)),
-    "tails": ViewCall("show_tails"),
     "down": ViewCall("move_rows", (1,)),
     "up": ViewCall("move_rows", (-1,)),
     "left": ViewCall("move_columns", (-1,)),

@@ -11,17 +11,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from textual import events
-from textual.app import App, ComposeResult, SuspendNotSupported
-from textual.containers import Horizontal, Vertical
+from textual.app import App, SuspendNotSupported
 from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.domain.states import FAILED_OUTCOMES, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES
 from ...engine.errors import RedriveError
 from ...engine.statefile.logs import AttemptText
 from ..keys.actions import ScreenName
@@ -30,10 +29,8 @@ from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogSelection, LogText, is_error_line
 from ..present import log as present
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line
+from ..text.pieces import Line, Role
 from ..widgets.bars import Bar, KeyHint, has_room_for_strip
-from ..widgets.dialog import Modal
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
@@ -214,20 +211,6 @@ class LogScreen(ConsoleScreen):
         self.text.is_following = True
         self._select_attempt()
         self._reader.request(Read.NEWS)
-
-    def show_tails(self) -> None:
-        """Follow the output of this task and of others that run, side by side."""
-        board, live = self.board, self.console.live
-        names = tasks_to_tail(board, self._task_name, self.app.size.width)
-        rows = [board.row(name) for name in names]
-        logs = [
-            AttemptLog(live.session, board.projection.run.run_id, row.name, max(row.attempts), self._until_us())
-            for row in rows
-        ]
-        if logs:
-            self.app.push_screen(TailsDialog(logs, self.console.glyphs))
-        else:
-            self.console.show_message("no task has written anything yet")
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
@@ -426,93 +409,6 @@ class LogScreen(ConsoleScreen):
         """Render the heading for the new width."""
         if self.console.live.board is not None:
             self.show_heading()
-
-
-# --- The ends of several logs side by side, each followed: the selected task and others that run ---------------------
-
-
-TAIL_COLUMNS_MIN = 38
-_TAILS_MAX = 4
-_FRAME_COLUMNS = 4
-
-
-def tasks_to_tail(board: Board, selected: str | None, columns: int) -> list[str]:
-    """Return the selected task, then running tasks, then the latest others, as many as fit side by side."""
-    rows = [row for row in board.projection.tasks.values() if row.attempts]
-    rows.sort(key=lambda row: (row.name != selected, row.state is not TaskState.RUNNING, -(row.started_at or 0)))
-    room = max((columns - _FRAME_COLUMNS) // TAIL_COLUMNS_MIN, 1)
-    return [row.name for row in rows[: min(room, _TAILS_MAX)]]
-
-
-class Tail(Vertical):
-    """The end of the log of one attempt, and its name above."""
-
-    DEFAULT_CSS = "Tail { width: 1fr; padding: 0 1 0 0; }"
-
-    def __init__(self, log: AttemptLog, glyphs: Glyphs) -> None:
-        super().__init__()
-        self.log_read = log
-        self._glyphs = glyphs
-        self.heading = Bar()
-        self.lines = LinesView(follow=True)
-
-    def compose(self) -> ComposeResult:
-        yield self.heading
-        yield self.lines
-
-    async def update_lines(self) -> None:
-        """Read new output. Raises RedriveError."""
-        log = self.log_read
-        shown = log.text
-        before = len(shown.lines)
-        first = await log.read_new()
-        if log.text is not shown or not before:
-            self.lines.set_lines(present.LogLines(LogSelection(log.text), self._glyphs))
-        elif first < before or len(log.text.lines) != before:
-            self.lines.lines_changed()
-        self.heading.show([Piece(" "), Piece(one_line(log.task), Role.TITLE), Piece(f" #{log.attempt}", Role.DIM)])
-
-
-class TailsDialog(Modal[None]):
-    """The ends of several logs side by side. Keys scroll the focused one, Tab focuses the next."""
-
-    DEFAULT_CSS = """
-    TailsDialog > Vertical { max-width: 100%; height: 100%; }
-    TailsDialog Horizontal { height: 1fr; }
-    """
-
-    def __init__(self, logs: Sequence[AttemptLog], glyphs: Glyphs) -> None:
-        title: Line = [Piece("The ends of logs ", Role.TITLE), Piece(" Tab next  Esc back", Role.DIM)]
-        super().__init__(title)
-        self.tails = [Tail(log, glyphs) for log in logs]
-        self._problem = Bar()
-
-    def body(self) -> Iterable[Widget]:
-        """Yield the tails, and a line for errors of the connection."""
-        yield Horizontal(*self.tails)
-        yield self._problem
-
-    def first_focus(self) -> Widget:
-        """The first tail."""
-        return self.tails[0].lines
-
-    def on_mount(self) -> None:
-        """Read at once, then periodically."""
-        self._poll()
-        self.set_interval(POLL_SECONDS, self._poll)
-
-    def _poll(self) -> None:
-        if not any(worker.group == "tails" and worker.is_running for worker in self.workers):
-            run_latest(self, self._read, "tails")
-
-    async def _read(self) -> None:
-        try:
-            for tail in self.tails:
-                await tail.update_lines()
-        except RedriveError as error:
-            self._problem.show([Piece(one_line(str(error)), Role.WARNING)])
-        else:
-            self._problem.show([])
 
 
 # --- The failure of the attempt whose output is shown, below the output ----------------------------------------------

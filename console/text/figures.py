@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...engine.domain.text import format_duration  # one format for pages, engine and console
@@ -100,14 +99,6 @@ def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
     whole, rest = divmod(eighths, steps)
     text = glyphs.bar_done * whole + (glyphs.bar[rest] if rest else "")
     return text if text.strip() or value <= 0 else glyphs.dot
-
-
-def downsample(values: Sequence[float], size: int) -> list[float]:
-    """At most ``size`` values: the maximum of each group of neighbours, so that peaks stay."""
-    if len(values) <= size:
-        return list(values)
-    edges = [round(place * len(values) / size) for place in range(size + 1)]
-    return [max(values[start:end]) for start, end in pairwise(edges)]
 
 
 def number_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

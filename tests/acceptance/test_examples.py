@@ -47,10 +47,17 @@ SEEN = {
 
 
 @pytest.mark.long
-def test_the_demo_shows_every_failure_system_and_ends_as_its_script_says(tmp_path):
+def test_the_demo_shows_every_failure_system_and_ends_once_each_is_decided(tmp_path):
     state = tmp_path / "demo.db"
     done = run_redrive("demo", "--state", state, "--plain")
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert 3 == done.returncode and "BLOCKED" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+    for act in (
+        ("systems", "rows", state, "import_customers", "--requeue", "all", "--reason", "the countries are filled in"),
+        ("requeue", state, "settle", "--reason", "the payments of today are loaded"),
+        ("skip", state, "fetch_invoices", "--reason", "the partner gives no access before Monday"),
+    ):
+        assert 0 == run_redrive(*act).returncode, act
+    assert 3 == run_redrive("resume", state, "--plain").returncode  # PARTIAL
     assert [] == [system for system, sql in SEEN.items() if not ask(state, sql)]
     assert [("PARTIAL",)] == ask(state, "SELECT state FROM run")
     assert [("fetch_invoices", "SKIPPED")] == ask(state, "SELECT name, state FROM task WHERE state <> 'SUCCESS'")

@@ -32,8 +32,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "preview": (*REQUEUE, "--dry-run"),
     "backoff": ("backoff",),
     "rehearsal": ("rehearse", "FLOW", "--fail", "a=exit:75x1"),
-    "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
-    "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
     "fleet": ("fleet",),
     "why": ("why", "STATE", "broken"),
     "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),

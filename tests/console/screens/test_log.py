@@ -355,20 +355,6 @@ async def test_left_and_right_move_along_cut_lines_and_w_folds_them(session, clo
         assert shown(driver)[1] == "  " + "a" + "b" * 40
 
 
-async def test_the_ends_of_several_logs_are_followed_side_by_side(session, clock):
-    async with at_the_log(session, clock, "T", size=(160, 40)) as driver:
-        await until(
-            driver, lambda: "order 00029 cleaned" in driver.text and "ZeroDivisionError: division" in driver.text
-        )
-        assert "clean_refunds #2" in driver.text and "clean_orders #1" in driver.text
-        session.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
-        await until(driver, lambda: "order 00030 cleaned" in driver.text)
-        session.error = LinkError("the line is down")
-        await until(driver, lambda: "the line is down" in driver.text)
-        await driver.press("escape")
-        assert driver.lines[3].startswith(" clean_refunds")
-
-
 # --- Elsewhere -------------------------------------------------------------------------------------------------------
 
 
