@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import product, repeat
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from ..text.columns import FILL, Width, row_line
 from ..text.figures import clock, number, wall
 from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
-from ..text.text import abbreviate, cells, one_line, pad, shorten_middle
+from ..text.text import cells, one_line, pad, shorten_middle, two_lines
 from . import states
 from .states import row_sign, state_sign
 from .tasks import Scene, attempts_text, node_facts, part_over, state_facts, took_text
@@ -336,15 +337,16 @@ def _time(name: str, scene: Scene) -> str:
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
 
 
-_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 32
+#: The most cells of a line of a title, and whether counts have room beside its second line.
+_ROOMS = [(room, True) for room in range(32, 11, -1)] + [(room, False) for room in range(20, 7, -1)]
 _BAR_CELLS_MIN = 3
 
 
 class GroupDrawing(NamedTuple):
-    """The layout of the groups, and the title of each in the room that it has."""
+    """The layout of the groups, and the title of each on two lines, the second often empty."""
 
     drawing: Drawing
-    titles: Sequence[str]
+    titles: Sequence[tuple[str, str]]
 
 
 def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | None:
@@ -352,29 +354,41 @@ def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | No
     dag, groups = graph.groups.dag, graph.groups.groups
     if dag is None:
         return None
-    drawing, titles = Drawing(dag, [1] * len(groups)), [""] * len(groups)
-    for room in range(_TITLE_CELLS_MAX, _TITLE_CELLS_MIN - 1, -1):
-        titles = _short_titles(groups, room, scene)
-        drawing = drawing.resized([_label_cells(group, titles[group.index]) for group in groups])
-        if drawing.width < columns:
-            break
-    return GroupDrawing(drawing, titles)
-
-
-def _short_titles(groups: Sequence[GraphGroup], room: int, scene: Scene) -> list[str]:
-    """The titles, their words abbreviated as far as all stay different."""
+    drawing = Drawing(dag, [1] * len(groups))
     names = [scene.names.short(group.title, 999, "") if group.is_single else one_line(group.title) for group in groups]
-    short = [abbreviate(name, room, scene.glyphs.more) for name in names]
-    times = Counter(short)
-    return [
-        title if times[title] == 1 else group_title(group, room, scene)
-        for group, title in zip(groups, short, strict=True)
-    ]
+
+    def laid_out(rooms: Sequence[int], has_counts: bool) -> GroupDrawing:
+        titles = [*map(two_lines, names, rooms, repeat(scene.glyphs.more))]
+        times = Counter(titles)
+        for group, room in zip(groups, rooms, strict=True):
+            if times[titles[group.index]] > 1:  # no two are alike
+                titles[group.index] = group_title(group, room, scene), ""
+        return GroupDrawing(drawing.resized([*map(_label_cells, groups, titles, repeat(has_counts))]), titles)
+
+    for room, has_counts in _ROOMS:
+        rooms = [room] * len(groups)
+        found = laid_out(rooms, has_counts)
+        if found.drawing.width < columns:
+            break
+    for more, level in product(range(room + 1, _ROOMS[0][0]), range(dag.depth)):  # a level may have names made whole
+        tried = [more if place == level else one for place, one in zip(dag.levels, rooms, strict=True)]
+        wider = laid_out(tried, has_counts)
+        if wider.drawing.width < columns and _whole(wider, names) > _whole(found, names):
+            rooms, found = tried, wider
+    return found
 
 
-def _label_cells(group: GraphGroup, title: str) -> int:
+def _whole(drawn: GroupDrawing, names: Sequence[str]) -> int:
+    """How many names are not shortened."""
+    return sum("".join(title) == name for title, name in zip(drawn.titles, names, strict=True))
+
+
+def _label_cells(group: GraphGroup, title: tuple[str, str], has_counts: bool) -> int:
+    first, second = map(cells, title)
     most = 2 * len(number(len(group.members))) + 1
-    return 3 + cells(title) if group.is_single else max(3 + cells(title), _BAR_CELLS_MIN + 1 + most)
+    if group.is_single or (second and not has_counts):
+        return 3 + max(first, second)
+    return max(3 + first, 3 + second + most if second else _BAR_CELLS_MIN + 1 + most)
 
 
 def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, scene: Scene) -> Line:
@@ -384,32 +398,38 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
     segments = drawing.below(row, x0, x1) if is_second else drawing.segments(row, x0, x1)
 
     def label(run: Segment) -> Line:
-        group = graph.groups.groups[run.task]
-        return _facts(group, run, scene) if is_second else _title(graph, group, titles[run.task], run, scene)
+        group, title = graph.groups.groups[run.task], titles[run.task]
+        name = Piece(title[is_second], _title_role(graph, group))
+        return _facts(group, name, run, scene) if is_second else _title(group, name, run, scene)
 
     line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
     return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
 
 
-def _title(graph: Graph, group: GraphGroup, title: str, run: Segment, scene: Scene) -> Line:
-    state = states.leading_state(group.counts)
-    is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
-    role = Role.CURSOR if is_selected else Role.STRONG if state in PROBLEMS else Role.TEXT
-    if not is_selected and not any(group.counts[other] for other in states.LIVELY):
-        role = Role.DIM
-    line = [state_sign(state, scene.glyphs, scene.runner), Piece(" "), Piece(title, role)]
-    return _with_leaving_line(line, run, Role.RULE, scene.glyphs)
+def _title_role(graph: Graph, group: GraphGroup) -> Role:
+    if graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index:
+        return Role.CURSOR
+    if states.leading_state(group.counts) in PROBLEMS:
+        return Role.STRONG
+    return Role.TEXT if any(group.counts[other] for other in states.LIVELY) else Role.DIM
 
 
-def _facts(group: GraphGroup, run: Segment, scene: Scene) -> Line:
-    """Bar and counts: of the tasks that need a human, or of finished ones, and of all."""
+def _title(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
+    sign = state_sign(states.leading_state(group.counts), scene.glyphs, scene.runner)
+    return _with_leaving_line([sign, Piece(" "), name], run, Role.RULE, scene.glyphs)
+
+
+def _facts(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
+    """The rest of a long name; bar and counts: of the tasks that need a human, or of finished ones, and of all."""
+    lead = [Piece("  "), name, Piece(" ")] if name.text else []
     if group.is_single:
-        return [Piece(" " * run.width)]
-    facts = states.progress(group.counts, scene.glyphs)
-    if width(facts) + 1 + _BAR_CELLS_MIN > run.width:
-        facts = [facts[0], facts[-1]]  # of several states the most severe
-    bar = states.bar(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
-    return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)
+        return fit(lead, run.width)
+    whole, room = states.progress(group.counts, scene.glyphs), run.width - width(lead)
+    brief = [whole[0], whole[-1]], whole[:1]  # of several states the most severe
+    facts = next((one for one in (whole, *brief) if width(one) <= room), [])
+    bar_cells = room - 1 - width(facts)
+    bar = [*states.bar(group.counts, scene.glyphs, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
+    return fit([*lead, *bar, *facts], run.width, scene.glyphs.more)
 
 
 # --- The silhouette: how many tasks each level has and how far they are, the problems, and the critical path ---------

@@ -288,6 +288,7 @@ def _split_by_level(dag: Dag, numbers: Sequence[int], titles: Sequence[str]) -> 
 
 
 GRAPH_MAX = 60  # tasks that are shown individually at first
+FAN_MAX = 24  # the same, of one level
 
 
 class Zoom(IntEnum):
@@ -321,8 +322,11 @@ class GraphOrder(StrEnum):
 
 
 def first_zoom(dag: Dag) -> Zoom:
-    """Return the initial zoom: the tasks of a small graph or a chain, else the groups."""
-    return Zoom.GRAPH if len(dag) <= GRAPH_MAX or is_chain(dag) else Zoom.GROUPS
+    """Return the initial zoom: the tasks of a small graph or a chain, else the groups; these also of a fan."""
+    if is_chain(dag) or len(dag) <= FAN_MAX:
+        return Zoom.GRAPH
+    is_fan = max(Counter(dag.levels).values()) > FAN_MAX and 3 * len({*name_groups(dag.names)}) <= len(dag)
+    return Zoom.GROUPS if is_fan or len(dag) > GRAPH_MAX else Zoom.GRAPH
 
 
 # --- Groups of names -------------------------------------------------------------------------------------------------

@@ -516,7 +516,7 @@ def choose_overview(
         found = _choose_for_tasks(drawn, room)
         if found is not Overview.NOTHING or is_chain(dag):
             return found
-    elif graph.zoom is Zoom.GROUPS:
+    if graph.zoom is Zoom.GROUPS:
         drawing = groups(room.columns)
         if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS

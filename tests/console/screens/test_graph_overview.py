@@ -64,6 +64,14 @@ async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
         assert drawing.height <= driver.app.screen.map_view.rows
 
 
+async def test_a_fan_of_tasks_with_like_names_is_one_node_and_one_row(clock):
+    loads = [f"load_{n:02}" for n in range(58)]
+    flow = [("plan", []), *((name, ["plan"]) for name in loads), ("join", loads)]
+    async with open_console(FakeSession(projection_of(flow)), clock, "2", size=(80, 24)) as driver:
+        assert driver.app.screen._overview is Overview.GROUPS
+        assert "▸ load             58" in driver.text
+
+
 def test_a_tall_terminal_has_more_rows_around_a_task():
     assert [around_rows(rows) for rows in (26, 35, 50, 95)] == [9, 9, 14, 29]
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.pieces import Piece, fit, plain, width
 from redrive.console.text.text import (
-    abbreviate,
     cells,
     cut,
     one_line,
@@ -15,6 +14,7 @@ from redrive.console.text.text import (
     shorten,
     shorten_middle,
     table_lines,
+    two_lines,
 )
 from rich.cells import get_character_cell_size
 
@@ -120,15 +120,16 @@ def test_what_is_cut_off_leaves_a_sign():
     assert (pad("ab", 4), pad_left("ab", 4)) == ("ab  ", "  ab")
 
 
-def test_words_of_a_name_give_way_to_their_letters_from_the_left():
-    assert abbreviate("FASTQ_TRIM_FASTP_FASTQC", 24, "…") == "FASTQ_TRIM_FASTP_FASTQC"
-    assert abbreviate("FASTQ_TRIM_FASTP_FASTQC", 16, "…") == "F_T_FASTP_FASTQC"
-    assert abbreviate("INPUT_CHECK.SAMPLESHEET_CHECK", 11, "…") == "I_C.S_CHECK"
+def test_a_long_name_breaks_behind_a_separator_before_words_give_way_to_their_letters():
+    assert two_lines("CUTADAPT", 12, "…") == ("CUTADAPT", "")
+    assert two_lines("FASTQ_TRIM_FASTP_FASTQC", 12, "…") == ("FASTQ_TRIM_", "FASTP_FASTQC")
+    assert two_lines("FASTQ_TRIM_FASTP_FASTQC", 11, "…") == ("F_T_FASTP_", "FASTQC")
+    assert two_lines("PICARD_COLLECTMULTIPLEMETRICS", 11, "…") == ("PICARD_", "COLLE…TRICS")
 
 
 @given(st.text(alphabet="ab_-./é日", max_size=30), st.integers(1, 30))
-def test_an_abbreviated_name_fits(name, size):
-    assert cells(abbreviate(name, size, "…")) <= size
+def test_both_lines_of_a_name_fit(name, size):
+    assert all(cells(line) <= size for line in two_lines(name, size, "…"))
 
 
 # --- Columns of a table ----------------------------------------------------------------------------------------------
