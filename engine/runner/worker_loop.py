@@ -81,6 +81,7 @@ class _Worker:
     def _run_attempt(self, start: protocol.Start) -> int | None:
         """Run one attempt. Returns the exit code of the process, or None: it takes the next attempt."""
         pid = os.getpid()
+        os.set_blocking(1, True)  # of the pipe, which a program of the attempt before had as its own
         context = contextvars.copy_context()  # what the attempt sets in it ends with it, as the context of decimal
         order = protocol.decode_order(start.order)
         if order.spec.kind == "command":
@@ -113,11 +114,12 @@ class _Worker:
         return 0 if findings else None
 
     def _start_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int:
-        """Start the program and report it. SIGTERM ends the attempt until all is ready, then it is blocked."""
+        """Start the program and report it. SIGTERM ends the attempt until all is ready, then it is ignored."""
+        self._facts.termination.reset()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         program = command.prepare(order, variables, self._facts.folder)
         stdout = os.pipe() if command.has_stdout(order) else ()
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        self._facts.termination.close()
         if order.cgroup:
             process.enter_cgroup(order.cgroup)
         try:

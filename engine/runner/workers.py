@@ -46,7 +46,7 @@ class Worker(ForkedProcess):
         self._cpu_us: CpuTimes = (0, 0)  # of the attempts that have ended
         self._checked: CpuTimes | None = None  # so far: it takes the next attempt when the present one is over
         self._is_reusable = True
-        self._own = (self.pid, self.start_ticks, self.pidfd)  # while these are of its program
+        self._own = (self.pid, self.start_ticks)  # while these are of its program
         self._stdout_tail = b""  # of its program, if that is apart
         self._timer: asyncio.TimerHandle | None = None
 
@@ -117,6 +117,10 @@ class Worker(ForkedProcess):
 
     # --- The program of a command -------------------------------------------------------------------------------------
 
+    @property
+    def _has_program(self) -> bool:
+        return self.pidfd != self._own_pidfd
+
     def _begin_program(self, started: protocol.ProgramStarted, attempt: Attempt) -> None:
         self.pid, self.start_ticks = started.pid, started.start_ticks
         self.pidfd, *stdout = self.link.pop_fds(2 if started.has_stdout else 1)
@@ -140,9 +144,9 @@ class Worker(ForkedProcess):
 
     def _forget_program(self) -> None:
         """Become the place of the worker itself again."""
-        if self.pidfd != self._own[-1]:
+        if self._has_program:
             os.close(self.pidfd)
-        self.pid, self.start_ticks, self.pidfd = self._own
+        (self.pid, self.start_ticks), self.pidfd = self._own, self._own_pidfd
         for stdout in self.written[1:-1]:
             stdout.close()
         del self.written[1:-1]
@@ -150,8 +154,7 @@ class Worker(ForkedProcess):
 
     def subject(self, line: str | None) -> Subject:
         """Return the processes to inspect."""
-        worker = self._own[0]
-        return msgspec.structs.replace(super().subject(line), worker=worker if self.pid != worker else None)
+        return msgspec.structs.replace(super().subject(line), worker=self._own[0] if self._has_program else None)
 
     def close_stdout(self) -> None:
         """Close the pipe that is the stdout of a command."""
@@ -165,15 +168,16 @@ class Worker(ForkedProcess):
     def kill(self, reason: str) -> None:
         """End the task, then a worker that does not report its end."""
         super().kill(reason)
-        if self.pidfd != self._own[-1] and self._timer is None:
+        if self._has_program and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(EXIT_SECONDS, self.kill_at_once)
 
     def kill_at_once(self) -> list[int]:
-        """SIGKILL it and its program without a report. Returns its pidfd, to wait for, unless it is closed."""
-        pid, _, pidfd = self._own
-        if self.pidfd != pidfd:
-            process.signal_group(pidfd, pid, signal.SIGKILL)
-        return super().kill_at_once()
+        """SIGKILL it and its program without a report. Returns their pidfds, to wait for, unless they are closed."""
+        pidfds = super().kill_at_once()
+        if not self._has_program:
+            return pidfds
+        process.signal_group(self._own_pidfd, self._own[0], signal.SIGKILL)
+        return [*pidfds, self.pidfd]
 
     def release(self) -> None:
         """Take the next attempt, or end."""

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_unstored
 from redrive.engine.core.result_codec import load_result
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner import command
+from redrive.engine.runner import command, reaper
 from redrive.engine.runner.command import result_variables, variables_of
 from redrive.engine.runner.protocol import AttemptOrder
 
@@ -265,6 +265,39 @@ async def test_an_input_without_a_writer_holds_its_own_command_alone(bench: Any)
     held.attempt.cancel("test")
     assert (await held.outcome()).kind is OutcomeKind.CANCELLED
     assert "opening a file" in held.payload_of("stack").hang
+
+
+async def test_what_a_program_does_to_its_worker_and_its_pipes_concerns_no_other(bench: Any) -> None:
+    """As ssh and node, which set their output to non-blocking, and a SIGTERM that misses its program."""
+    shown = "import fcntl, os; print(os.getppid(), fcntl.fcntl(1, fcntl.F_GETFL) & os.O_NONBLOCK)"
+    does = f"{shown}; os.set_blocking(1, False); os.kill(os.getppid(), 15)"
+    await bench.open(f"""
+        flow.command("first", [sys.executable, "-c", {does!r}], timeout=60)
+        flow.command("second", [sys.executable, "-c", {shown!r}], timeout=60)
+    """)
+    (first, before), (second, after) = await bench.run("first"), await bench.run("second")
+    assert (first.kind, second.kind) == (OutcomeKind.SUCCESS, OutcomeKind.SUCCESS)
+    assert before.text == after.text and before.text.endswith(b" 0\n")  # by one worker
+
+
+async def test_a_program_is_gone_before_its_attempt_is_lost_with_the_zygote(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one without a token: another attempt may start now."""
+    waited: list[int] = []
+    wait = reaper.wait_until_ended
+
+    def wait_until_ended(pidfds: Iterable[int], seconds: float) -> None:
+        waited.extend(pidfds)
+        wait(pidfds, seconds)
+
+    monkeypatch.setattr(reaper, "wait_until_ended", wait_until_ended)
+    await bench.open("""flow.command("t", ["env", "-i", "sh", "-c", "echo go; sleep 600"], timeout=600)""")
+    recorder = await bench.start("t")
+    await recorder.wait_for_output(b"go")
+    os.kill(bench.runner.zygote_pid, signal.SIGKILL)
+    assert (await recorder.outcome()).kind is OutcomeKind.LOST
+    assert len(waited) == 2  # its worker and itself
 
 
 @pytest.mark.long
