@@ -13,13 +13,13 @@ from ...engine.core.projection import RunSummary, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
-from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
+from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX, ActPreview
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted, first_names, format_seconds
 from ..model.board import Board
 from ..model.inbox import InboxCause
-from ..model.preview import Preview
 from ..present.inbox import task_count
+from ..present.preview import consequences
 from ..present.states import sign_of
 from ..present.tasks import Scene, TaskNames
 from ..text.names import shared_prefix
@@ -54,7 +54,7 @@ def with_hidden(question: Question, hidden: Sequence[str]) -> Question:
 
 
 def requeue_question(
-    preview: Preview,
+    preview: ActPreview,
     scene: Scene,
     names: Sequence[str],
     trigger: str | None,
@@ -66,7 +66,7 @@ def requeue_question(
 
     ``trigger``: the key of the act, which the canary cannot have.
     """
-    question = preview_question(preview, scene, rate_per_second if is_spread else None)
+    question = preview_question("requeue", preview, scene, rate_per_second if is_spread else None)
     if is_spread:
         question = _with_rate(question, rate_per_second)
     if len(names) > 1 and all(scene.board.row(name).state in NEEDS_HUMAN for name in names):
@@ -74,11 +74,10 @@ def requeue_question(
     return question
 
 
-def preview_question(preview: Preview, scene: Scene, rate: float | None = None) -> Question:
+def preview_question(act: str, preview: ActPreview, scene: Scene, rate: float | None = None) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
-    act, changes = preview.act, preview.changes
-    asked = (changes.run_again if act == "requeue" else changes.skipped) or changes.unblocked
-    count, facts = len(asked), [*_consequences(preview)]
+    asked = (preview.run_again if act == "requeue" else preview.skipped) or preview.unblocked
+    count, facts = len(asked), [*_facts(preview, asked)]
     if rate is not None:
         seconds = spread_seconds(count, rate)
         facts.append(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {format_seconds(seconds)} in all.")
@@ -137,29 +136,17 @@ def spread_seconds(count: int, rate: float) -> int:
     return round(count / rate)
 
 
-def _consequences(preview: Preview) -> Iterator[str]:
-    changes = preview.changes
-    yield from (f"{note[:1].upper()}{note[1:]}." for note in changes.notes)
+def _facts(preview: ActPreview, asked: Sequence[str]) -> Iterator[str]:
+    """What the act would do, without what becomes of all of the ``asked`` tasks, which are listed."""
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in preview.notes)
     if preview.needed_by:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
-    if len(preview.startable) > 1:
-        yield f"{task_count(len(preview.startable))} run again, with a fresh budget."
-    for names, words in (
-        (preview.released, "below may go on"),
-        (changes.held_back, "about to start will wait again"),
-        (changes.stale, "ran before and will be stale"),
-        (changes.stopped, "accept only its success and stop"),
-    ):
-        if names := [name for name in names if name not in preview.held]:
+    for words, names in consequences(preview):
+        if len(names) != len(asked) or set(names) != set(asked):
             yield f"{task_count(len(names))} {words}: {named(names)}."
-    if held := preview.held:
-        holders = tuple(dict.fromkeys(held.values()))
-        yield f"{task_count(len(held))} {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
-    if blocked := preview.blocked_unheld:
-        yield f"{task_count(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
-    if refused := changes.refused:
+    if refused := preview.refused:
         name, _, sentence = refused[0]
         yield f"{len(refused)} not possible: {one_line(name)}, {sentence}."
 
@@ -294,10 +281,10 @@ def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
         yield "Until it is closed, calls are not counted and no task is held, however many calls fail."
 
 
-def requeue_rows_question(task: str, count: int, lines: Sequence[Line], preview: Preview) -> Question:
+def requeue_rows_question(task: str, count: int, lines: Sequence[Line], preview: ActPreview) -> Question:
     """The question before a task runs again over some of its rows."""
     facts = [f"{one_line(task)} runs again over {'this row' if count == 1 else 'these rows'} only."]
-    facts += [fact for fact in _consequences(preview) if fact]
+    facts += _facts(preview, (task,))
     return _rows_question("Requeue", "requeue", task, count, facts, lines)
 
 

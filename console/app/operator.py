@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
 from ...engine.core.waiting import RunnerKind, waits_for_approval
-from ...engine.domain.acts import DONE, STARTS_WORK, Answer, Command, Target
+from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
@@ -27,7 +27,7 @@ from ...engine.statefile import lists
 from ..keys.actions import ANSWERS, BY_NAME
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
-from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
+from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
 from ..model.replay import last_undoable
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
@@ -139,9 +139,9 @@ class OperatorActions:
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
-        holders = () if preview.startable else tuple(dict.fromkeys(preview.held.values()))
+        holders = () if preview.startable else tuple(dict.fromkeys(preview.kept.values()))
         begin_grace = partial(self._begin_grace, holders)
-        if is_plain and not self._may_go_on and not set(preview.changes.notes).difference([PAUSED_NOTE]):
+        if is_plain and not self._may_go_on and not set(preview.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -170,7 +170,7 @@ class OperatorActions:
             options = {"substitute": json.loads(reply.value)} if reply.value else {}
             self.send("skip", targets, reply.reason, options)
 
-        self._confirm_for(names, "skip", confirmations.preview_question(preview, self._scene(board)), skip)
+        self._confirm_for(names, "skip", confirmations.preview_question("skip", preview, self._scene(board)), skip)
 
     def answer(self, act: Literal["approve", "reject"], board: Board, names: Sequence[str]) -> None:
         """Approve or reject what waits for an approval, with a reason."""
@@ -397,7 +397,7 @@ class OperatorActions:
     def _is_abandoned(self) -> bool:
         return not self._console.live.status.executor.alive
 
-    def _is_refused(self, act: str, board: Board, names: Sequence[str], preview: Preview | None = None) -> bool:
+    def _is_refused(self, act: str, board: Board, names: Sequence[str], preview: ActPreview | None = None) -> bool:
         """Whether an act would change none of the tasks; then show why."""
         why = refusal(preview, board, act, names, is_abandoned=self._is_abandoned)
         if why is not None:

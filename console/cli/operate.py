@@ -29,6 +29,7 @@ from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
 from ..model.board import Board, SessionStatus
 from ..model.preview import PREVIEWS
+from ..present.preview import changes_anything, consequences
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
@@ -173,11 +174,14 @@ class BuiltCommand(NamedTuple):
     command: acts.Command
     run: RunRow
     needs_consent: bool = False
-    held: Sequence[tuple[str, str]] = ()
+    foreseen: acts.ActPreview = acts.ActPreview(True, "")  # by the whole run, where its rules are known here
 
     async def preview(self, session: Session) -> acts.ActPreview:
-        """What it would change, with what does not start then."""
-        return (await session.preview(self.command))._replace(held=self.held)
+        """What it would change, with what may go on or is held then."""
+        own = self.foreseen
+        return (await session.preview(self.command))._replace(
+            held=own.held, released=own.released, needed_by=own.needed_by
+        )
 
 
 def send_action(
@@ -330,10 +334,11 @@ async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
     command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
     is_bulk = bulk is not None or (request.fingerprint is not None and len(targets) > 1)
-    shown = PREVIEWS.get(request.act)
+    built = BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection))
+    if request.act not in PREVIEWS:
+        return built
     is_abandoned, meant = not session.status.executor.alive, [target.task for target in targets]
-    held = () if shown is None else shown(Board(projection), meant, is_abandoned=is_abandoned).still_held
-    return BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection), held)
+    return built._replace(foreseen=PREVIEWS[request.act](Board(projection), meant, is_abandoned=is_abandoned))
 
 
 def _may_repeat(command: acts.Command, projection: RunProjection) -> bool:
@@ -530,19 +535,6 @@ def _rate(text: str) -> float:
 # --- Dry run ------------------------------------------------------------------------------------------------------
 
 
-#: Fields of a preview -> words, in the order of the output.
-_KINDS = (
-    ("run_again", "would run again"),
-    ("answered", "would be answered"),
-    ("skipped", "would be skipped"),
-    ("cancelled", "would be cancelled"),
-    ("unblocked", "would no longer be stopped"),
-    ("held_back", "would wait again"),
-    ("stopped", "would be stopped below"),
-    ("stale", "ran before, and would be stale"),
-)
-
-
 def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> None:
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
@@ -552,34 +544,18 @@ def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> N
         return
     echo(place_line(place.run, place.address))
     echo_lines(map(one_line, preview_lines(preview)))
-    changed = any(getattr(preview, kind) for kind, _ in _KINDS) or any(
-        outcome == acts.RUNNING for _, outcome, _ in preview.results
-    )
-    echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
+    echo("dry run: nothing was changed" if changes_anything(preview) else "dry run: nothing would change")
 
 
 def preview_lines(preview: acts.ActPreview) -> Iterator[str]:
     """One line for each kind of change, then the refusals."""
-    held = dict(preview.held)
-    for kind, words in _KINDS:
-        names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in held]
-        if names:
-            yield f"{words} ({len(names)}): {', '.join(names)}"
-    for by in dict.fromkeys(held.values()):
-        names = [name for name in held if held[name] == by]
-        yield f"would stay held by {by} ({len(names)}): {', '.join(names)}"
-    waits: dict[str, list[str]] = {}
-    for task, outcome, sentence in preview.results:
-        if outcome == acts.HELD:
-            waits.setdefault(sentence, []).append(task)
-    yield from (f"would {sentence} ({len(names)}): {', '.join(names)}" for sentence, names in waits.items())
+    for words, names in consequences(preview):
+        yield f"{words} ({len(names)}): {', '.join(names)}"
     yield from preview.notes
     for task, outcome, sentence in preview.results:
         if outcome == acts.RUNNING:
             yield f"{task}: is running, and its attempt would be ended"
         elif outcome == acts.REFUSED:
             yield f"{task}: {sentence}"
-    for name, holder in preview.stay_blocked:
-        yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
     if not preview.results and preview.message:
         yield preview.message

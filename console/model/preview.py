@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import TaskRow
@@ -52,37 +50,6 @@ from ...engine.domain.states import (
 )
 from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from .board import Board, is_late
-
-
-class Preview(msgspec.Struct, frozen=True):
-    """What a dry run would say of an act, each list in the order of the flow, and what follows for the tasks below.
-
-    ``needed_by``: skipped tasks, each with a child that needs its result. ``released``: waiting descendants that no
-    dead letter holds afterwards. ``still_held``: (task, holder) for the waiting targets and descendants that a dead
-    letter holds, and for targets below a failure: they do not start.
-    """
-
-    act: str
-    changes: ActPreview
-    needed_by: tuple[tuple[str, str], ...] = ()
-    released: tuple[str, ...] = ()
-    still_held: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def held(self) -> dict[str, str]:
-        """What does not start afterwards, with the task that holds or stops it."""
-        return {**dict(self.still_held), **{name: by for name, by in self.changes.stay_blocked if by is not None}}
-
-    @property
-    def blocked_unheld(self) -> tuple[str, ...]:
-        """What stays blocked by an unknown task."""
-        return tuple(name for name, by in self.changes.stay_blocked if by is None)
-
-    @property
-    def startable(self) -> tuple[str, ...]:
-        """What runs again of the targets, without those that a dead letter holds."""
-        held = self.held
-        return tuple(name for name in self.changes.run_again if name not in held)
 
 
 @dataclass(slots=True)
@@ -129,7 +96,7 @@ class _Overlay(RequeueGraph):
 
 def preview_requeue(
     board: Board, names: Iterable[str], *, is_abandoned: bool = False, of_rows: bool = False
-) -> Preview:
+) -> ActPreview:
     """Preview a new generation of each task. Raises KeyError for an unknown task.
 
     ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued. ``of_rows``: each task runs
@@ -173,7 +140,7 @@ def preview_requeue(
         *_lifted_deadline(board, bool(targets)),
         *(_note_of_list(overlay, name) for name in maps),
     ]
-    return _summarize("requeue", overlay, targets, notes, stale)
+    return _summarize(overlay, targets, notes, stale)
 
 
 def _followers(board: Board, name: str) -> Iterator[str]:
@@ -201,7 +168,7 @@ def _note_of_list(overlay: _Overlay, task: str) -> str:
     return describe_following(task, len(happened), later)
 
 
-def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
+def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> ActPreview:
     """Preview the permission of a failure: children may start. Raises KeyError for an unknown task."""
     overlay = _Overlay(board)
     skipped = []
@@ -216,11 +183,11 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
         trigger_rules.propagate(overlay, name)
     _let_go_on(overlay, skipped)
     trigger_rules.unpropagate(overlay, skipped)
-    return _summarize("skip", overlay, skipped, _lifted_deadline(board, bool(skipped)), needed_by=needed_by)
+    return _summarize(overlay, skipped, _lifted_deadline(board, bool(skipped)))._replace(needed_by=needed_by)
 
 
 #: The acts that have one.
-PREVIEWS: Mapping[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
+PREVIEWS: Mapping[str, Callable[..., ActPreview]] = {"requeue": preview_requeue, "skip": preview_skip}
 
 
 def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False) -> str | None:
@@ -240,14 +207,14 @@ def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False)
     return act_refusal(act, row.state, is_ending, " before" if row.generation else "")
 
 
-def refusal(preview: Preview | None, board: Board, act: str, names: Sequence[str], **options: bool) -> str | None:
+def refusal(preview: ActPreview | None, board: Board, act: str, names: Sequence[str], **options: bool) -> str | None:
     """Why an act would change none of these tasks: the first reason; None if it would change one.
 
     ``preview``: of a requeue or a skip; ``options``: of ``refusal_of``.
     """
     if preview is not None:
-        found = [(one.task, one.sentence) for one in preview.changes.refused]
-        return f"{found[0][0]}: {found[0][1]}" if found and not preview.changes.ok else None
+        found = [(one.task, one.sentence) for one in preview.refused]
+        return f"{found[0][0]}: {found[0][1]}" if found and not preview.ok else None
     whys = [(name, refusal_of(board, act, name, **options)) for name in names]
     return None if any(why is None for _, why in whys) else f"{whys[0][0]}: {whys[0][1]}"
 
@@ -308,13 +275,8 @@ def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | No
 
 
 def _summarize(
-    act: str,
-    overlay: _Overlay,
-    targets: Sequence[str],
-    notes: Sequence[str],
-    stale: Iterable[str] = (),
-    needed_by: tuple[tuple[str, str], ...] = (),
-) -> Preview:
+    overlay: _Overlay, targets: Sequence[str], notes: Sequence[str], stale: Iterable[str] = ()
+) -> ActPreview:
     chosen = set(targets)
     if targets and overlay.board.projection.run.paused_since is not None:
         notes = [*notes, PAUSED_NOTE]
@@ -328,15 +290,22 @@ def _summarize(
     results = [TargetResult(name, REFUSED, sentence) for name, sentence in overlay.refused.items()]
     stopped = (name for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED)
     blocked = [(name, overlay.at(name).blocked_by) for name in stopped]
-    changes = ActPreview(
-        bool(targets), "", results, stay_blocked=blocked, stale=overlay.in_order(stale), notes=notes, **in_order
-    )
     waiting = {name for name in (*targets, *below) if overlay.at(name).state in WAITING}
     stopped_too = [name for name in targets if overlay.at(name).state is TaskState.UPSTREAM_FAILED]
     held = _holders(overlay, waiting)
     held += tuple((name, overlay.at(name).blocked_by or "a task above it") for name in stopped_too)
     released = waiting.difference(chosen, dict(held))
-    return Preview(act, changes, needed_by, overlay.in_order(released), held)
+    return ActPreview(
+        bool(targets),
+        "",
+        results,
+        stay_blocked=blocked,
+        stale=overlay.in_order(stale),
+        held=held,
+        notes=notes,
+        released=overlay.in_order(released),
+        **in_order,
+    )
 
 
 def _holders(overlay: _Overlay, names: set[str]) -> tuple[tuple[str, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,11 @@ from ...engine.core.causes import (
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
-from ...engine.domain.acts import REFUSED, TargetResult
-from ...engine.domain.states import NEEDS_HUMAN, PAUSED_NOTE, DeadLetterKind, TaskState, describe_doubts
-from ...engine.domain.text import counted, first_names, format_duration
+from ...engine.domain.acts import REFUSED, ActPreview, TargetResult
+from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
+from ...engine.domain.text import counted, format_duration
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
-from ..model.preview import Preview, RedriveProgress, doubts_about
+from ..model.preview import RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
 from ..text.columns import (
     FILL,
@@ -37,7 +38,8 @@ from ..text.columns import (
 from ..text.figures import SECOND, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
-from ..text.text import one_line, pad, shorten
+from ..text.text import one_line, pad
+from .preview import consequences
 from .runs import waiting_text
 from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
@@ -359,12 +361,14 @@ def mend_lines(names: Sequence[str], scene: Scene, label: Callable[[str], str], 
     return [fit([Piece(f" {pad(key, cells)} ", Role.KEY), Piece(words)], columns) for key, words in found]
 
 
-def consequence_lines(requeue: Preview, skip: Preview, keys: Mapping[str, str], columns: int) -> list[Line]:
-    """What requeue and skip would do, in one sentence each, as far as there is room. The dialog has the exact lists."""
-    options = [
-        _by_key(keys, _describe_requeue(requeue, is_brief=is_brief), _describe_skip(skip)) for is_brief in (False, True)
-    ]
-    return [first_that_fits(lines, columns) for lines in zip(*options, strict=True)]
+def consequence_lines(requeue: ActPreview, skip: ActPreview, keys: Mapping[str, str]) -> list[Line]:
+    """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
+    return _by_key(keys, f"requeue: {_foreseen(requeue)}", f"skip: {_foreseen(skip)}")
+
+
+def _foreseen(preview: ActPreview) -> str:
+    found = [f"{number(len(names))} {re.sub('^would', 'to', words)}" for words, names in consequences(preview)]
+    return "; ".join([*found, *preview.notes])
 
 
 def estimate_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]:
@@ -379,45 +383,6 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
     cells = max(map(len, keys.values()))
     sentences = (("requeue", requeue), ("skip", skip))
     return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in sentences]
-
-
-def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
-    again, stale = len(preview.startable), len(preview.changes.stale)
-    acts = [f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again"]
-    if not again and preview.held:
-        acts = ["nothing runs"]
-    if go_on := len(preview.released):
-        acts.append(f"{number(go_on)} {'may follow' if is_brief else 'below may go on after success'}")
-    if stale:
-        acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
-    held = [*_describe_still_held(preview)]
-    # The end may have no room.
-    sentences = [*acts, *held, *preview.changes.notes] if is_brief else [*preview.changes.notes, *acts, *held]
-    return f"requeue: {'; '.join(sentences)}"
-
-
-def _describe_skip(preview: Preview) -> str:
-    go_on, stopped = len(preview.released), len(preview.changes.stopped)
-    them = "it" if len(preview.changes.skipped) == 1 else "them"
-    acts = [f"{number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "nothing goes on"]
-    if stopped:
-        acts.append(f"{number(stopped)} {_plural(stopped, 'stops', 'stop')}, needing its success")
-    paused = [PAUSED_NOTE] if PAUSED_NOTE in preview.changes.notes else []
-    return f"skip: {'; '.join([*acts, *_describe_still_held(preview), *paused])}"
-
-
-def _describe_still_held(preview: Preview) -> Iterator[str]:
-    if held := preview.held:
-        holders = dict.fromkeys(held.values())
-        names = first_names([shorten(one_line(holder), 24) for holder in holders], _NAMED_MAX)
-        count = len(held)
-        yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}"
-    if blocked := len(preview.blocked_unheld):
-        yield f"{number(blocked)} {_plural(blocked, 'stays', 'stay')} blocked"
-
-
-def _plural(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
 
 
 # --- The response to an act: one line in all, and one line per task, refusals first ----------------------------------

@@ -307,7 +307,7 @@ class InboxScreen(SplitScreen):
             acts = present.estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
             previews = preview_requeue(self.board, names), preview_skip(self.board, names)
-            acts = present.consequence_lines(*previews, keys, columns)
+            acts = present.consequence_lines(*previews, keys)
         self.who_bar.show_lines(who)
         self.consequences_bar.show_lines(acts)
 

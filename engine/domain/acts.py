@@ -403,6 +403,20 @@ class ActPreview(NamedTuple):
     answered: Sequence[str] = ()
     held: Sequence[Tuple[str, str]] = ()  # do not start, with the task that holds them, where the whole run is known
     notes: Sequence[str] = ()  # what the operator should know of its consequences
+    released: Sequence[str] = ()  # wait below, and nobody holds them then, where the whole run is known
+    needed_by: Sequence[Tuple[str, str]] = ()  # skipped tasks, each with a child that needs its result
+
+    @property
+    def kept(self) -> Dict[str, str]:
+        """What does not start afterwards, with the task that holds or stops it."""
+        stopped = {name: by or "a task above it" for name, by in self.stay_blocked}
+        return dict(self.held, **stopped)
+
+    @property
+    def startable(self) -> List[str]:
+        """What runs again, without what a dead letter or a failure keeps."""
+        kept = self.kept
+        return [name for name in self.run_again if name not in kept]
 
     @property
     def refused(self) -> List[TargetResult]:

@@ -86,7 +86,7 @@ def test_a_run_goes_on_after_its_deadline_when_an_operator_says_so(flow: Path) -
         "resume", state, "--plain", code=1
     )
     preview = output_of("requeue", "--state", state, "long", "--dry-run")
-    assert "has passed: it goes on without one" in preview and "would no longer be stopped (1): after" in preview
+    assert "has passed: it goes on without one" in preview and "may go on (1): after" in preview
     resumed = output_of("resume", state, "--deadline", "1h", "--plain", code=0)
     assert "cancelled by the deadline, to run again" in resumed
     assert (flow.parent / "after").exists()

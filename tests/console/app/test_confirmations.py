@@ -23,8 +23,8 @@ def test_each_question_about_many_tasks_wants_their_number_typed(count: int) -> 
     board = Board(projection)
     scene = Scene(board, START, UTF8)
     questions = [
-        confirmations.preview_question(preview_requeue(board, names), scene),
-        confirmations.preview_question(preview_skip(board, names), scene),
+        confirmations.preview_question("requeue", preview_requeue(board, names), scene),
+        confirmations.preview_question("skip", preview_skip(board, names), scene),
         confirmations.stop_question(names, scene),
         confirmations.hurry_question(names, scene),
         confirmations.acknowledge_question(names, scene),

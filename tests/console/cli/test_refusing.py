@@ -160,11 +160,11 @@ def sql(state: Path, query: str) -> str:
     [
         (
             ("requeue", "fails"),
-            ["would run again (1): fails", "would no longer be stopped (1): below", "dry run: nothing was changed"],
+            ["would run again (1): fails", "may go on (1): below", "dry run: nothing was changed"],
         ),
         (
             ("skip", "fails"),
-            ["would be skipped (1): fails", "would no longer be stopped (1): below", "dry run: nothing was changed"],
+            ["would be skipped (1): fails", "may go on (1): below", "dry run: nothing was changed"],
         ),
     ],
 )

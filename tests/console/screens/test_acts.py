@@ -110,7 +110,7 @@ async def test_many_are_shown_as_a_list_and_cancel_is_the_answer_of_enter(clock:
         text = text_of(app)
         assert "Requeue 3 tasks" in text
         assert all(name in text for name in ("load_000", "load_001", "load_002"))
-        assert "1 task below may go on: report" in text
+        assert "1 task may go on: report" in text
         await press(app, pilot, "enter")
         assert session.commands == []
         await press(app, pilot, "r", "r", "r")

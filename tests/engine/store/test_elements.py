@@ -350,7 +350,7 @@ def test_the_preview_of_the_console_says_what_the_requeue_of_a_list_does(payment
     for names in (["list"], ["load[C]"], ["load"]):
         targets = [[name, str(projection.tasks[name].state), projection.tasks[name].generation] for name in names]
         command = {"id": "x", "act": "requeue", "run_id": RUN, "targets": targets, "actor": "me"}
-        theirs, ours = preview(connection, command, at=1), preview_requeue(Board(projection), names).changes
+        theirs, ours = preview(connection, command, at=1), preview_requeue(Board(projection), names)
         assert (sorted(ours.run_again), sorted(ours.stale)) == (sorted(theirs.run_again), sorted(theirs.stale))
         assert list(ours.notes) == list(theirs.notes)
         assert sorted(ours.refused) == sorted(theirs.refused)

@@ -1,0 +1,47 @@
+"""What an act would do, in words: one list for the shell, for the question before an act, and for the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...engine.domain.acts import HELD, RUNNING, ActPreview
+from ..text.text import one_line
+
+#: Fields of a preview -> what follows for its tasks, in the order in which it is said.
+_KINDS = (
+    ("run_again", "would run again"),
+    ("answered", "would be answered"),
+    ("skipped", "would be skipped"),
+    ("cancelled", "would be cancelled"),
+    ("released", "may go on"),
+    ("unblocked", "would no longer be stopped"),
+    ("held_back", "would wait again"),
+    ("stopped", "would be stopped below"),
+    ("stale", "ran before, and would be stale"),
+)
+
+
+class Consequence(NamedTuple):
+    """What follows for some tasks: ``words`` end a sentence about them."""
+
+    words: str
+    names: Sequence[str]
+
+
+def consequences(preview: ActPreview) -> Iterator[Consequence]:
+    """What would become of each task: it is named once, but for one that is skipped and still holds others."""
+    kept, released = preview.kept, set(preview.released)
+    for kind, words in _KINDS:
+        names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in kept]
+        if names := [name for name in names if kind != "unblocked" or name not in released]:
+            yield Consequence(words, names)
+    for holder in dict.fromkeys(kept.values()):
+        yield Consequence(f"would stay held by {one_line(holder)}", [name for name in kept if kept[name] == holder])
+    for sentence in dict.fromkeys(one.sentence for one in preview.results if one.outcome == HELD):
+        yield Consequence(f"would {sentence}", [one.task for one in preview.results if one.sentence == sentence])
+
+
+def changes_anything(preview: ActPreview) -> bool:
+    """Whether the act would change a task, or end an attempt."""
+    return any(getattr(preview, kind) for kind, _ in _KINDS) or any(one.outcome == RUNNING for one in preview.results)
