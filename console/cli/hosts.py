@@ -5,7 +5,8 @@ Several files are an error that names them: a guess could show or change the wro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
@@ -14,8 +15,13 @@ from ...engine.statefile.state_files import Offer
 from ..model.runs import latest_code
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.once import print_clock
 from ..sessions.session import machine_now_us
+from ..sessions.ssh import SshSession
 from ..sessions.target import is_one_file, is_remote, named_target
+
+Result = TypeVar("Result")
+UseHosts = Callable[[Mapping[str, SshSession], Sequence[Offer]], Awaitable[Result]]
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
@@ -59,9 +65,32 @@ def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> se
     return None if is_one else sessions.FleetTarget(target, {target: options})
 
 
-def reach(hosts: Sequence[str], ssh: SshOptions) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
-    """How hosts are reached, with one login for all files of each; their files, and a row for a host that is not."""
-    return run_with_log(sessions.list_hosts(hosts, ssh, is_shared=True))
+def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[Offer]:
+    """The state files of hosts, and a row for a host that is not reached."""
+    _, found = run_with_log(sessions.list_hosts(hosts, ssh))
+    return found
+
+
+def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> Result:
+    """Await ``use`` with one session for all files of each host that is reached, and with the files of ``files_on``."""
+    reached: dict[str, SshSession] = {}
+    results: list[Result] = []
+
+    async def files(target: str, options: SshOptions) -> Sequence[Offer]:
+        reached[target] = await SshSession.open(target, is_console=False, options=options, is_list=True)
+        return reached[target].files
+
+    async def open_and_use() -> None:
+        try:
+            _, found = await sessions.list_hosts(hosts, ssh, files=files)
+            results.append(await use(reached, found))
+        finally:
+            for session in reached.values():
+                print_clock(session)
+                await session.close()
+
+    run_with_log(open_and_use())
+    return results[0]
 
 
 def read_remote(endpoint: Endpoint) -> Sequence[Offer]:

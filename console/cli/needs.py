@@ -5,30 +5,35 @@ The rule stands in ``engine/statefile/needs.py``; here it meets the files that a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
-from ...engine.errors import LinkError, NotFoundError, StateFileError
+from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
-from ..sessions.address import Endpoint, SshOptions, options_for
-from ..sessions.once import read_once
+from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.once import Use, finish, read_once
 from ..sessions.session import Session, machine_now_us
-from ..sessions.target import named_target
+from ..sessions.target import is_remote
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
 from .listings import PEACE_OF_RUN, cause_value, inbox_of_run
 from .output import Shown, print_lines
-from .state_files import offer_of_session, reached_files
+from .state_files import files_of_machine, hosts_of, offer_of_session
 from .view import print_view
+
+if TYPE_CHECKING:
+    from ..sessions.ssh import SshSession
 
 _NAMED_MAX = 5
 _RUNS_MAX = 20  # of a file; the others are counted
@@ -51,27 +56,79 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
-    hosts, found = reached_files(file.name, file.ssh, file.hosts)
-    if named_target(file.name) is not None and len(found) == 1 and found[0].has_file and found[0].problem:
-        raise StateFileError(found[0].problem)
-    needs = needs_of(found, machine_now_us())
-    if not quiet:
-        print_lines(_lines_of_files(found, needs, hosts, file.ssh, as_json))
+    needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
+    print_lines(lines)
     return exit_code_of(needs)
+
+
+Answer = tuple[Sequence[Need], list[Shown]]
+#: Await a use with a session on the file at a path.
+Reach = Callable[[str, Use[list[Shown]]], Awaitable[list[Shown]]]
+
+
+def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
+    """What needs a human in the files that are meant, and the lines that say it: by one login per host."""
+    target, hosts = hosts_of(file.name, file.hosts)
+
+    async def answer(found: Sequence[Offer], reach: Reach) -> Answer:
+        if target is not None and found[0].has_file and found[0].problem:
+            raise StateFileError(found[0].problem)
+        needs = needs_of(found, machine_now_us())
+        return needs, [] if is_quiet else await _lines_of_files(found, needs, reach, file.ssh, as_json)
+
+    async def of_hosts(sessions: Mapping[str, SshSession], found: Sequence[Offer]) -> Answer:
+        return await answer(found, _reach_by(sessions))
+
+    async def of_session(session: Session) -> Answer:
+        async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
+            return await use(session)
+
+        return await answer([await offer_of_session(session)], reach)
+
+    if hosts:
+        from .hosts import with_hosts  # here: it imports the event loop
+
+        return with_hosts(hosts, file.ssh, of_hosts)
+    if target is not None and is_remote(target):
+        return read_once(Endpoint(target, file.ssh), of_session)
+
+    async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
+        return read_once(Endpoint(path), use)
+
+    return finish(answer(files_of_machine(target, file.ssh), reach))
+
+
+def _reach_by(sessions: Mapping[str, SshSession]) -> Reach:
+    """By the sessions of hosts; one that was lost is not asked again."""
+    lost: dict[str, LinkError] = {}
+
+    async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
+        target = next(target for target in sessions if parse(target) == replace(parse(path), path=""))
+        if target in lost:
+            raise lost[target]
+        try:
+            await sessions[target].open_file(path)
+            return await use(sessions[target])
+        except LinkError as error:
+            lost[target] = error
+            raise
+
+    return reach
 
 
 async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
     run_id = session.run_id
-    needs = needs_of([await offer_of_session(session)], session.now_us())
+    needs = needs_of([await offer_of_session(session)], machine_now_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
     need = next((one for one in needs if one.run_id == run_id), None)
     return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
 
 
-def _lines_of_files(
-    found: Sequence[Offer], needs: Sequence[Need], hosts: Mapping[str, SshOptions], ssh: SshOptions, as_json: bool
+async def _lines_of_files(
+    found: Sequence[Offer], needs: Sequence[Need], reach: Reach, ssh: SshOptions, as_json: bool
 ) -> list[Shown]:
+    now_us = {offer.path: machine_now_us() + offer.clock_offset_us for offer in found}
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
     lines: list[Shown] = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
@@ -83,12 +140,17 @@ def _lines_of_files(
         paths = list(dict.fromkeys(need.path for need in needs))
     for path in paths:
         of_file = [need for need in needs if need.path == path]
-        endpoint = Endpoint(path, options_for(hosts, path) or ssh)
+        place = [path, *ssh.arguments]
+        if not is_only and all(need.kind in OF_SCHEDULES for need in of_file):
+            lines += [_line_of_need(need, place, as_json, now_us[path]) for need in of_file]
+            continue
         try:
-            lines += _lines_of_path(endpoint, of_file, as_json=as_json, is_only=is_only)
-        except LinkError as error:  # of one host; what the others need stands all the same
-            lost = Need(NeedKind.UNREACHABLE, path, 0, detail=str(error))
-            lines += [_line_of_need(one, [path, *ssh.arguments], as_json) for one in (lost, *of_file)]
+            read = partial(_lines_of_file, needs=of_file, as_json=as_json, is_only=is_only)
+            lines += await reach(path, read)
+        except RedriveError as error:  # of one host or file; what the others need stands all the same
+            kind = NeedKind.UNREACHABLE if isinstance(error, LinkError) else NeedKind.UNREADABLE
+            lost = Need(kind, path, 0, detail=str(error))
+            lines += [_line_of_need(one, place, as_json, now_us[path]) for one in (lost, *of_file)]
     return lines
 
 
@@ -101,13 +163,6 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     return one_line(
         f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
     )
-
-
-def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
-    if not is_only and all(need.kind in OF_SCHEDULES for need in needs):
-        return [_line_of_need(need, [endpoint.target, *endpoint.ssh.arguments], as_json) for need in needs]
-    read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
-    return read_once(endpoint, read)
 
 
 async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
@@ -123,11 +178,11 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     place = [session.address, *session.ssh_arguments]
     first = [need for need in needs if need.kind is NeedKind.STORAGE]  # what follows is older then
     peace = "nothing needs a human" if not needs else "" if first else PEACE_OF_RUN
-    lines: list[Shown] = [_line_of_need(need, place, as_json) for need in first]
+    lines: list[Shown] = [_line_of_need(need, place, as_json, session.now_us()) for need in first]
     for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
         if need is not None and need.is_notice and run_id != latest:
-            lines.append(_line_of_need(need, place, as_json))
+            lines.append(_line_of_need(need, place, as_json, session.now_us()))
             continue
         projection = await session.part(run_id)
         lines += await inbox_of_run(session, projection, need, as_json=as_json, peace=peace)
@@ -138,7 +193,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
         command = one_line(shell_command(["redrive", "runs", *place]))
         lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
     rest = (need for need in needs if need.kind not in OF_RUNS and need.kind is not NeedKind.STORAGE)
-    lines += [_line_of_need(need, place, as_json) for need in rest]
+    lines += [_line_of_need(need, place, as_json, session.now_us()) for need in rest]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
 
 
@@ -173,13 +228,13 @@ async def _latest_run(session: Session) -> str | None:
         return None  # a schedule without a run
 
 
-def _line_of_need(need: Need, place: Sequence[str], as_json: bool) -> str:
+def _line_of_need(need: Need, place: Sequence[str], as_json: bool, now_us: int) -> str:
     """A need that is not about tasks: in one line, with the command that ends it.
 
-    ``place``: the address of the file, and the arguments with which a command reaches it.
+    ``place``: the address of the file, and the arguments with which a command reaches it. ``now_us``: by the clock of
+    its host.
     """
     address = place[0]
-    now_us = machine_now_us()
     sentence = need_sentence(need, now_us)
     if as_json:
         title = f"{need.kind.value}: {sentence}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ...engine.errors import LinkError
@@ -18,30 +18,26 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
 
     Raises RedriveError if there is none, or if the one that is named cannot be read.
     """
-    _, found = reached_files(name, ssh, hosts)
-    if len(found) == 1 and not found[0].has_file and is_remote(found[0].path):
+    target, hosts = hosts_of(name, hosts)
+    if not hosts:
+        return files_of_machine(target, ssh)
+    from .hosts import files_on  # here: it imports the event loop
+
+    found = files_on(hosts, ssh)
+    if len(found) == 1 and not found[0].has_file:
         raise LinkError(found[0].problem or "")
     return found
 
 
-def reached_files(
-    name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()
-) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
-    """Return the same files, and how their hosts are reached, with one login for all files of a host.
-
-    A host that could not be reached is a row with the reason.
-    """
+def hosts_of(name: str | None, hosts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The one file that a command line names, or the hosts whose files it means."""
     target = named_target(name)
-    if not hosts and target is not None and is_remote(target) and not parse(target).path:
-        hosts = (target,)
-    if hosts:
-        from .hosts import reach  # here: it imports the event loop
-
-        return reach(hosts, ssh)
-    return {}, _files_of_machine(target, ssh)
+    is_host = not hosts and target is not None and is_remote(target) and not parse(target).path
+    return (None, (str(target),)) if is_host else (target, hosts)
 
 
-def _files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
+def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
+    """The file that is named, or all of this machine. Raises RedriveError."""
     if target is None:
         found = offers()
         if not found:
@@ -55,4 +51,4 @@ def _files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
 async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
     offer = await session.read(partial(row_of, Offer), "offer")
-    return offer._replace(path=session.address)
+    return offer._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

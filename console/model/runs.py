@@ -189,7 +189,10 @@ def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = Flee
     """One entry per state file, in an order."""
     hosts = {offer.path: _host_of(offer.path) for offer in offers}
     is_named = len(set(hosts.values())) > 1
-    entries = (FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", now_us) for one in offers)
+    entries = (
+        FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", now_us + one.clock_offset_us)
+        for one in offers
+    )
     return sorted(entries, key=_ORDERS[order])
 
 

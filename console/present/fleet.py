@@ -38,6 +38,11 @@ _WHY_CELLS_MIN = 12  # of a sentence beside the word of its key
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
 
+def _now_us(entry: FleetEntry, look: Look) -> int:
+    """By the clock of the host of its file."""
+    return look.now_us + entry.offer.clock_offset_us
+
+
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
@@ -61,7 +66,7 @@ def _next_text(entry: FleetEntry, look: Look) -> str:
         return "paused"
     if before := _flows_before(entry):
         return after_text(before)
-    return describe_next_run(entry.coming, look.now_us, is_served=entry.offer.service_pid is not None)
+    return describe_next_run(entry.coming, _now_us(entry, look), is_served=entry.offer.service_pid is not None)
 
 
 def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
@@ -78,14 +83,14 @@ def _next_word(entry: FleetEntry, look: Look) -> Piece:
         return Piece(after_text(before).partition(":")[0], Role.DIM)
     if at is None:
         return Piece("")
-    if at < look.now_us - _STARTS_US:
-        return Piece(f"due {age(look.now_us - at)}", Role.WARNING)
+    if at < _now_us(entry, look) - _STARTS_US:
+        return Piece(f"due {age(_now_us(entry, look) - at)}", Role.WARNING)
     if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
         return Piece(executor_text(entry), Role.WARNING)
     if any(map(skips_next, entry.offer.supervised)):
         return Piece("left out", Role.WAITING)
     wall = datetime.fromtimestamp(at / 1e6).astimezone()
-    day = "%H:%M" if at - look.now_us < DAY else "%a %H:%M" if at - look.now_us < _WEEK else "%d %b"
+    day = "%H:%M" if at - _now_us(entry, look) < DAY else "%a %H:%M" if at - _now_us(entry, look) < _WEEK else "%d %b"
     return Piece(format(wall, day), Role.DIM)
 
 
@@ -208,7 +213,7 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 
 def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
     """The sentence, cut where there is no room, and the keys that mend it: after a cut one the best with its word."""
-    words, mends, role = why_of(entry, look.now_us)
+    words, mends, role = why_of(entry, _now_us(entry, look))
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
     keys = [(key, name) for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
@@ -259,8 +264,10 @@ def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
 
 def entry_lines(entry: FleetEntry, problem: str, look: Look) -> list[Line]:
     """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
-    lines: list[Line] = [[Piece(f" {need_sentence(need, look.now_us)}")] for need in entry.needs[:_CAUSE_LINES_MAX]]
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, look.now_us)):
+    lines: list[Line] = [
+        [Piece(f" {need_sentence(need, _now_us(entry, look))}")] for need in entry.needs[:_CAUSE_LINES_MAX]
+    ]
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, look))):
         lines.append([Piece(f" schedule: {state}", Role.DIM)])
     why = one_line(problem or entry.offer.problem or "")
     return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
@@ -275,10 +282,10 @@ def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, loo
         lines += _cause_lines(causes, scene, look, columns)
     else:
         of_run = (need for need in entry.needs if need.kind not in OF_MACHINE)
-        lines += [[Piece(f"   {need_sentence(need, look.now_us)}")] for need in list(of_run)[:2]]
+        lines += [[Piece(f"   {need_sentence(need, _now_us(entry, look))}")] for need in list(of_run)[:2]]
         task = scene.board.current_task() if view.is_moving else None
         lines += [task_line(scene.board.row(task), scene, columns, cells(one_line(task)))] if task is not None else []
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, look.now_us)):
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, look))):
         lines.append([Piece(f"   schedule: {state}", Role.DIM)])
     return lines
 
@@ -348,7 +355,7 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
             Piece(" "),
             Piece(glyphs.dead, Role.HUMAN),
             Piece(f" {_names(rows)}", Role.STRONG),
-            Piece(f"  {need_sentence(words[key], now_us)}"),
+            Piece(f"  {need_sentence(words[key], now_us + rows[0].offer.clock_offset_us)}"),
         ]
         for key, rows in found.items()
     ]
@@ -443,7 +450,7 @@ def _fleet_done(entry: FleetEntry, look: Look) -> Words:
 
 
 def _since(entry: FleetEntry, look: Look) -> Words:
-    return "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, look.now_us)), Role.DIM)
+    return "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, look))), Role.DIM)
 
 
 def _executor(entry: FleetEntry, look: Look) -> Piece:
@@ -492,5 +499,7 @@ FLEET_COLUMNS: Columns[FleetEntry, Look] = (
     Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, look: one.offer.path, _path_or_problem),
     Column("problem", None, lambda one, look: one.offer.problem),
-    Column("why", "WHY", lambda one, look: why_of(one, look.now_us)[0] or None, None, Width(20, FILL, 2, 2), _why),
+    Column(
+        "why", "WHY", lambda one, look: why_of(one, _now_us(one, look))[0] or None, None, Width(20, FILL, 2, 2), _why
+    ),
 )

@@ -14,19 +14,23 @@ import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
 from ...engine import errors
+from ...engine.clock import wall_time_us
 from ...engine.domain.events import Event
+from ...engine.domain.states import RunState
 from ...engine.errors import LinkError, NoAnswerError, RedriveError, StorageError
+from ...engine.statefile.state_files import Offer
 from ..model.board import Link
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
-from .bundle import boot_command, first_bundle, module_sources
-from .session import decoding
+from .bundle import ON_DEMAND, boot_command, first_bundle, module_sources
+from .session import decoding, rows_of
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
 DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence
@@ -169,18 +173,13 @@ class Connection:
         try:
             self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
-            self._set_clock(hello.get("now"))
+            self.clock_offset_seconds = clock_offset_us(hello) / 1e6  # until ``_compare_clocks`` knows it better
         except (KeyError, TypeError) as error:
             self._agent = None
             await agent.close()
             raise LinkError(f"what answers on {self._address.place} is not the agent", final=True) from error
         self._is_ready.set()
         return agent
-
-    def _set_clock(self, now_us: object) -> None:
-        """Take the clock of the host from its hello, until ``_compare_clocks`` knows it better."""
-        if isinstance(now_us, int) and abs(now_us) < TIME_US_MAX:
-            self.clock_offset_seconds = now_us / 1e6 - time.time()
 
     async def _maintain(self, agent: AgentProcess) -> None:
         try:
@@ -441,6 +440,7 @@ class AgentProcess:
         """
         marker = secrets.token_hex(16)
         bundle = first_bundle({**settings, "marker": marker})
+        self._sent_modules.update(() if settings.get("path") else ON_DEMAND)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -558,6 +558,24 @@ class AgentProcess:
             if not answer.done():
                 answer.set_exception(error)
                 answer.exception()  # mark as retrieved: the caller may have gone
+
+
+def offers_in(message: Message, address: SshAddress, clock_offset_us: int) -> list[Offer]:
+    """The state files of a host that a message lists; their paths are whole addresses."""
+    with decoding("a list of state files"):
+        found = rows_of(Offer, message["files"])
+        for offer in found:
+            RunState(RunState.RUNNING if offer.latest is None else offer.latest.state)
+        return [
+            offer._replace(path=str(replace(address, path=offer.path)), clock_offset_us=clock_offset_us)
+            for offer in found
+        ]
+
+
+def clock_offset_us(hello: Message) -> int:
+    """How far the clock of the host that has just said hello is ahead; 0 if it does not say."""
+    now_us = hello.get("now")
+    return now_us - wall_time_us() if isinstance(now_us, int) and abs(now_us) < TIME_US_MAX else 0
 
 
 def _facts_of_hello(first: object, where: str) -> Message:

@@ -46,10 +46,10 @@ def read_once(endpoint: Endpoint, use: Use[Result]) -> Result:
     async def open_and_use() -> Result:
         return await _use(await FileSession.open_once(endpoint.target), use_named)
 
-    return _finish(open_and_use())
+    return finish(open_and_use())
 
 
-def _finish(coroutine: Coroutine[object, object, Result]) -> Result:
+def finish(coroutine: Coroutine[object, object, Result]) -> Result:
     """The result of a coroutine that never waits."""
     try:
         coroutine.send(None)
@@ -62,15 +62,16 @@ def _finish(coroutine: Coroutine[object, object, Result]) -> Result:
 async def _use(session: AnySession, use: Callable[[AnySession], Awaitable[Result]]) -> Result:
     try:
         result = await use(session)
-        if (notice := clock_notice(session)) and notice not in _told:
-            _told.add(notice)
-            echo(f"redrive: {notice}", err=True)
+        print_clock(session)
         return result
     finally:
         await session.close()
 
 
-_told: set[str] = set()  # what this process has said about clocks: a host may have several files
+def print_clock(session: Session) -> None:
+    """Print the line of ``clock_notice``, if there is one."""
+    if notice := clock_notice(session):
+        echo(f"redrive: {notice}", err=True)
 
 
 def clock_notice(session: Session) -> str:

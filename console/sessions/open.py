@@ -11,19 +11,17 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
-from ...engine.domain.states import RunState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import RUN_NAMES
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
-from .connection import SILENCE_SECONDS, AgentProcess, Message, silent_host
-from .session import LiveSession, decoding, rows_of
+from .connection import SILENCE_SECONDS, AgentProcess, Message, clock_offset_us, offers_in, silent_host
+from .session import LiveSession
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -196,9 +194,10 @@ async def watch_remote_files(
     agent = AgentProcess(address, options, receive)
     words = options.argv(address, boot_command(options.python))
     message = await agent.open(words, {"list": True}, silence_seconds=SILENCE_SECONDS)
+    offset_us = clock_offset_us(message)
     try:
         while True:
-            yield _offers_of(message, address)
+            yield offers_in(message, address, offset_us)
             waiting = asyncio.ensure_future(latest.get())
             await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
@@ -246,14 +245,18 @@ async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequenc
 
 
 async def list_hosts(
-    hosts: Iterable[str], ssh: SshOptions, *, is_shared: bool = False, patience_seconds: float | None = None
+    hosts: Iterable[str],
+    ssh: SshOptions,
+    *,
+    files: Callable[[str, SshOptions], Awaitable[Sequence[Offer]]] | None = None,
+    patience_seconds: float | None = None,
 ) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
     """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
 
-    ``is_shared``: further sessions follow, and use the same login. ``patience_seconds``: what a host has not said by
-    then is left out. Return how each host is reached, and the files; a host that cannot be reached is a row with the
-    reason.
+    ``files``: reads those of one host. ``patience_seconds``: what a host has not said by then is left out. Return how
+    each host is reached, and the files; a host that cannot be reached is a row with the reason.
     """
+    read_files = files or list_state_files
 
     async def read(target: str) -> tuple[SshOptions, Sequence[Offer]]:
         used = ssh
@@ -262,12 +265,10 @@ async def list_hosts(
             nonlocal used
             used = options
             async with asyncio.timeout(patience_seconds):
-                return await list_state_files(target, options)
+                return await read_files(target, options)
 
         try:
-            address = parse(target)
-            first = await share_login(address, ssh) if is_shared else ssh
-            found = await connect_with_sign_in(address, first, use)
+            found = await connect_with_sign_in(parse(target), ssh, use)
         except TimeoutError:
             found = ()
         except RedriveError as error:
@@ -288,11 +289,3 @@ async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -
     """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
     async with aclosing(watch_remote_files(target, options)) as files:
         return await anext(files)
-
-
-def _offers_of(message: Message, address: SshAddress) -> list[Offer]:
-    with decoding("a list of state files"):
-        found = rows_of(Offer, message["files"])
-        for offer in found:
-            RunState(RunState.RUNNING if offer.latest is None else offer.latest.state)
-        return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]

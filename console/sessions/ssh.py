@@ -24,7 +24,7 @@ from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, modules_for
-from .connection import Connection, EventBuffer, Message
+from .connection import Connection, EventBuffer, Message, clock_offset_us, offers_in
 from .session import (
     LiveSession,
     Value,
@@ -40,7 +40,7 @@ from .session import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from ...engine.statefile.state_files import Offer
 
 DEFAULT_OPTIONS = SshOptions()
 ACKNOWLEDGED_EVENTS = 1000  # between two acknowledgements
@@ -70,6 +70,7 @@ class SshSession(LiveSession):
         read_only: bool,
         is_console: bool,
         whole: str | None = None,
+        is_list: bool = False,
     ) -> None:
         self._address = address
         self._options = options
@@ -86,6 +87,9 @@ class SshSession(LiveSession):
         self._settings = {"path": address.path, "actor": actor, "is_console": is_console}
         if whole is not None:
             self._settings["whole"] = whole
+        if is_list:
+            self._settings["list"] = True
+        self.files: Sequence[Offer] = ()  # of the host, if they were asked for
         self.is_whole = False
         self._acknowledged = 0  # the latest event of which the agent knows
         self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
@@ -100,15 +104,25 @@ class SshSession(LiveSession):
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
         whole: str | None = None,
+        is_list: bool = False,
     ) -> SshSession:
         """Connect. ``is_console``: the executor lists ``actor`` while the session is open.
 
         ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
+        ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
-        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, whole)
+        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, whole, is_list)
         await session._connection.open()
         return session
+
+    async def open_file(self, path: str) -> None:
+        """Open the file of an ``Offer.path`` of the host, in place of the one before. No events may be followed."""
+        opened = await self._connection.request("file", path=parse(path).path)
+        self._settings.pop("list", None)
+        self._uuid = None
+        with decoding("a state file"):
+            self._on_hello(opened)
 
     @property
     def address(self) -> str:
@@ -259,6 +273,9 @@ class SshSession(LiveSession):
 
     def _on_hello(self, hello: Message) -> None:
         """Handle a hello; after a reconnection, continue after the last event if the file is still the same."""
+        if "files" in hello:
+            self.files = offers_in(hello, self._address, clock_offset_us(hello))
+            return
         self._path = self._settings["path"] = row_of(
             str, hello["path"]
         )  # a reconnection must not choose another default file

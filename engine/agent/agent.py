@@ -150,15 +150,12 @@ class Agent(object):
         self._input = source
         self._output = output
         self._wakeup = WakeupPipe()
-        whole = settings.get("whole")  # of an address with @ in its path: a file of the whole name wins
-        self._is_whole = whole is not None and os.path.exists(named_path(str(whole)) or "")
-        self._path = named_path(str(whole if self._is_whole else settings["path"])) or _default_path()
-        self._reader = Reader(self._path)
-        self._notices = WriteNotices(self._path)
+        self._settings = settings
+        self.path = ""  # of the file that is open
+        self._reader: Reader
+        self._notices: WriteNotices
+        self._presence: executor_socket.Presence
         self._events = EventStream()
-        self._presence = executor_socket.Presence(
-            self._path, str(settings["actor"]) if settings.get("is_console", True) else None
-        )
         self._next_presence = 0.0
         self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
@@ -167,31 +164,42 @@ class Agent(object):
         self._last_status: Optional[List[object]] = None
         self._problem: Optional[str] = None
 
-    def hello(self) -> None:
-        """Open the file and send the first message. Raises StateFileError."""
+    def open(self, settings: Dict[str, Any]) -> JsonObject:
+        """Open a file, in place of the one before. Return what the console knows it by. Raises StateFileError."""
+        if self.path:
+            for one in (self._reader, self._notices, self._presence):
+                one.close()
+        whole = settings.get("whole")  # of an address with @ in its path: a file of the whole name wins
+        is_whole = whole is not None and os.path.exists(named_path(str(whole)) or "")
+        self.path = named_path(str(whole if is_whole else settings["path"])) or _default_path()
+        self._reader = Reader(self.path)
+        self._notices = WriteNotices(self.path)
+        actor = str(settings["actor"]) if settings.get("is_console", True) else None
+        self._presence = executor_socket.Presence(self.path, actor)
         self._reader.open()
-        now_us = _now_us()
-        hello: JsonObject = {"path": self._path, "whole": self._is_whole, "uuid": self._reader.uuid, "now": now_us}
-        self._output.send({"hello": hello})
-        threading.Thread(target=self._apply_commands, daemon=True).start()
+        return {"path": self.path, "whole": is_whole, "uuid": self._reader.uuid, "now": _now_us()}
 
     def serve(self) -> None:
         """Run until the input ends or the output is closed."""
+        threading.Thread(target=self._apply_commands, daemon=True).start()
         self._beat()  # before any response: a client that sends one request and leaves gets the executor's status
         while True:
             ready = self._wait()
             if self._wakeup.descriptor in ready:
                 self._wakeup.clear()
-            if self._input.descriptor in ready:
-                lines = self._input.read()
-                if lines is None:
-                    return
-                for line in lines:
-                    self._handle(line)
+            if self._input.descriptor in ready and not self.receive():
+                return
             if self._presence.descriptor in ready:
                 self._presence.receive()
             self._poll()
             self._beat()
+
+    def receive(self) -> bool:
+        """Handle the requests that have arrived, or wait for one. False at the end of the input."""
+        lines = self._input.read()
+        for line in lines or ():
+            self._handle(line)
+        return lines is not None
 
     def _wait(self) -> List[int]:
         watched = [self._input.descriptor, self._wakeup.descriptor, self._presence.descriptor]
@@ -240,7 +248,7 @@ class Agent(object):
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS
             self._presence.refresh()
-        seen_at = heartbeat_at(self._path)
+        seen_at = heartbeat_at(self.path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
         presence = self._presence
         status = [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
@@ -252,8 +260,8 @@ class Agent(object):
             "now": _now_us(),
             "problem": self._problem,
             "present": presence.names,
-            "read_only": executor_socket.read_only_reason(self._path),
-            "service_pid": service_pid(self._path),
+            "read_only": executor_socket.read_only_reason(self.path),
+            "service_pid": service_pid(self.path),
             "storage_problem": presence.storage_problem,
             "executor": self._executor(),
         }
@@ -266,8 +274,8 @@ class Agent(object):
         if self._problem is not None:
             return None
         try:
-            original = None if self._is_attached() else living_original(self._reader.connection, self._path)
-            return executor_of(self._path, self._is_attached(), _now_us(), original)
+            original = None if self._is_attached() else living_original(self._reader.connection, self.path)
+            return executor_of(self.path, self._is_attached(), _now_us(), original)
         except (StateFileError, sqlite3.Error):
             return None  # the next poll reports the error
 
@@ -291,10 +299,18 @@ class Agent(object):
             if "id" in request:
                 self._output.send({"id": request["id"], "ok": value})
         except Exception as error:
-            self._output.send({"id": request.get("id"), "error": _described(self._path, error)})
+            self._output.send({"id": request.get("id"), "error": _described(self.path, error)})
 
     def _clock(self, request: Request) -> int:
         return _now_us()
+
+    def _file(self, request: Request) -> JsonObject:
+        """Go on with another file of this host: a command reads several by one login."""
+        opened = self.open(dict(self._settings, path=request["path"]))
+        self._problem = self._last_status = None
+        self._next_presence = 0.0
+        self._beat()
+        return opened
 
     def _follow(self, request: Request) -> None:
         if request["since"] is None:
@@ -325,13 +341,13 @@ class Agent(object):
     def _usage(self, request: Request) -> Json:
         from .command_client import read_usage
 
-        return read_usage(self._path)
+        return read_usage(self.path)
 
     def _send(self, request: Request) -> object:
         from ..domain.acts import parse_command  # loaded with the first command
         from .command_client import send_blocking
 
-        return send_blocking(self._path, parse_command(request["command"])).as_json()
+        return send_blocking(self.path, parse_command(request["command"])).as_json()
 
     def _apply_commands(self) -> None:
         """The thread that waits for the answers to commands."""
@@ -346,6 +362,7 @@ class Agent(object):
 
 _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "clock": Agent._clock,
+    "file": Agent._file,
     "follow": Agent._follow,
     "acknowledge": Agent._acknowledge,
     "pace": Agent._pace,
@@ -373,16 +390,20 @@ def _default_path() -> str:
 
 
 def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
-    """Run until the client leaves. ``settings``: marker, path, actor, is_console; ``list``: only send the files."""
+    """Run until the client leaves. ``settings``: marker, path, actor, is_console; ``list``: send the files, and again
+    when they change, until the first request: it names the one to open."""
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
+        agent = Agent(settings, sources, Input(sys.stdin.fileno()), output)
         if settings.get("list"):
             from ..statefile.state_files import watch  # sent only with this setting
 
             watch(output.send, sys.stdin.fileno())
-            return
-        agent = Agent(settings, sources, Input(sys.stdin.fileno()), output)
-        agent.hello()
+            while not agent.path:
+                if not agent.receive():
+                    return
+        else:
+            output.send({"hello": agent.open(settings)})
         agent.serve()
     except (RedriveError, sqlite3.Error, ValueError) as error:
         output.send({"refused": _described(str(settings.get("path") or "the state file"), error)})

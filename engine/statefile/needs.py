@@ -66,8 +66,13 @@ _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
 def needs_of(files: Iterable[Offer], now_us: int) -> List[Need]:
-    """What needs a human in these files and in their schedules: notices last, then by kind, the oldest first."""
-    return sorted((need for offer in files for need in _needs_of_file(offer, now_us)), key=_order)
+    """What needs a human in these files and in their schedules: notices last, then by kind, the oldest first.
+
+    ``now_us``: of the reader; each file is read by the clock of its host.
+    """
+    return sorted(
+        (need for offer in files for need in _needs_of_file(offer, now_us + offer.clock_offset_us)), key=_order
+    )
 
 
 def _order(need: Need) -> "tuple[bool, int, int]":

@@ -70,6 +70,7 @@ class Offer(NamedTuple):
         supervised: the schedules whose runs it holds, as a supervisor knows them.
         health: what its living executor knows of itself.
         full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
+        clock_offset_us: how far the clock of its host is ahead of the reader's, who sets it.
         has_file: False for a flow that could never be read, which has no state file, and for a host that could not be
             reached; ``problem`` says why. Without a problem it is being connected.
     """
@@ -91,6 +92,7 @@ class Offer(NamedTuple):
     supervised: Sequence[ServedSchedule] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
+    clock_offset_us: int = 0
     has_file: bool = True
 
     def rows_of(self, kind: NeedKind) -> List[NeedRow]:
@@ -310,7 +312,7 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
         found = reader.read()
         files: JsonObject = {"files": found}
         if sent is None:
-            send({"hello": files})
+            send({"hello": dict(files, now=int(time.time() * 1000000))})
         elif found != sent:
             send(files)
         sent = found

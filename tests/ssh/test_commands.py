@@ -125,6 +125,10 @@ def logins(far: Any) -> int:
     return (far.folder / "sshd.log").read_text().count("Accepted publickey")
 
 
+def sessions(far: Any) -> int:
+    return (far.folder / "sshd.log").read_text().count("Starting session: command")
+
+
 def test_the_inbox_of_a_host_answers_for_all_its_files(
     far: Any, make_run_file: Callable[..., StateFileBuilder]
 ) -> None:
@@ -136,9 +140,9 @@ def test_the_inbox_of_a_host_answers_for_all_its_files(
         run_file.close()
         path.write_bytes(run_file.path.read_bytes())
     try:
-        before = logins(far)
+        before = logins(far), sessions(far)
         lines = output_of("inbox", "ssh://far", code=3).splitlines()
-        assert logins(far) == before + 1
+        assert (logins(far), sessions(far)) == (before[0] + 1, before[1] + 1)
         assert lines[0].endswith("in 2 state files")
         for path in paths:
             assert [line for line in lines if line.startswith(f"nightly run-of-{path.stem} in ssh://far{path}: ")], (

@@ -30,8 +30,8 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_command_gives_a_silent_host_up_once(silent: Path) -> None:
-    """The shared login that is silent is not followed by another that waits as long again."""
-    _, (row,) = await sessions.list_hosts(["ssh://hung:2222"], SshOptions(), is_shared=True)
+    """A login that is silent is not followed by another that waits as long again."""
+    _, (row,) = await sessions.list_hosts(["ssh://hung:2222"], SshOptions())
     assert row.problem == f"hung:2222 took the connection but started no agent for {SILENCE:g} s"
     assert len(silent.read_text().splitlines()) == 1
 

@@ -23,7 +23,7 @@ def open_agent(run_file: Any) -> Iterator[Callable[[], Agent]]:
     def opened() -> Agent:
         settings = {"path": str(run_file.path), "actor": "ana@desk"}
         agent = Agent(settings, {}, Input(pipes[0]), Output(pipes[3], "m"))
-        agent._reader.open()
+        agent.open(settings)
         return agent
 
     yield opened
