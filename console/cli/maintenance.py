@@ -81,6 +81,7 @@ def run_checks(file: NamedFile, as_json: bool) -> int:
 def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
     """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files."""
     from ...engine.asyncio_log import run_with_log
+    from ..sessions.bundle import interpreter
     from ..sessions.open import list_state_files, share_login
 
     address, found, begun = replace(parse(target), path=""), list[DoctorFinding](), time.monotonic()
@@ -94,7 +95,8 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
         options = await share_login(address, ssh)
         if options is not ssh:
             done("login", f"{address.place} lets you in")
-            words = options.argv(address, f"{options.python} -c 'import sqlite3' && {options.python} -V")
+            program = interpreter(options.python, options.become)
+            words = options.argv(address, f"{program} -c 'import sqlite3' && {program} -V")
             python = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=DEVNULL)
             version, _ = await python.communicate()
             if python.returncode == 0:

@@ -209,6 +209,7 @@ class Words(click.types.StringParamType):
             *,
             words: tuple[str, ...],
             python: str | None = None,
+            become: str | None = None,
             ssh_option: tuple[str, ...] = (),
             state: str | None = None,
             run_id: str | None = None,
@@ -217,7 +218,7 @@ class Words(click.types.StringParamType):
         ) -> object:
             from ..sessions.address import SshOptions
 
-            ssh = SshOptions(python or "python3", ssh_option)
+            ssh = SshOptions(python or "python3", ssh_option, become)
             acts = self.acts if isinstance(self.acts, bool) else any(given[name] for name in self.acts)
             if self.needed and not words and not (self.needed == "flow" and (state or run_id)):
                 raise click.UsageError(f"name a {self.needed}")
@@ -302,6 +303,7 @@ def _hosts(words: Sequence[str]) -> tuple[str, ...]:
 _ssh_options = (
     click.option("--python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
     click.option("--ssh-option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
+    click.option("--become", metavar="USER", help="The user over there who reads and acts, by sudo -n."),
 )
 
 

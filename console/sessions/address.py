@@ -66,7 +66,7 @@ def parse(target: str) -> SshAddress:
     return SshAddress(
         host=_checked_host(host),
         path=_checked_path(slash + rest),
-        user=None if user is None else _checked_user(user),
+        user=None if user is None else checked_user(user),
         port=None if port is None else _checked_port(port),
     )
 
@@ -82,7 +82,8 @@ def _checked_host(host: str) -> str:
     return host
 
 
-def _checked_user(user: str) -> str:
+def checked_user(user: str) -> str:
+    """Raise AddressError for what is no name of a user."""
     if not _USER.fullmatch(user):
         raise AddressError(f"{user!r} is not a user name that can be carried safely to ssh")
     return user
@@ -130,11 +131,13 @@ _PYTHON = "python3"
 class SshOptions(NamedTuple):
     """``python``: the remote interpreter. ``options``: ``Key=Value``, or arguments of ssh such as ``-4``.
 
-    ``added``: options of the console, such as the socket of a connection that is open.
+    ``become``: the user over there who reads and acts. ``added``: options of the console, such as the socket of a
+    connection that is open.
     """
 
     python: str = _PYTHON
     options: tuple[str, ...] = ()
+    become: str | None = None
     added: tuple[str, ...] = ()
 
     def with_options(self, *options: str) -> SshOptions:
@@ -145,7 +148,8 @@ class SshOptions(NamedTuple):
     def arguments(self) -> list[str]:
         """The arguments with which a command of redrive gets the operator's options."""
         python = ["--python", self.python] if self.python != _PYTHON else []
-        return [*python, *(f"--ssh-option={option}" for option in self.options)]
+        become = ["--become", self.become] if self.become is not None else []
+        return [*python, *become, *(f"--ssh-option={option}" for option in self.options)]
 
     def login(self, address: SshAddress) -> str:
         """The command that a person types to log in."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from ... import engine
 from ...engine.errors import AddressError
 from ...engine.statefile.reader import READS
+from .address import checked_user
 
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
@@ -46,17 +47,26 @@ _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.re
 _HOME = re.compile(r"(~[A-Za-z0-9_.-]*)(/.*)?")
 
 
-def boot_command(python: str) -> str:
-    """Return the remote command. ``python``: name or path of the remote interpreter; ``~`` expands on that host.
+def boot_command(python: str, become: str | None = None) -> str:
+    """Return the remote command; see ``interpreter``.
 
     Isolated (``-I``), so that no file or variable of the remote host replaces a module of the library.
-    Raises AddressError if ``python`` cannot be the name of a program.
+    """
+    return f"exec {interpreter(python, become)} -ISuc '{_BOOT}'"
+
+
+def interpreter(python: str, become: str | None = None) -> str:
+    """Words for a remote shell. ``python``: name or path of the remote interpreter; ``~`` expands on that host;
+    ``become``: the user over there who runs it, by sudo, which asks for no password.
+
+    Raises AddressError if ``python`` cannot be the name of a program, or ``become`` that of a user.
     """
     if not python or python.startswith("-") or not python.isprintable():
         raise AddressError(f"{python!r} cannot be the name of an interpreter")
     home = _HOME.fullmatch(python)
     word = home[1] + (shlex.quote(home[2]) if home[2] else "") if home else shlex.quote(python)
-    return f"exec {word} -ISuc '{_BOOT}'"
+    sudo = "" if become is None else f"sudo -n -H -u {checked_user(become)} -- "
+    return sudo + word
 
 
 def first_bundle(settings: Mapping[str, object]) -> bytes:

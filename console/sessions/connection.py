@@ -159,7 +159,7 @@ class Connection:
     # --- Life cycle ------------------------------------------------------------------------------------------------
 
     async def _connect(self) -> AgentProcess:
-        argv = self._options.argv(self._address, boot_command(self._options.python))
+        argv = self._options.argv(self._address, boot_command(self._options.python, self._options.become))
         agent = AgentProcess(self._address, self._options, self._on_message)
         silence = HELLO_TIMEOUT_SECONDS if self._is_console else SILENCE_SECONDS
         try:
@@ -628,6 +628,14 @@ _RULES = (
     ),
     _Rule("Host key verification failed", "sign in", "the key of {host} is not known here; run `{login}` once"),
     _Rule("Permission denied|Too many authentication", "sign in", "{host} does not let you in; run `{login}` once"),
+    _Rule(
+        "sudo: .*(password is|sorry|a terminal is)|not in the sudoers|not allowed to execute",
+        "fix",
+        "sudo on {host} needs a password, or a rule in sudoers that lets you become that user without one",
+    ),
+    _Rule("sudo: .*unknown user", "fix", "{host} has no user of that name to become"),
+    _Rule("sudo: .*command not found", "fix", "there is no {python} on {host} for sudo; name another: --python"),
+    _Rule("sudo: (command )?not found|command: sudo", "fix", "there is no sudo on {host}, which --become needs"),
     _Rule("Bad configuration option|Bad owner|no argument after|command-line", "fix", "ssh does not take an option"),
     _Rule("invalid characters", "fix", "ssh refuses the host name {host}"),
     _Rule(
@@ -655,7 +663,9 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
     """
     message = last_line(stderr)
     details = f" ({message})" if message else ""
-    if code in (126, 127) and "restricted" not in stderr:  # of every shell for a program that it cannot run or find
+    if code in (126, 127) and not re.search(
+        "restricted|sudo", stderr
+    ):  # of every shell for a program that it cannot run or find
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for rule in _RULES:
         if re.search(rule.pattern, stderr):

@@ -192,7 +192,7 @@ async def watch_remote_files(
         latest.put_nowait(message)
 
     agent = AgentProcess(address, options, receive)
-    words = options.argv(address, boot_command(options.python))
+    words = options.argv(address, boot_command(options.python, options.become))
     message = await agent.open(words, {"list": True}, silence_seconds=SILENCE_SECONDS)
     offset_us = clock_offset_us(message)
     try:

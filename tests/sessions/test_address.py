@@ -103,7 +103,7 @@ def test_a_remote_host_gets_neither_keys_nor_a_screen(option: str) -> None:
     assert argv[argv.index(option) - 1] == "-o"
 
 
-@pytest.mark.parametrize("options", [SshOptions(), SshOptions("/opt/py 3", ("IdentityFile=/keys/a b", "-4"))])
+@pytest.mark.parametrize("options", [SshOptions(), SshOptions("/opt/py 3", ("IdentityFile=/keys/a b", "-4"), "etl")])
 def test_a_printed_command_reaches_the_host_with_the_options_that_were_given(options: SshOptions) -> None:
     found: list[NamedFile] = []
 
