@@ -293,12 +293,13 @@ class FlowService:
         await self._note_far_run(status, schedule, now)
         step = decide_step(schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
-        await self._do(step, status)
+        await self._do(step, status, now)
         self._save(status, schedule, step, holder, now)
         if self._is_woken:
             self.wake_at = 0
 
-    async def _do(self, step: Step, status: ScheduleStatus) -> None:
+    async def _do(self, step: Step, status: ScheduleStatus, now: int) -> None:
+        """``now``: of the decision. An instant that has passed since is due at once."""
         try:
             match step.kind:
                 case StepKind.RECORD:
@@ -312,7 +313,7 @@ class FlowService:
                     await self._resume(step.run_id or "")
                 case StepKind.WAIT:
                     own = None if self._followed is None else self._followed.wake_at
-                    later = [at for at in (step.wake_at, own) if at is not None and at > self._clock.now_us()]
+                    later = [at for at in (step.wake_at, own) if at is not None and at > now]
                     self.wake_at = min(later, default=None)
                     self._report_next(status)
         except ExecutorBusyError as error:

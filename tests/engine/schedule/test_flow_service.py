@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow
+from redrive.engine.clock import SystemClock
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
@@ -57,5 +58,44 @@ async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_f
         try:
             await asyncio.wait_for(service.step(), 60)
             assert service.wake_at == 0
+        finally:
+            service.release()
+
+
+class CreepingClock(SystemClock):
+    """A clock that moves on by a microsecond whenever it is read."""
+
+    now = 1_800_000_000_000_000
+
+    def now_us(self) -> int:
+        self.now += 1
+        return self.now
+
+
+async def test_a_run_that_becomes_due_during_the_step_that_decides_to_wait_for_it_starts(tmp_path: Path) -> None:
+    started = []
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        started.append(options.logical_time)
+        return Launched(None)
+
+    flow, clock = Flow("f", schedule="every 1m"), CreepingClock()
+    flow.command("a", "true", timeout=10)
+    served = served_flow(flow.spec())
+    assert served is not None
+    with closing(SupervisorFile(str(tmp_path / "schedules.supervisor"), "one")) as file:
+        machine = Machine(clock=clock)
+        shared = Supervision("one", launch, file, machine, RunOptions(), lambda flow, line: None, lambda: None)
+        service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
+        service.acquire()
+        try:
+            while (due_at := service.wake_at or 0) <= clock.now:
+                await service.step()
+            clock.now = due_at - 2
+            await service.step()
+            clock.now = due_at
+            assert service.wake_at == due_at and not started
+            await service.step()
+            assert started == [due_at]
         finally:
             service.release()
