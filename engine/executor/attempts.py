@@ -37,7 +37,7 @@ from ..store import claims, runs
 from ..store.claims import Claim
 from ..store.settle import settle
 from .opening import OpenRun
-from .run_view import FollowUp, RunView
+from .own_run import FollowUp, OwnRun
 
 STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -246,8 +246,8 @@ class AttemptSupervisor(AttemptListener):
             self.spec,
             outcome,
             manager.uniform,
-            path_seconds=manager.view.path_seconds.get(claim.task, 0.0),
-            deadline_at=ending_deadline(manager.view.projection.run),
+            path_seconds=manager.own.path_seconds.get(claim.task, 0.0),
+            deadline_at=ending_deadline(manager.own.projection.run),
             verdict=released.verdict,
             interrupted=self.is_interrupted,
             is_silent=not self.has_output,
@@ -334,7 +334,7 @@ class AttemptManager:
     def __init__(
         self,
         opened: OpenRun,
-        view: RunView,
+        own: OwnRun,
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
@@ -350,12 +350,12 @@ class AttemptManager:
         self._runner = opened.runner
         self.writer = opened.writer
         self.uniform = clock.uniform
-        self.view = view
-        run = view.projection.run
+        self.own = own
+        run = own.projection.run
         self._trace_id = trace_id(run.dag_name, run.run_id, run.started_at)
         zone = open_zone(opened.flow.timezone, opened.flow.name)
         self._date = local_time(run.logical_time or run.started_at, zone).date().isoformat()
-        self._freed_by = view.ready_queue.unblocked_by
+        self._freed_by = own.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
         self.on_retried = on_retried

@@ -1,8 +1,8 @@
 """The event loop of a run: dispatches its tasks, and shuts down in order.
 
 The loop makes no decisions: ``core/ready_queue.py`` says which tasks may start, ``core/decide.py`` what an outcome
-means, ``store/`` writes, ``runner/`` runs processes. Every change is committed first; its events update the run view,
-and the next step of the loop reads that view:
+means, ``store/`` writes, ``runner/`` runs processes. Every change is committed first; its events update the run in
+memory (``own_run.py``), and the next step of the loop reads that:
 
     dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
@@ -39,9 +39,9 @@ from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener, Streams
 from .dispatch import Dispatcher
 from .opening import Machine, OpenRun
+from .own_run import Commit, FollowUp, OwnRun
 from .publisher import EventListener, Publisher
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
-from .run_view import Commit, FollowUp, RunView
 from .server import CommandServer
 from .watchdog import StateFileWatch, StorageHealth, Watchdog
 from .zygote_restart import ZygoteRestart
@@ -52,7 +52,7 @@ T = TypeVar("T")
 class RunLoop:
     """The event loop of a run. Each step submits the next commit; at most one commit is in flight.
 
-    The events of a commit update the run view and trigger the next step. The constructor says who calls whom.
+    The events of a commit update the run in memory and trigger the next step. The constructor says who calls whom.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class RunLoop:
         self._is_paged = False
         self._pages_until = 0.0  # on the loop's clock
         self._result: asyncio.Future[RunResult] = self._loop.create_future()
-        self._view = RunView(opened, clock, self.wake)
+        self._own = OwnRun(opened, clock, self.wake)
         self.attempts = AttemptManager(
             opened,
-            self._view,
+            self._own,
             clock,
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
@@ -89,18 +89,18 @@ class RunLoop:
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
-        self._publisher = Publisher(opened, machine, self._view, self.attempts, listener)
+        self._publisher = Publisher(opened, machine, self._own, self.attempts, listener)
         self._storage = StorageHealth(clock, self.attempts.write, self._publisher.notify_listener)
         self._file_watch = StateFileWatch(
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
-        self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
-        self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, opened)
+        self._dispatcher = Dispatcher(opened, self._own, self.downstreams, self.attempts)
+        self._run_end = RunEndCheck(self._own, self.downstreams, self.attempts, opened)
         self.zygote_restart = ZygoteRestart(
-            opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
+            opened, self._own, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
+        watch = Watchdog(self._own, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
@@ -229,7 +229,7 @@ class RunLoop:
         self._fail(error)
 
     def _on_events_committed(self, events: Sequence[Event]) -> None:
-        self._view.apply(events)
+        self._own.apply(events)
         acts = [event for event in events if event.actor is not None]
         self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
@@ -259,7 +259,7 @@ class RunLoop:
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        row, retry = self.projection.tasks[claim.task], self._view.spec(claim.task).retry
+        row, retry = self.projection.tasks[claim.task], self._own.spec(claim.task).retry
         return self.downstreams.record(claim.task, outcome, row.failures + row.refusals, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
@@ -271,7 +271,7 @@ class RunLoop:
     async def _start(self) -> None:
         self._publisher.start()
         self._server.start()
-        self._view.start()
+        self._own.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
         self._store_breakers()
@@ -282,7 +282,7 @@ class RunLoop:
         await self._file_watch.save()
 
     async def _close(self) -> None:
-        self._view.close()
+        self._own.close()
         self._heartbeat.stop()
         await self.zygote_restart.close()
         self._dispatcher.close()
@@ -332,7 +332,7 @@ class RunLoop:
     @property
     def projection(self) -> RunProjection:
         """The run as of its last committed event."""
-        return self._view.projection
+        return self._own.projection
 
     @property
     def executor_id(self) -> str:

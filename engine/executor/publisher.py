@@ -16,7 +16,7 @@ from ..statefile.health_file import Health, HealthFile
 from ..store import pages
 from .attempts import AttemptManager
 from .opening import Machine, OpenRun
-from .run_view import RunView
+from .own_run import OwnRun
 from .watchdog import StorageHealth
 
 EventListener = Callable[[Sequence[Event]], None]
@@ -26,16 +26,16 @@ class Publisher:
     """Tells others of the events of a run, and of what the state file cannot say."""
 
     def __init__(
-        self, opened: OpenRun, machine: Machine, view: RunView, attempts: AttemptManager, listener: EventListener | None
+        self, opened: OpenRun, machine: Machine, own: OwnRun, attempts: AttemptManager, listener: EventListener | None
     ) -> None:
         flow, clock, folder = opened.flow, machine.clock, machine.pages_folder()
         self._opened = opened
-        self._view = view
+        self._own = own
         self._attempts = attempts
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._executor_id = opened.identity.executor_id
-        origin = notifier.MessageOrigin(flow.name, view.projection.run.run_id, os.path.abspath(opened.state_path))
+        origin = notifier.MessageOrigin(flow.name, own.projection.run.run_id, os.path.abspath(opened.state_path))
         self.notifier = notifier.Notifier(flow.pages, origin, opened.writer, clock, folder)
         self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
         self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
@@ -44,7 +44,7 @@ class Publisher:
         self._health_file = HealthFile(opened.state_path)
 
     def start(self) -> None:
-        run = self._view.projection.run
+        run = self._own.projection.run
         self.notify_listener(self._opened.early)
         self.notifier.start()
         if run.ended_at is None and run.blocked_since is None:
@@ -53,7 +53,7 @@ class Publisher:
     def on_events_durable(self, events: Sequence[Event]) -> None:
         """Tell others about events that no power cut undoes."""
         self.notifier.handle_events(events)
-        self._pinger.handle_events(events, self._view.projection.run.run_id)
+        self._pinger.handle_events(events, self._own.projection.run.run_id)
         self._success.handle_events(events)
         self.notify_listener(events)
 
@@ -78,7 +78,7 @@ class Publisher:
 
     def _unwritten_ends(self) -> list[str]:
         """Return the tasks whose attempt has ended, while the state file cannot say so."""
-        tasks, running = self._view.projection.tasks.values(), self._attempts.running
+        tasks, running = self._own.projection.tasks.values(), self._attempts.running
         return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
 
     async def close_pages(self, *, has_failed: bool) -> None:
@@ -91,13 +91,13 @@ class Publisher:
 
     def emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
-        run_id = self._view.projection.run.run_id
+        run_id = self._own.projection.run.run_id
         self._attempts.write(lambda transaction: transaction.emit(payload, run_id))
 
     def _emit_send_failure(self, sentence: str) -> None:
         self.emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self._executor_id, printed=sentence))
 
     def _describe_run(self) -> str:
-        run, tasks = self._view.projection.run, len(self._view.projection.tasks)
+        run, tasks = self._own.projection.run, len(self._own.projection.tasks)
         took = format_duration((run.ended_at or run.started_at) - run.started_at)
         return f"{counted(tasks, 'task')} in {took}"

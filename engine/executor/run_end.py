@@ -28,7 +28,7 @@ from ..store import claims, database, schedules
 from ..store.writer import Writer
 from .attempts import AttemptManager
 from .opening import OpenRun
-from .run_view import Commit, RunView
+from .own_run import Commit, OwnRun
 
 BLOCKED = "BLOCKED"
 
@@ -105,8 +105,8 @@ class RunResult:
 class RunEndCheck:
     """Decides whether a run can progress without an operator."""
 
-    def __init__(self, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager, opened: OpenRun) -> None:
-        self._view = view
+    def __init__(self, own: OwnRun, downstreams: DownstreamStates, attempts: AttemptManager, opened: OpenRun) -> None:
+        self._own = own
         self._downstreams = downstreams
         self._attempts = attempts
         self._options = opened.lease.request.options
@@ -115,26 +115,26 @@ class RunEndCheck:
     @property
     def is_deadline_due(self) -> bool:
         """Whether the deadline is to end the run now: no task starts any more."""
-        return is_due(self._view.projection.run, self._view.now_us())
+        return is_due(self._own.projection.run, self._own.now_us())
 
     def pass_deadline(self) -> Commit | None:
         """Return the commit that ends what the deadline of the run ends, if that is due."""
         if not self.is_deadline_due:
             return None
-        run_id = self._view.projection.run.run_id
+        run_id = self._own.projection.run.run_id
         return Commit(lambda transaction: claims.pass_deadline(transaction, run_id), durable=True)
 
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
-        run = self._view.projection.run
+        run = self._own.projection.run
         if self._is_busy:
             return self._go_on()
-        active = self._view.ready_queue.active_count
+        active = self._own.ready_queue.active_count
         held = self._find_held_tasks() if active else ()
         if active and not held:
             return self._go_on()
         verdict = evaluate_run(
-            self._view.projection.tasks.values(),
+            self._own.projection.tasks.values(),
             active,
             held,
             passed_reason(run),
@@ -158,19 +158,19 @@ class RunEndCheck:
         """
         if self._options.served:
             return False
-        tasks = self._view.projection.tasks.values()
+        tasks = self._own.projection.tasks.values()
         return any(row.state is TaskState.READY and row.expires_at is not None for row in tasks)
 
     @property
     def _is_busy(self) -> bool:
         """Whether attempts run, or claims are being committed."""
-        return bool(self._attempts.running or self._view.ready_queue.claiming)
+        return bool(self._attempts.running or self._own.ready_queue.claiming)
 
     def _blocked_result(self, verdict: RunOutcome) -> RunResult:
         return replace(self._result(), blocked=True, why=verdict.why or "", asked=tuple(verdict.asked))
 
     def _result(self, *, interrupted: bool = False) -> RunResult:
-        projection = self._view.projection
+        projection = self._own.projection
         return RunResult(
             projection.run.run_id,
             projection.run.state,
@@ -182,18 +182,18 @@ class RunEndCheck:
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.statuses)
-        return find_held_tasks(self._view.projection, self._view.now_us(), context)
+        return find_held_tasks(self._own.projection, self._own.now_us(), context)
 
     def _go_on(self) -> Commit | None:
-        return None if self._view.projection.run.blocked_since is None else self._unblock()
+        return None if self._own.projection.run.blocked_since is None else self._unblock()
 
     def _unblock(self) -> Commit:
-        run_id = self._view.projection.run.run_id
+        run_id = self._own.projection.run.run_id
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
         return Commit(lambda transaction: transaction.change_run(run_id, unblocked))
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
-        run_id, seq = self._view.projection.run.run_id, self._view.projection.seq
+        run_id, seq = self._own.projection.run.run_id, self._own.projection.seq
         return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)
 
 

@@ -38,7 +38,7 @@ from ..store.pages import trigger_page
 from ..store.write_ahead_log import copy, free_copy_path
 from ..store.writer import Writer
 from .attempts import AttemptManager, AttemptSupervisor
-from .run_view import RunView, Write
+from .own_run import OwnRun, Write
 
 TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often than once a second
 
@@ -46,9 +46,9 @@ TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often tha
 class Watchdog:
     """Checks the run and writes its findings as events and pages."""
 
-    def __init__(self, view: RunView, attempts: AttemptManager, downstreams: DownstreamStates, clock: Clock) -> None:
-        self._view = view
-        self._projection = view.projection
+    def __init__(self, own: OwnRun, attempts: AttemptManager, downstreams: DownstreamStates, clock: Clock) -> None:
+        self._own = own
+        self._projection = own.projection
         self._attempts = attempts
         self._clock = clock
         self._swept_at = clock.monotonic()
@@ -56,11 +56,11 @@ class Watchdog:
         self._silent: set[str] = set()  # tokens of attempts whose silence was emitted
         self._checks = 0
         self._is_late = False
-        self._zone = open_zone(view.flow.timezone, view.flow.name)
+        self._zone = open_zone(own.flow.timezone, own.flow.name)
         self._expected: list[tuple[int, str]] = []  # when tasks are expected to have succeeded, the latest first
         self._known_count = 0  # tasks of which ``_expected`` knows
         self._slow: set[str] = set()  # tokens of attempts whose slowness was noticed
-        self._outages = LongOutages(view.ready_queue, downstreams)
+        self._outages = LongOutages(own.ready_queue, downstreams)
         self._told: set[str] = set()  # causes of long waits that were noticed
 
     def check(self) -> None:
@@ -135,12 +135,12 @@ class Watchdog:
 
     def _describe(self, expected: ExpectedBy | None, at: int) -> str:
         if expected is not None and expected.clock is not None:
-            return f"{expected.clock} {self._view.flow.timezone}"
+            return f"{expected.clock} {self._own.flow.timezone}"
         return f"{format_clock(at)}, {expected}"
 
     def _expectations(self) -> Iterator[tuple[int, str]]:
         run = self._projection.run
-        schedule = self._view.flow.schedule
+        schedule = self._own.flow.schedule
         is_day = schedule is not None and schedule.follows
         start = run.started_at if run.logical_time is None or is_day else run.logical_time
         for row in self._projection.tasks.values():
@@ -155,7 +155,7 @@ class Watchdog:
             row = self._projection.tasks[name]
             if limit is None or token in self._slow or row.state is not TaskState.RUNNING or row.started_at is None:
                 continue
-            usual, elapsed = of_child(self._view.usual_seconds, name, None), (now - row.started_at) / 1e6
+            usual, elapsed = of_child(self._own.usual_seconds, name, None), (now - row.started_at) / 1e6
             after = slow_after_seconds(limit, usual)
             if after is not None and elapsed > after:
                 self._slow.add(token)
@@ -198,7 +198,7 @@ class Watchdog:
         run, now = self._projection.run, self._clock.now_us()
         if run.deadline_passed_at is not None or is_due(run, now):
             return  # ``run_end.py`` ends the run, with a page
-        slack = compute_slack(self._projection, self._view.path_seconds, now)
+        slack = compute_slack(self._projection, self._own.path_seconds, now)
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))

@@ -32,7 +32,7 @@ from ..runner.zygote.client import OpenFlow
 from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
 from .opening import OpenRun
-from .run_view import RunView, Write
+from .own_run import OwnRun, Write
 
 LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
 CHECK_SECONDS = 10.0
@@ -55,14 +55,14 @@ class ZygoteRestart:
     def __init__(
         self,
         opened: OpenRun,
-        view: RunView,
+        own: OwnRun,
         *,
         write: Write,
         on_done: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._opened = opened
-        self._view = view
+        self._own = own
         self._write = write
         self._on_done = on_done
         self._on_failed = on_failed
@@ -174,12 +174,12 @@ class ZygoteRestart:
         )
 
     def _python_path(self) -> list[str]:
-        stored = self._view.projection.run.python_path
+        stored = self._own.projection.run.python_path
         return stored.split(os.pathsep) if stored else []
 
     async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""
-        opened, projection = self._opened, self._view.projection
+        opened, projection = self._opened, self._own.projection
         flow = prepared.shared.mask.stored_flow(prepared.spec)
         difference = flow_difference.compare(projection, flow)
         try:
@@ -195,14 +195,14 @@ class ZygoteRestart:
         for spec in flow_difference.with_children(flow, projection).tasks:
             if spec.name in projection.tasks:
                 projection.tasks[spec.name].spec = spec
-        self._view.use_specs(prepared.spec.tasks, flow.tasks)
+        self._own.use_specs(prepared.spec.tasks, flow.tasks)
         self._watch, self._reported = _watch_of(opened.flow), []
         opened.runner.replace(prepared)
         return difference
 
     def _emit(self, what: str, files: Sequence[str], why: str | None = None) -> None:
         """Emit one event, and store the names of the files for the header."""
-        run_id = self._view.projection.run.run_id
+        run_id = self._own.projection.run.run_id
         columns: RunColumns = {"code_changed": flow_difference.join_names(files) or None}
         change: RunChanged = RunChanged(what, columns, files=files, why=why)
         self._write(lambda transaction: transaction.change_run(run_id, change))

@@ -30,7 +30,7 @@ _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain 
 _BOUND = "\0bound:"  # begins the key of the timer that ends a clean-up, beside that of its next attempt
 
 
-class RunView:
+class OwnRun:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
@@ -81,7 +81,7 @@ class RunView:
         return with_overrides(own if spec == stored else spec, row.overrides)
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Update the view by committed events."""
+        """Update the run by committed events."""
         for event in events:
             before = self.projection.tasks.get(event.task or "")
             old = None if before is None else before.state
