@@ -23,6 +23,7 @@ import redrive.themes
 from redrive.console.cli.group import SECTIONS
 from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, READING, modules_in
 from support.checkout import stop_unless_current
+from support.state_file import StateFileBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -305,6 +306,21 @@ def _python(*words: str) -> str:
     """What a new interpreter prints, started somewhere else than in this checkout."""
     command = [sys.executable, "-P", *words]
     return subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("words", ["runs", "tasks", "inbox", "logs task_00000"], ids=str)
+def test_a_list_of_a_local_file_imports_neither_an_event_loop_nor_what_writes(tmp_path: Path, words: str) -> None:
+    StateFileBuilder(tmp_path / "s.db").close()
+    program = (
+        "import atexit, sys; from redrive.console.cli.main import main;"
+        "atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); main()"
+    )
+    command, *tasks = words.split()
+    call = [sys.executable, "-P", "-c", program, command, *tasks, "--state", str(tmp_path / "s.db")]
+    loaded = ast.literal_eval(subprocess.run(call, capture_output=True, text=True).stderr.splitlines()[-1])
+    costly = r"asyncio|ssl|tempfile|textual|.*\.(live_run|replay|eta|graph|fleet|clean_ups|map_tasks|pages|writer)"
+    assert [name for name in loaded if re.fullmatch(costly, name)] == []
+    assert "redrive.console.sessions.file_session" in loaded
 
 
 def test_the_top_package_knows_the_version_and_imports_nothing_of_its_own() -> None:

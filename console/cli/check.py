@@ -25,7 +25,6 @@ from ...engine.statefile.supervisor_file import read_known
 from ...engine.store import database
 from ...engine.store.machine import flows_that_name
 from ...engine.store.runs import past_by_task
-from ..present.evidence import duration_lines
 from ..sessions.target import is_remote
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .group import ExitCode, command
@@ -201,6 +200,8 @@ def _echo_json(checked: CheckedFlow, target: str, findings: Sequence[Finding], s
 
 
 def _print_checklists(checked: CheckedFlow, seen: PastByTask) -> None:
+    from ..present.evidence import duration_lines  # here: most checks print no checklist
+
     for task in map(work_of, checked.spec.tasks):
         past = seen.get(task.name, ())
         echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, duration_stats(past))}"))

@@ -5,7 +5,6 @@ Every state is a word, so that grep finds it.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,7 +31,6 @@ from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, InboxCause, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
-from ..present import fleet
 from ..present import runs as present
 from ..present.schedules import ack_command, need_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
@@ -431,7 +429,9 @@ async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
     if as_json:
         values = ({"flow": grid.flow, **history_value(task, grid)} for task in grid.tasks)
         return [json_line(with_schema("run_tasks", value)) for value in values]
-    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
+    from shutil import get_terminal_size  # here: only a grid fits itself to the terminal
+
+    columns = get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     lines = grid_lines(grid, columns, session.now_us(), glyphs_for(sys.stdout.encoding), session.status)
     return [*map(stripped, lines), *await _needing_lines(session)]
 
@@ -472,8 +472,10 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else offers()
     now_us = machine_now_us()
+    from ..present.fleet import FLEET_COLUMNS  # here: the lists of one file do without
+
     entries = fleet_entries(found, now_us)
     empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
-    print_list("fleet", fleet.FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
+    print_list("fleet", FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
     is_known = all(need.kind is not NeedKind.UNREACHABLE for entry in entries for need in entry.needs)
     return ExitCode.SUCCESS if is_known else ExitCode.NOT_REACHED

@@ -9,7 +9,6 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import re
-import signal
 import sqlite3
 import zlib
 from contextlib import contextmanager
@@ -357,6 +356,7 @@ class SlowPatternError(RedriveError):
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise SlowPatternError after so much processor time, also within one search of a regular expression."""
+    import signal  # here: it slows down each reader
 
     def stop(number: int, frame: object) -> None:
         raise SlowPatternError("the pattern takes too long on a part of the log: simplify it")

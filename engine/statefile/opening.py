@@ -4,11 +4,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
-import shutil
 import sqlite3
 import stat
 import struct
-import tempfile
 from typing import NamedTuple, Optional, Tuple, Type
 from urllib.parse import quote
 
@@ -273,6 +271,9 @@ def check_tables(connection: sqlite3.Connection, path: str, version: int) -> Non
 
 def _open_copy(path: str) -> sqlite3.Connection:
     """Copy a file whose log lacks its index: no process writes, so the copy is complete."""
+    import shutil  # here, as the next: such a file is rare, and both slow down each reader
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
         copy = os.path.join(folder, "state.db")
         try:

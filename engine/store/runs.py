@@ -40,10 +40,7 @@ from ..domain.states import RunState, TaskState
 from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
-from ..statefile.clean_ups import bound_clean_up
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
-from ..statefile.map_tasks import insert_edges
-from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
 from ..statefile.transitions import (
@@ -54,7 +51,6 @@ from ..statefile.transitions import (
     resolve_deadlines,
     resolve_vanished,
 )
-from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
 
@@ -100,6 +96,9 @@ def create_run(
     connection = transaction.connection
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
+    from ..statefile.map_tasks import insert_edges  # here, as all that only writing needs: each list reads runs
+    from ..statefile.pruning import finish_pruning
+
     finish_pruning(connection, run_id)
     transaction.insert("run", {"run_id": run_id, **columns})
     _insert_many(
@@ -203,12 +202,16 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
             elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
                 if is_over:
+                    from ..statefile.clean_ups import bound_clean_up
+
                     bound_clean_up(transaction, run_id, name)
     return promoted
 
 
 def _request_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
     """Let an approval wait for an operator, and page for it. No executor starts it."""
+    from .pages import trigger_page
+
     sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
     text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
     spec = with_overrides(msgspec.json.decode(text, type=TaskSpec), overrides)
