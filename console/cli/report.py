@@ -18,10 +18,10 @@ from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
-from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html
+from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, tasks_near_limits
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
-from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
+from ..sessions.reads import TEXTS_OF, load_memories, past_attempts, read_evidence
 from ..sessions.session import Session, listed_events
 from ..text.text import echo
 from .group import command
@@ -98,7 +98,8 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
     acts.sort(key=attrgetter("seq"))
     causes, total = await _causes(session, board)
     runner = runner_of(board.projection.run, session.status)
-    return ReportData(board, session.address, now_us, causes, total, acts, runner)
+    past = {name: await past_attempts(session, name) for name in tasks_near_limits(board)}
+    return ReportData(board, session.address, now_us, causes, total, acts, runner, past)
 
 
 async def _events_of(session: Session, run_id: str, kind: str) -> list[Event]:

@@ -130,14 +130,17 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
     """Past durations, to compare a timeout with."""
     if not any(one.outcome == "timed_out" for one in row.attempts.values()):
         return
-    if lines := duration_lines(_past_durations(attempts), only_other_days=True):
+    if lines := duration_lines(past_durations(attempts), only_other_days=True):
         yield []
         yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
 
-def _past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
+def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
+    """What the advice on limits compares with."""
     return [
-        advice.PastDuration(weekday(one.started_at), one.duration_us / SECOND, one.outcome == "success")
+        advice.PastDuration(
+            weekday(one.started_at), one.duration_us / SECOND, one.outcome == "success", (one.max_rss_kb or 0) * 1024
+        )
         for one in attempts
         if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from importlib import resources
@@ -19,12 +19,15 @@ from msgspec.structs import replace
 from rich.style import Style
 
 from ...engine.analysis.slot_seconds import SlotSeconds, slot_seconds
+from ...engine.core.advice import advise_limits, is_near_limit
 from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import RunView, describe_run, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import PastAttemptRow
 from ..model.board import Board
 from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
@@ -33,12 +36,12 @@ from ..model.paces import is_overdue
 from ..model.time_axis import Span, activity_of, fitting_span
 from ..model.timeline import TimelineRows
 from ..text.columns import FILL
-from ..text.figures import number, wall_day
+from ..text.figures import SECOND, number, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
 from . import timeline
-from .evidence import cause_page, evidence_page
+from .evidence import cause_page, evidence_page, past_durations
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
@@ -67,7 +70,7 @@ class ReportData:
     """What a report is made of.
 
     ``causes``: the first CAUSES_MAX of ``causes_total``; ``acts``: acts of operators and their notes, in order.
-    ``runner``: who runs the run.
+    ``runner``: who runs the run. ``near_limits``: earlier attempts of the tasks of ``tasks_near_limits``.
     """
 
     board: Board
@@ -77,6 +80,7 @@ class ReportData:
     causes_total: int = 0
     acts: Sequence[Event] = ()
     runner: RunnerStatus = ALIVE
+    near_limits: Mapping[str, Sequence[PastAttemptRow]] = field(default_factory=dict)
 
     @property
     def run_view(self) -> RunView:
@@ -258,6 +262,27 @@ def slow_lines(data: ReportData) -> list[str]:
     return [*lines, *more] or ["Nothing took much longer than in earlier runs."]
 
 
+def tasks_near_limits(board: Board) -> list[str]:
+    """The tasks that took nearly their timeout or more, or held much memory: the first of them."""
+    found = []
+    for name, row in board.projection.tasks.items():
+        spec = spec_of(row)
+        for one in row.attempts.values():
+            if is_near_limit((one.duration_us or 0) / SECOND, spec.timeout, (one.max_rss_kb or 0) * 1024, spec.memory):
+                found.append(name)
+                break
+    return found[:_SLOW_MAX]
+
+
+def limit_lines(data: ReportData) -> list[str]:
+    """The limits that their earlier attempts speak for, as `check --state` proposes them."""
+    lines = []
+    for name, attempts in data.near_limits.items():
+        spec, past = spec_of(data.board.row(name)), past_durations(attempts)
+        lines += [f"{one_line(name)}: {advice}" for advice in advise_limits(past, spec.timeout, spec.memory)]
+    return lines or ["No task came near its limits, or there are too few attempts to know better ones."]
+
+
 # --- A report as one HTML file ---------------------------------------------------------------------------------------
 #
 # No network, no script, and one style sheet, which its Content-Security-Policy knows.
@@ -293,6 +318,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
         "<h2>Causes</h2>{causes}{more_causes}"
         "<h2>Acts and notes</h2>{acts}"
         "<h2>Slower than usual</h2>{slow}"
+        "<h2>Limits</h2>{limits}"
         "</body></html>\n",
         policy=_policy(style),
         title=_escaped(headline(data)),
@@ -304,6 +330,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
         more_causes=_paragraphs(filter(None, [left_out_causes(data)])),
         acts=_joined(_html('<p class="line">{line}</p>', line=_line(line)) for line in act_lines(data)),
         slow=_paragraphs(slow_lines(data)),
+        limits=_paragraphs(limit_lines(data)),
     )
 
 

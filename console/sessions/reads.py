@@ -108,9 +108,14 @@ async def read_evidence(
     ``memory``: the history of its cause, if it was read already.
     """
     texts = [AttemptTexts(attempt, await session.attempt_text(run_id, name, attempt)) for attempt in attempts]
-    history = await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
+    history = await past_attempts(session, name)
     rows = await session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
     return EvidenceData(texts, history, rows, memory)
+
+
+async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
+    """Read the latest attempts of a task in all runs of the file."""
+    return await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
 
 
 # --- What became of causes before ---------------------------------------------------------------------------------

@@ -165,6 +165,18 @@ def advise_memory(past: Sequence[PastDuration], limit: int | None) -> str | None
     return f'its attempts held up to {format_bytes(held[1])}{most}: memory="{enough}"'
 
 
+def is_near_limit(seconds: float, timeout: float | None, memory: int, limit: int | None) -> bool:
+    """Return whether an attempt gives a reason to look at its limits: ``advise_limits`` may have a suggestion."""
+    needed = MEMORY_BYTES_MIN if limit is None else TIGHT_SHARE * limit
+    return memory >= needed or (timeout is not None and seconds >= TIGHT_SHARE * timeout)
+
+
+def advise_limits(past: Sequence[PastDuration], timeout: float | None, limit: int | None) -> list[str]:
+    """Suggest a longer timeout and a limit of memory, each with its reason."""
+    longer = None if timeout is None else advise_timeout(past, timeout)
+    return [advice for advice in (longer, advise_memory(past, limit)) if advice is not None]
+
+
 def judge_timeout(
     past: Sequence[PastDuration],
     timeout: float,

@@ -235,6 +235,7 @@ class PastAttemptRow(NamedTuple):
     fingerprint_loose: Optional[str]
     exit_code: Optional[int] = None
     signal: Optional[int] = None
+    max_rss_kb: Optional[int] = None
 
 
 class RunTaskRow(NamedTuple):

@@ -16,13 +16,15 @@ from redrive.console.present.report import (
     report_html,
     slots_line,
     slow_lines,
+    tasks_near_limits,
     timeline_rows,
 )
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.analysis.slot_seconds import SlotSeconds
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.lists import DurationStats, PastAttemptRow
 from redrive.engine.statefile.logs import AttemptText
 
 from ..model.runs import EventBuilder, S, projection_of
@@ -129,6 +131,20 @@ def test_tasks_that_took_much_longer_than_usual_are_named():
     assert slow_lines(report_of(board)) == ["No earlier run to compare with."]
     board.duration_stats = {running: DurationStats(S, 2 * S, 20)}
     assert f"{running}: 41s, usually 1s (95 of 100 within 2s)" in slow_lines(report_of(board))
+
+
+def test_limits_are_proposed_from_earlier_attempts_for_tasks_that_came_near_theirs() -> None:
+    limits = {"load": {"timeout": 30.0, "memory": 2**30}, "ample": {"timeout": 600.0, "memory": 2**40}}
+    board = Board(projection_of([("load", []), ("ample", [])], limits))
+    for row in board.projection.tasks.values():
+        row.attempts[1] = AttemptRow(1, outcome="success", duration_us=25 * S, max_rss_kb=900_000)
+    assert tasks_near_limits(board) == ["load"]
+    past = [
+        PastAttemptRow("run", day, NOW, None, 25 * S, "success", None, None, None, None, 900_000) for day in range(5)
+    ]
+    text = " ".join(page_of(report_of(board, near_limits={"load": past}))[0].text)
+    assert "load: 5 of 5 attempts took about 25s: timeout=45s would have let all of them end" in text
+    assert 'load: its attempts held up to 922 MB of 1.1 GB allowed: memory="2GB"' in text
 
 
 def test_a_large_run_has_a_row_for_each_group_which_opens_to_its_tasks():
