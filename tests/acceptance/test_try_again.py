@@ -74,6 +74,7 @@ def check(folder: Path, tests: str, *options: str) -> tuple[int, str, list[str]]
     return done.returncode, done.stdout + done.stderr, unstable.read_text().splitlines() if unstable.exists() else []
 
 
+@pytest.mark.long
 def test_what_fails_once_is_printed_with_its_first_failure_and_fails_nothing(tmp_path: Path) -> None:
     code, output, unstable = check(tmp_path, LUCK, "-n", "2")
     assert (code, sorted(unstable)) == (0, ["test_it.py::test_odd[-k]", "test_it.py::test_setup"]), output

@@ -69,6 +69,7 @@ def run_program(folder: Path, name: str, run_id: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 @given(name=st.text(min_size=1, max_size=200).filter(is_text))
 @example("naïve")
 @example("a  b")

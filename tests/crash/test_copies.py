@@ -42,7 +42,7 @@ def executor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
-@pytest.fixture(params=["all files", "the file alone"])
+@pytest.fixture(params=["all files", pytest.param("the file alone", marks=pytest.mark.long)])
 def copied(executor: subprocess.Popen[str], tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """As ``cp state.db*`` makes it, or a backup by SQLite."""
     folder = tmp_path / "copies"

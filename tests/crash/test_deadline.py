@@ -78,6 +78,7 @@ def test_a_run_that_takes_too_long_is_ended_and_everybody_says_so(flow: Path) ->
     assert f"redrive postpone {quoted(state)}@r 1h" in output_of("systems", "pages", state, "--json")
 
 
+@pytest.mark.long
 def test_a_run_goes_on_after_its_deadline_when_an_operator_says_so(flow: Path) -> None:
     state = flow.parent / "state.db"
     output_of("run", flow, "--state", state, "--run-id", "r", "--plain", code=1)
@@ -135,6 +136,7 @@ def below(): ...
 """
 
 
+@pytest.mark.long
 def test_a_dead_letter_of_a_run_that_is_over_is_listed_and_kept_until_somebody_decides(tmp_path: Path) -> None:
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
     flow.write_text(ONE_LETTER)

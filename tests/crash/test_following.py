@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.statefile.supervisor_file import read_ledger, supervisor_path
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 from .test_supervisor import Folder, folder  # noqa: F401  # a fixture
@@ -83,7 +84,7 @@ def serve_and_die(folder: Folder, *, is_after: bool) -> None:  # noqa: F811
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before the start", "after the start"])
+@parametrize_mostly_long("is_after", [False, True], ids=["before the start", "after the start"])
 def test_a_flow_after_others_starts_once_though_the_supervisor_is_killed(folder: Folder, is_after: bool):  # noqa: F811
     made = write_night(folder)
     begin_today(folder)
@@ -142,6 +143,7 @@ def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(fol
     assert made.read_text().split() == ["made", "reported"]
 
 
+@pytest.mark.long
 def test_flows_after_one_another_are_refused_by_check_and_serve(folder: Folder):  # noqa: F811
     for name, other in (("a", "b"), ("b", "a")):
         folder.write(name, f"after {other}")
@@ -157,6 +159,7 @@ def test_flows_after_one_another_are_refused_by_check_and_serve(folder: Folder):
     folder.until("a", lambda row: row.start_error is None)
 
 
+@pytest.mark.long
 def test_a_flow_before_that_another_supervisor_serves_counts_also_after_a_requeue(folder: Folder, tmp_path: Path):  # noqa: F811
     made = write_night(folder)
     begin_today(folder)

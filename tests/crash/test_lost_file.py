@@ -167,6 +167,7 @@ def test_a_removed_log_is_brought_into_the_file(live_run: RunUnderWay, suffix: s
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+@pytest.mark.long
 def test_a_log_that_was_cut_short_ends_the_executor_which_saves_its_memory(live_run: RunUnderWay) -> None:
     """At once: nothing that ends now can be written."""
     os.truncate(f"{live_run.state}-wal", 0)

@@ -380,6 +380,7 @@ def test_days_that_nobody_served_page_once_although_nothing_is_started_for_them(
 # --- What a task sees ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_task_sees_for_which_instant_it_runs(tmp_path, serve):
     body = """flow = Flow('f', schedule='every 1s', timezone='Asia/Kolkata')
 @flow.task
@@ -432,6 +433,7 @@ def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
 
 
+@pytest.mark.long
 def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
     """Over a night in which the clocks change."""
     (tmp_path / "flow.py").write_text(HEAD + DAILY + "@flow.task\ndef a(): pass\n")

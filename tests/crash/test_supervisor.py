@@ -131,6 +131,7 @@ def test_a_next_run_that_is_much_later_than_the_schedule_says_is_a_need_and_a_pa
     assert listed.returncode == 3 and "look at its holidays" in listed.stdout and "near" not in listed.stdout
 
 
+@pytest.mark.long
 def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Folder):
     several = (
         folder.write("one").read_text()
@@ -290,6 +291,7 @@ def test_what_operators_decide(folder: Folder):
     assert done.returncode == 1 and "is still to come; --early starts it now" in done.stderr
 
 
+@pytest.mark.long
 def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):
     """By its name, also if a command has a name like it, by its target and its file; a name of two flows is refused."""
     folder.write("stats")
@@ -390,6 +392,7 @@ def ledger_of(folder: Folder, flow: str) -> list[LedgerRow]:
     return read_ledger(folder.until(flow, lambda row: True).id)
 
 
+@pytest.mark.long
 def test_two_starts_in_one_second_are_two_runs_and_claim_no_time_of_the_schedule(folder: Folder):
     folder.write("load", more=", params={'day': ''}")
     folder.serve()
@@ -402,6 +405,7 @@ def test_two_starts_in_one_second_are_two_runs_and_claim_no_time_of_the_schedule
     folder.until("load", lambda row: row.requests == ())
 
 
+@pytest.mark.long
 def test_a_start_that_nobody_takes_stands_in_the_inbox(folder: Folder):
     folder.write("load", more=", params={'n': 1}")
     process = folder.serve()
@@ -423,6 +427,7 @@ def test_a_start_that_nobody_takes_stands_in_the_inbox(folder: Folder):
     assert folder.until("load", lambda row: True).requests == ()
 
 
+@pytest.mark.long
 def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Folder):
     flag = folder.path / "flag"
     body = f"__import__('time').sleep(600 if not __import__('os').path.exists({str(flag)!r}) else 0)"
@@ -450,6 +455,7 @@ def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Fold
     folder.until("load", lambda row: row.last_state == "SUCCESS" and row.stuck_run_id is None)
 
 
+@pytest.mark.long
 def test_a_state_file_that_was_restored_starts_nothing_again_and_says_so(folder: Folder, tmp_path: Path):
     folder.write("load", "every 1s", more=", misfire='all'")
     process = folder.serve()
@@ -486,6 +492,7 @@ def test_a_state_file_that_was_restored_starts_nothing_again_and_says_so(folder:
     assert folder.until("load", lambda row: True).warning is None
 
 
+@pytest.mark.long
 def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
     folder.write("load", "every 1s")
     process = folder.serve()
@@ -530,6 +537,7 @@ def test_all_times_that_were_due_are_in_the_ledger_once_through_an_edit(folder: 
     assert len(set(started)) == len(started)
 
 
+@pytest.mark.long
 def test_a_backfill_beside_a_paused_schedule_goes_on(folder: Folder):
     file = folder.write("load", "every 1s")
     folder.serve()

@@ -250,6 +250,7 @@ def check_projection(state: Path) -> None:
     assert (now.parents, now.children) == (projection.parents, projection.children)
 
 
+@pytest.mark.long
 def test_a_changed_flow_keeps_the_children(folder: Path) -> None:
     assert start(folder) == 1
     (folder / "repaired").touch()
@@ -265,6 +266,7 @@ def test_a_changed_flow_keeps_the_children(folder: Path) -> None:
     assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
 
 
+@pytest.mark.long
 def test_a_map_task_that_is_added_later_gets_its_children(folder: Path) -> None:
     text = FLOW[: FLOW.index("@flow.map")]
     (folder / "orders.py").write_text(
@@ -410,7 +412,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
     assert "nothing needs a human" in bank.redrive("inbox", "s.db")
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("key", "elements", "words"),
     [
         ('invoice["number"]', [{"id": 1}], "the key of element 0 of its list, {'id': 1}, raised KeyError: 'number'"),
@@ -423,6 +425,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
         ('invoice["id"]', [{"id": True}], "is True, which is no text, number or date"),
         ('invoice["id"]', [{"id": ""}], "is an empty text"),
     ],
+    quick=2,
 )
 def test_a_key_that_names_no_element_is_a_dead_letter_before_any_child_starts(
     tmp_path: Path, key: str, elements: object, words: str
@@ -475,6 +478,7 @@ def test_a_run_that_began_without_a_key_goes_on_without_one(tmp_path: Path) -> N
     assert bank.payments() == ["A r/pay[0]/0", "B r/pay[1]/0", "C r/pay[2]/0"]
 
 
+@pytest.mark.long
 def test_the_event_of_a_list_says_what_came_went_and_stayed(tmp_path: Path) -> None:
     bank = Bank(tmp_path, PAYMENTS)
     assert "pay has 3 more children, for a list of 3" in bank.start(["A", "B", "C"])

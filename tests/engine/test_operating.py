@@ -164,6 +164,7 @@ def below(): ...
 """
 
 
+@pytest.mark.long
 def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     """kill -9 within the grace: the next executor finds what this one was asked for, and does not run it again."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")

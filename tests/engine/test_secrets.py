@@ -112,6 +112,7 @@ def run_with_wrong_password(folder: Path) -> subprocess.CompletedProcess[str]:
     return run(folder, *command, input="wrong-one\n", stdin=None)
 
 
+@pytest.mark.long
 def test_a_secret_parameter_is_given_again_with_each_resume(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(SMALL)
     first = run_with_wrong_password(tmp_path)

@@ -18,6 +18,7 @@ def parametrize_mostly_long(
     quick: int = 1,
     daily: int | None = None,
     ids: Sequence[str] | Callable[[Any], str] | None = None,
+    indirect: bool = False,
 ) -> pytest.MarkDecorator:
     """As ``pytest.mark.parametrize``; the cases behind the first ``quick`` ones are marked ``long``.
 
@@ -30,7 +31,7 @@ def parametrize_mostly_long(
         else value
         for number, value in enumerate(values)
     ]
-    return pytest.mark.parametrize(names, cases, ids=ids)
+    return pytest.mark.parametrize(names, cases, ids=ids, indirect=indirect)
 
 
 def _marks_of(number: int, quick: int, daily: int | None) -> list[pytest.MarkDecorator]:

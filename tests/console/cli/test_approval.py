@@ -152,6 +152,7 @@ def executor(folder: Path) -> Iterator[list[int]]:
             os.waitpid(pid, 0)
 
 
+@pytest.mark.long
 def test_it_survives_the_death_of_its_executor(folder: Path, executor: list[int]) -> None:
     pid = executor.pop()
     os.kill(pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ from redrive.console.cli.operate import EVERY_TASK, names_in_bulk
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 from ..model.runs import projection_of
 
@@ -62,7 +63,7 @@ def pending(state: Path) -> set[str]:
     return {row["name"] for row in rows if row["generation"] == 1}
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("words", "names"),
     [
         (["load_*"], {"load_a", "load_b"}),
@@ -73,6 +74,7 @@ def pending(state: Path) -> set[str]:
         (["load_*", "--only", "SUCCESS"], {"load_c"}),
         (["load_*", "--class", "permanent"], {"load_a"}),
     ],
+    quick=4,
 )
 def test_a_bulk_requeue_takes_the_tasks_that_it_previews(blocked: Path, words: list[str], names: set[str]) -> None:
     act = ("requeue", blocked, *words, "--reason", "fixed")

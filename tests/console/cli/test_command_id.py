@@ -48,22 +48,19 @@ def test_the_same_words_again_do_it_once_and_get_the_same_answer(state: Path) ->
     assert run_redrive("tasks", state, "load", "--json").stdout.count('"generation": 1') == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["requeue", "STATE", "save", "--reason", "mended"],
-        ["requeue", "STATE", "load", "--reason", "another"],
-        ["requeue", "STATE", "load", "--reason", "mended", "--cascade"],
-        ["skip", "STATE", "load", "--reason", "mended"],
-        ["pause", "STATE", "--reason", "mended"],
-    ],
-)
-def test_another_act_with_a_known_id_is_refused(state: Path, words: list[str]) -> None:
+def test_another_act_with_a_known_id_is_refused(state: Path) -> None:
     given = ["--command-id", ID]
     assert run_redrive("requeue", state, "load", "--reason", "mended", *given).returncode == 0
-    done = run_redrive(*[str(state) if word == "STATE" else word for word in words], *given)
-    assert done.returncode == 1
-    assert f"the id {ID} is that of another act (requeue by" in done.stdout + done.stderr
+    for words in (
+        ["requeue", state, "save", "--reason", "mended"],
+        ["requeue", state, "load", "--reason", "another"],
+        ["requeue", state, "load", "--reason", "mended", "--cascade"],
+        ["skip", state, "load", "--reason", "mended"],
+        ["pause", state, "--reason", "mended"],
+    ):
+        done = run_redrive(*words, *given)
+        assert done.returncode == 1, words
+        assert f"the id {ID} is that of another act (requeue by" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("pattern", ["lo*", "*"])

@@ -36,17 +36,21 @@ NOT_OFFERED = ["two\nlines", "esc\x1b[2J", "tab\there", "-dash", "--force"]
 #: Drives the function that the script defines as bash does at Tab. PART: what bash replaces, behind the last break.
 BASH = """
 eval "$(redrive completion bash)"
-compopt() {{ echo "$@"; }}
+compopt() { echo "$@"; }
 COMP_WORDBREAKS=$' \\t\\n"\\'><=;|&(:@'
+"""
+BASH_LINE = """
 COMP_LINE={line} COMP_POINT=${{#COMP_LINE}} COMP_WORDS=({part}) COMP_CWORD=0
 _redrive_completion redrive "" "" 2>/dev/null
-printf '%s\\n' "${{COMPREPLY[@]}}"
+printf '%s\\n' "${{COMPREPLY[@]}}" --
 """
 
 
-def bash(line: str, part: str) -> list[str]:
-    script = BASH.format(line=shlex.quote(f"redrive {line}"), part=shlex.quote(part))
-    return ["bash", "--norc", "-c", script]
+def offered_by_bash(folder: Path, *lines: tuple[str, str]) -> list[list[str]]:
+    """What one bash offers for each line and the part of it that is begun."""
+    asked = [BASH_LINE.format(line=shlex.quote(f"redrive {line}"), part=shlex.quote(part)) for line, part in lines]
+    printed = run_in(["bash", "--norc", "-c", BASH + "".join(asked)], folder)
+    return [one.splitlines() for one in printed.split("--\n")[:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +78,24 @@ def run_in(shell: list[str], folder: Path) -> str:
 
 
 def test_bash_gets_words_that_it_reads_as_the_names_and_none_runs(folder: Path) -> None:
-    words = run_in(bash("requeue --reason x got.db ", ""), folder).splitlines()
+    (words,) = offered_by_bash(folder, ("requeue --reason x got.db ", ""))
     for word in words:
         assert run_in(["bash", "--norc", "-c", f"printf %s {word}"], folder) == shlex.split(word)[0]
     assert sorted(shlex.split(word)[0] for word in words) == sorted(HOSTILE), "what cannot be typed is not offered"
     assert not (folder / "OWNED").exists()
 
 
-@pytest.mark.parametrize("line", ["requeue --reason x got.db", "logs --lines 5 got.db@r", "logs --state got.db"])
-@pytest.mark.parametrize("typed", ["sp", "sp\\ a"])
-def test_a_word_goes_on_as_it_was_typed(folder: Path, line: str, typed: str) -> None:
-    assert run_in(bash(f"{line} {typed}", typed), folder) == "sp\\ ace\n"
+def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
+    begun = [
+        ("requeue --reason x got.db", "sp"), ("logs --lines 5 got.db@r", "sp\\ a"), ("logs --state got.db", "sp\\ a")
+    ]  # fmt: skip
+    offered = offered_by_bash(folder, *((f"{line} {typed}", typed) for line, typed in begun))
+    assert offered == [["sp\\ ace"]] * len(begun)
 
 
-@pytest.mark.parametrize("command", ["logs --lines 5", "why"])
-def test_the_state_file_is_completed_before_the_task(folder: Path, command: str) -> None:
-    assert run_in(bash(f"{command} go", "go"), folder) == "-o default\n\n"
+def test_the_state_file_is_completed_before_the_task(folder: Path) -> None:
+    offered = offered_by_bash(folder, ("logs --lines 5 go", "go"), ("why go", "go"))
+    assert offered == [["-o default"]] * 2
 
 
 @pytest.fixture
@@ -117,12 +123,12 @@ LINES = {
 SOME_LINES = {"tasks got@": "got@r", "logs got it": "it's", "why got sp": "sp ace", "logs --state got g": "grün,äöü"}
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_bash_offers_what_a_command_takes(default_place: Path, line: str) -> None:
-    typed = line.rpartition(" ")[2]
-    part = typed.rpartition("@")[2] or "@"  # bash has the break itself as the word
-    offered = run_in(bash(line, part), default_place).splitlines()
-    assert [word for written in offered for word in shlex.split(written)] == LINES[line][1]
+def test_bash_offers_what_a_command_takes(default_place: Path) -> None:
+    typed = [(line, line.rpartition(" ")[2]) for line in LINES]
+    parts = [(line, word.rpartition("@")[2] or "@") for line, word in typed]  # bash has the break itself as the word
+    offered = offered_by_bash(default_place, *parts)
+    words = [[word for written in one for word in shlex.split(written)] for one in offered]
+    assert dict(zip(LINES, words, strict=True)) == {line: word for line, (_, word) in LINES.items()}
 
 
 BASH_BY_KEYS = """\

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS, wait_until
 
 
@@ -143,28 +144,28 @@ def test_a_job_that_removes_its_folder_ends_as_any_other(states: Path, tmp_path:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("2026-11-26", "2026-11-27"),
-        ("/backups/20261126.tar", "/backups/20261201.tar"),
-        ("orders_20261126T0130Z", "orders_20261127T0131Z"),
-        ("20261126013000", "20261127013001"),
-        ("until=27.11.2026", "until=1.12.2026"),
-        ("2026-W47", "2026-W48"),
-        ("1795651200", "1795737600"),
-        ("23:59:01", "00:00:12"),
-        ("dump-Fri.gz", "dump-Sat.gz"),
-        ("Nov", "December"),
-    ],
-)
-def test_the_date_of_another_day_makes_no_other_job(states: Path, one: str, other: str) -> None:
-    for word in (one, other):
-        done = run_redrive("exec", "--", "/bin/true", word)
+#: Words of two days' jobs, by pairs.
+DATES = [
+    ("2026-11-26", "2026-11-27"),
+    ("/backups/20261126.tar", "/backups/20261201.tar"),
+    ("orders_20261126T0130Z", "orders_20261127T0131Z"),
+    ("20261126013000", "20261127013001"),
+    ("until=27.11.2026", "until=1.12.2026"),
+    ("2026-W47", "2026-W48"),
+    ("1795651200", "1795737600"),
+    ("23:59:01", "00:00:12"),
+    ("dump-Fri.gz", "dump-Sat.gz"),
+    ("Nov", "December"),
+]
+
+
+def test_the_date_of_another_day_makes_no_other_job(states: Path) -> None:
+    for words in zip(*DATES, strict=True):
+        done = run_redrive("exec", "--", "/bin/true", *words)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("one", "other"),
     [
         (("/bin/true", "orders"), ("/bin/true", "stock")),
@@ -174,6 +175,7 @@ def test_the_date_of_another_day_makes_no_other_job(states: Path, one: str, othe
         (("true orders | cat",), ("true stock | cat",)),
         (("/bin/true", "monitor"), ("/bin/true", "tuesdays")),
     ],
+    quick=2,
 )
 def test_other_arguments_are_reported_also_after_a_success(
     states: Path, one: tuple[str, ...], other: tuple[str, ...]

@@ -32,7 +32,7 @@ def shell(line: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@parametrize_mostly_long("to", ["| cat > out", "> out 2>&1", "> out", ">> out"], quick=2)
+@parametrize_mostly_long("to", ["| cat > out", "> out 2>&1", "> out", ">> out"])
 def test_what_a_command_writes_arrives_unchanged_and_is_in_the_log(to: str) -> None:
     done = shell(f'$R exec --name dump -- python3 -c "$CODE" {to}', CODE=BYTES)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -106,6 +106,7 @@ def test_a_slow_reader_stops_the_command_and_loses_nothing(tmp_path: Path) -> No
     assert process.wait(LIMIT_SECONDS) == 0
 
 
+@pytest.mark.long
 def test_a_timeout_comes_although_nobody_reads() -> None:
     process, out = start("--name", "stuck", "--timeout", "1s", "--", "yes")
     wait_until(lambda: "exceeded 1s" in run_redrive("tasks", "stuck").stdout)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import quoted, run_redrive
+from support.marks import parametrize_mostly_long
 
 DYNAMIC = """
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_an_unattended_start_that_needs_a_word_is_refused_and_the_journal_says_s
     assert "removed before it finished, skipped: broken" in output
 
 
+@pytest.mark.long
 def test_a_run_that_a_cancelled_task_has_failed_ends_otherwise_without_the_task(two: Path) -> None:
     assert redrive("cancel", "--state", two / "two.db", "--reason", "gone", "broken")[0] == 0
     assert resume(two)[0] == 1
@@ -162,7 +164,7 @@ def test_a_missing_flow_file_names_the_command_that_works(two: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-@pytest.mark.parametrize("file", ["two.py", "two.db"])
+@parametrize_mostly_long("file", ["two.py", "two.db"])
 def test_code_of_another_user_is_not_run_without_a_word(two: Path, file: str) -> None:
     proof = two / "imported"
     (two / "two.py").write_text(f"open({str(proof)!r}, 'w').close()\n" + TWO)
@@ -186,6 +188,7 @@ def test_code_that_others_can_write_is_not_run_without_a_word(two: Path, mode: i
     assert code == 2 and f"{two / 'two.py'} can be written by {who}" in output
 
 
+@pytest.mark.long
 def test_a_resume_finds_the_modules_that_the_start_found_by_pythonpath(tmp_path: Path) -> None:
     library, state = tmp_path / "library", tmp_path / "p.db"
     library.mkdir()
@@ -200,6 +203,7 @@ def test_a_resume_finds_the_modules_that_the_start_found_by_pythonpath(tmp_path:
     assert f"with PYTHONPATH {library}" in output
 
 
+@pytest.mark.long
 def test_a_detached_demo_waits_for_its_user(tmp_path: Path) -> None:
     state = tmp_path / "demo.db"
     code, output = redrive("demo", "--detach", "--stay", "--state", state)

@@ -168,6 +168,7 @@ def attach() -> Iterator[Callable[..., PtyTerminal]]:
         terminal.close()
 
 
+@pytest.mark.long
 def test_without_a_command_a_terminal_shows_the_list_of_several_files(states: Path) -> None:
     run_flow("one")
     run_flow("two")
@@ -181,6 +182,7 @@ def test_without_a_command_a_terminal_shows_the_list_of_several_files(states: Pa
     assert run_redrive().stdout.startswith("Usage: ")
 
 
+@pytest.mark.long
 def test_attach_shows_several_files_as_a_list_and_esc_returns_to_it(attach: Callable[..., PtyTerminal]) -> None:
     run_flow("blocked", failures=2)
     run_flow("done")

@@ -90,6 +90,7 @@ def test_a_terminal_gets_the_picture_drawn_over_and_nothing_where_nothing_change
     assert out.count("\n") == 3
 
 
+@pytest.mark.long
 def test_on_a_terminal_the_clocks_of_a_quiet_run_go_on(running: Path) -> None:
     """The task writes no events: each second its age is another."""
     program = [sys.executable, "-m", "redrive.console", "tasks", "s.db", "--follow"]

@@ -68,6 +68,7 @@ def run_flow(name: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_twelve_lines_start_when_they_did(home: Path) -> None:
     done = imported("crontab", "--into", "flows", "--timezone", "Europe/Berlin")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,6 +105,7 @@ def test_a_flow_has_its_old_line_and_what_an_operator_has_to_know(home: Path) ->
     assert "misfire='skip'" in odd
 
 
+@pytest.mark.long
 def test_imported_flows_are_served_and_one_that_broke_is_mended(home: Path) -> None:
     assert imported("crontab", "--into", "flows").returncode == 0
     with start_redrive("serve", "flows") as service:
@@ -466,6 +468,7 @@ def crontab_of(path: str, line: str) -> str:
     return path
 
 
+@pytest.mark.long
 def test_a_job_of_another_crontab_with_the_same_program_gets_a_name_of_its_own(home: Path) -> None:
     a = crontab_of("a", "0 3 * * * /opt/a/backup.sh")
     b = crontab_of("b", "0 3 * * * /opt/b/backup.sh --full")

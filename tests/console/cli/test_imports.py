@@ -13,6 +13,7 @@ import pytest
 from click import Context
 from redrive.console.cli.group import SECTIONS, cli
 from redrive.engine import Executor, Flow
+from support.marks import parametrize_mostly_long
 
 _PROGRAM = """
 import json, sys
@@ -107,7 +108,7 @@ _LIVING = {
 }
 
 
-@pytest.mark.parametrize("listing", ["runs", "inbox", "tasks", "logs", "why", "fleet"])
+@parametrize_mostly_long("listing", ["inbox", "fleet", "runs", "tasks", "logs", "why"], quick=2)
 def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path, listing: str) -> None:
     modules = modules_of(listing, *([] if listing == "fleet" else [state]))
     assert within(modules, _SCREENS | _RUNNING | _LIVING) == set()

@@ -239,6 +239,7 @@ def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machi
     assert again.returncode == 2 and "no run or flow 'bad' is to be acknowledged" in again.stderr
 
 
+@pytest.mark.long
 def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
     machine.run("etl", "one", "fails")
     machine.run("etl", "two", "fails")
@@ -262,6 +263,7 @@ def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
     assert nothing.returncode == 2 and "there is no act in this file that can be taken back" in nothing.stderr
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_is_no_longer_acknowledged(machine: Machine) -> None:
     machine.run("etl", "night", "fails")
     assert run_redrive("ack", "night").returncode == 0 and machine.quiet_code() == 0
@@ -380,6 +382,7 @@ def test_quiet_goes_with_no_option_that_prints(machine: Machine) -> None:
         assert machine.inbox("--quiet", *words).returncode == 2
 
 
+@pytest.mark.long
 def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
     flow = machine.folder / "slow.py"
     flow.write_text(SLOW)
@@ -395,6 +398,7 @@ def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
     assert f"or end it: redrive abandon {quoted(machine.states / 'slow.db')}@night" in machine.inbox().stdout
 
 
+@pytest.mark.long
 def test_a_release_that_cannot_be_imported_is_a_failure_until_it_is_mended(machine: Machine) -> None:
     flow = machine.write("etl")
     good = flow.read_text()

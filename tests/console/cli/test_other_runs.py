@@ -133,6 +133,7 @@ def test_every_view_names_the_attempt_that_ran_when_the_executor_was_killed(nigh
     assert sentence not in before
 
 
+@pytest.mark.long
 def test_a_killed_run_is_paged_once_and_until_it_is_resumed(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     nightly.run("second")
@@ -217,6 +218,7 @@ def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow
     assert "run first ABANDONED by " in output
 
 
+@pytest.mark.long
 def test_a_requeue_opens_an_abandoned_run_again(nightly: NightlyFlow) -> None:
     nightly.run_broken("first")
     nightly.redrive("abandon", f"{nightly.state}@first")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 from redrive.engine import Flow
@@ -91,6 +92,7 @@ def test_a_flow_that_was_well_and_fails_again_pages_though_another_goes_on_to_fa
     assert flows.told() == ["a", "a"], "nothing has ended since"
 
 
+@pytest.mark.long
 def test_flows_that_were_well_and_fail_again_are_one_page(flows: Flows) -> None:
     flows.run("a")
     flows.run("b")
@@ -111,6 +113,7 @@ def test_a_page_that_was_snoozed_comes_back_though_another_flow_fails_as_well(fl
     assert flows.told() == ["a", "a"]
 
 
+@pytest.mark.long
 def test_a_requeue_that_did_not_help_pages_once_for_all(flows: Flows) -> None:
     flows.run("a")
     flows.run("b")
@@ -121,7 +124,7 @@ def test_a_requeue_that_did_not_help_pages_once_for_all(flows: Flows) -> None:
     assert flows.told() == ["a", "a"]
 
 
-@pytest.mark.parametrize("harm", ["gone", "damaged", "no folder", "file in its place"])
+@parametrize_mostly_long("harm", ["gone", "damaged", "no folder", "file in its place"])
 def test_whatever_becomes_of_the_records_each_flow_is_paged_at_least_once(flows: Flows, harm: str) -> None:
     flows.run("a")
     folder = flows.folder / "states/redrive"

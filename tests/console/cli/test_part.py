@@ -130,6 +130,7 @@ def test_a_part_of_a_map_takes_the_results_of_the_run_that_has_them(folder: Path
     assert "report | total 60" in run(folder, "--from", "load[2]", "--results-of", "latest").stdout
 
 
+@pytest.mark.long
 def test_a_part_of_a_map_needs_the_results_of_the_other_children(folder: Path) -> None:
     flow = folder / "nightly.py"
     flow.write_text(FLOW.replace("return item * 10", "return 10 // (item - 2)"))
@@ -144,6 +145,7 @@ def test_a_part_of_a_map_needs_the_results_of_the_other_children(folder: Path) -
     assert states_of(folder)["load[1]"] == ("SUCCESS", None)  # nothing was started
 
 
+@pytest.mark.long
 def test_the_children_of_a_part_have_the_names_of_the_earlier_run(folder: Path) -> None:
     flow = folder / "nightly.py"
     listed = FLOW.replace("return [1, 2, 3]", "return [int(one) for one in Path(__file__).with_name('l').read_text()]")
@@ -159,6 +161,7 @@ def test_the_children_of_a_part_have_the_names_of_the_earlier_run(folder: Path) 
     assert list(states_of(folder))[2:5] == ["load[3]", "load[2]", "load[0]"]
 
 
+@pytest.mark.long
 def test_a_killed_executor_leaves_the_part_as_it_is(folder: Path) -> None:
     run(folder, "--run-id", "A")
     (folder / "hold").touch()

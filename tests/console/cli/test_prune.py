@@ -71,6 +71,7 @@ def assert_whole(state: Path) -> None:
         assert rows_of(state, orphans + (" AND kind <> 'note'" if table == "event" else "")) == [], table
 
 
+@pytest.mark.long
 def test_the_latest_runs_stay_and_the_file_shrinks(state: Path) -> None:
     before = os.path.getsize(state)
     dry = run_redrive("prune", state, "--keep", "2", "--dry-run")

@@ -63,6 +63,7 @@ def test_dates_that_succeeded_run_again_on_request(folder: Path) -> None:
     assert [state for _, state in runs_of(folder)] == ["SUCCESS"] * 4
 
 
+@pytest.mark.long
 def test_dates_of_deleted_runs_are_known(folder: Path) -> None:
     redrive(folder, "backfill", "daily.py", *DATES)
     redrive(folder, "prune", "s.db", "--keep", "0")
@@ -101,6 +102,7 @@ def test_only_a_run_that_has_ended_runs_again(folder: Path) -> None:
     assert "there is no run 'gone'" in redrive(folder, "rerun", "s.db@gone", code=2).stderr
 
 
+@pytest.mark.long
 def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder: Path) -> None:
     (folder / "broken").touch()
     (folder / "hold").touch()

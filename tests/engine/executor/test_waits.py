@@ -24,6 +24,7 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import BREAKERS, query
 from redrive.engine.store import runs
 from support.commands import invoke_redrive, run_redrive
+from support.marks import parametrize_mostly_long
 from support.pools import hold_slot
 from support.waiting import wait_until
 
@@ -143,7 +144,7 @@ BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("reason", BY_ITSELF)
+@parametrize_mostly_long("reason", BY_ITSELF, quick=4)
 def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
     state, waits, is_over = tmp_path / "state.db", set(), threading.Event()
 
@@ -225,6 +226,7 @@ def test_a_run_held_by_an_approval_is_shown(tmp_path):
     assert "redrive approve or reject" in inbox and "holds 1" in inbox
 
 
+@pytest.mark.long
 def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again(tmp_path):
     code, _ = run_flow(tmp_path, REFUSED, "first")
     assert ExitCode.PARTIAL_OR_BLOCKED == code
@@ -242,6 +244,7 @@ def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again
     assert ExitCode.SUCCESS == code, "the probe of the third run is accepted"
 
 
+@pytest.mark.long
 def test_a_run_held_by_a_breaker_that_an_operator_holds_open_is_blocked(tmp_path):
     run_flow(tmp_path, FINE, "first")
     invoke_redrive("breakers", "--state", tmp_path / "s.db", "--open", "bank", "--reason", "maintenance")

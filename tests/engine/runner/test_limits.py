@@ -99,6 +99,7 @@ async def test_below_its_limit_a_task_is_left_alone(bench: Any) -> None:
     assert (outcome.result, recorder.kinds) == ("1000000", [])
 
 
+@pytest.mark.long
 async def test_what_the_flow_has_imported_counts_for_no_attempt(bench: Any) -> None:
     """The zygote holds it once: two attempts at a time with a limit that is a third of it."""
     await bench.open(f"""
