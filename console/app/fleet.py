@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 from textual.screen import Screen
@@ -22,7 +22,7 @@ from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
-from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts
+from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, schedule_acts
 from ..screens.dialogs import ChoiceOption, FormDialog, FormField, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
@@ -33,8 +33,12 @@ from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
+from ..widgets.dialog import Dialog, Question, Reply
 from .app import ConsoleApp
 from .theme import Theme
+
+if TYPE_CHECKING:
+    from ..screens.schedules import SchedulesScreen
 
 READ_SECONDS = 2.0  # that a key waits for the run of its row
 
@@ -195,8 +199,9 @@ class FleetApp(ConsoleApp):
         self.exit(0)
 
     def switch_view(self, view: ScreenName) -> None:
-        """Open a view of the run under the cursor."""
-        self.list_screen.open_in(view)
+        """Open a view of the run under the cursor, or of the latest one of the schedule there."""
+        screen = self.console_screen
+        (screen if isinstance(screen, FleetScreen) else cast("SchedulesScreen", screen)).open_in(view)
 
     open_view = switch_view
 
@@ -217,49 +222,74 @@ class FleetApp(ConsoleApp):
 
     # --- Schedules --------------------------------------------------------------------------------------------------
 
-    def choose_schedule_act(self) -> None:
-        """Let the operator choose what to do about the schedule of the file under the cursor."""
-        entry = self.list_screen.entry
-        row = None if entry is None else entry.schedule
-        if self._is_read_only:
-            self._warn("opened read-only")
-        elif entry is not None and is_remote(entry.offer.path):
-            self._warn("its schedule is decided about on its own machine: redrive schedule")
-        elif row is None:
-            self._warn("no schedule of this file is known here: redrive serve FOLDER serves one")
-        else:
-            self._offer_acts(row)
+    def open_schedules(self) -> None:
+        """Show the schedules of this machine, that of the row under the cursor first."""
+        from ..screens.schedules import SchedulesScreen  # here: the first frame needs none of it
 
-    def _offer_acts(self, row: ServedSchedule) -> None:
-        acts = list(schedule_acts(row, self._clock.now_us()))
-        options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
-        choose(self, f"Schedule of {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
+        entry = self.list_screen.entry
+        if entry is not None and is_remote(entry.offer.path):
+            self._warn("its schedule is decided about on its own machine: redrive schedule")
+        elif self.console_screen is self.list_screen:
+            self.push_screen(SchedulesScreen(self, None if entry is None else entry.flow))
+
+    def _act_on_schedule(self, action: str) -> None:
+        """Let the operator do what an action means for the schedule under the cursor."""
+        row: ServedSchedule | None = getattr(self.console_screen, "row", None)
+        acts = [] if row is None else [one for one in schedule_acts(row, self._clock.now_us()) if one.action == action]
+        if self._is_read_only or row is None:
+            self._warn("opened read-only" if self._is_read_only else "nothing is selected")
+        elif not acts:
+            self._warn(f"{row.flow}: {NO_ACT[action]}")
+        elif len(acts) > 1:
+            options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
+            choose(self, f"Start {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
+        else:
+            self._act(row, acts[0])
 
     def _act(self, row: ServedSchedule, act: ScheduleAct) -> None:
-        now_us, logical = self._clock.now_us(), act.logical
+        now_us, who = self._clock.now_us(), current_actor()
         match act.name:
             case "pause":
-                self._choose_pause(row)
+                self._choose_pause(row, act)
             case "start":
-                self.run_worker(self._prompt_for_params(row, logical))
+                self.run_worker(self._prompt_for_params(row, act))
             case "unpause":
-                self._decide(row, "unpause", partial(supervisor_file.unpause, [row.id], now_us))
+                self._ask(row, act, lambda _: partial(supervisor_file.unpause, [row.id], now_us))
             case "skip" | "unskip":
-                self._decide(
-                    row, act.name, partial(supervisor_file.skip, row.id, logical, current_actor()), logical or 0
-                )
+                self._ask(row, act, lambda _: partial(supervisor_file.skip, row.id, act.logical, who))
             case "dismiss":
-                dismiss = partial(supervisor_file.dismiss, row.id, None, now_us, current_actor())
-                self._decide(row, "dismiss", dismiss, count=row.missed_times)
+                self._ask(row, act, lambda _: partial(supervisor_file.dismiss, row.id, None, now_us, who))
             case "acknowledge":
-                self._decide(row, "acknowledge", partial(supervisor_file.acknowledge, row.id, now_us))
+                self._decide(row, act, partial(supervisor_file.acknowledge, row.id, now_us))
             case "forget":
-                self._decide(row, "forget", partial(supervisor_file.forget, row.id))
+                self._ask(row, act, lambda _: partial(supervisor_file.forget, row.id))
 
-    def _decide(
-        self, row: ServedSchedule, act: str, change: Callable[[], object], at_us: int = 0, *, count: int = 0
+    def _ask(
+        self,
+        row: ServedSchedule,
+        act: ScheduleAct,
+        change: Callable[[str], Callable[[], object]],
+        *,
+        facts: Sequence[str] = (),
+        at_us: int = 0,
+        has_reason: bool = False,
     ) -> None:
-        """Write what the operator decided, and say what holds now."""
+        """Ask about an act with what it will do, and write it. ``change``: of the reason that was given."""
+        lines: list[Line] = [[Piece(one_line(fact))] for fact in (*facts, act.help)]
+        missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
+        title: Line = [Piece(one_line(f"{act.label.capitalize()}: {row.flow}"), Role.TITLE)]
+        reason: Literal["none", "optional"] = "optional" if has_reason else "none"
+        key = self.keymap.label(act.action)
+        question = Question(title, act.label, trigger=key, facts=lines, preview=missed, reason=reason)
+
+        def replied(reply: Reply | None) -> None:
+            if reply is not None and reply.is_accepted:
+                self._decide(row, act, change(reply.reason), at_us)
+
+        self.push_screen(Dialog(question), replied)
+
+    def _decide(self, row: ServedSchedule, act: ScheduleAct, change: Callable[[], object], at_us: int = 0) -> None:
+        """Write what the operator decided, and say what holds now. ``at_us``: the end of a pause."""
 
         async def write() -> None:
             try:
@@ -267,21 +297,25 @@ class FleetApp(ConsoleApp):
             except StateFileError as error:
                 self._warn(str(error))
                 return
-            self.show_message(decision_sentence(row, act, at_us, count))
+            name = "start-now" if act.name == "start" and act.logical is None else act.name
+            self.show_message(decision_sentence(row, name, at_us or act.logical or 0, row.missed_times))
+            read: Callable[[], None] = getattr(self.console_screen, "read", lambda: None)
+            read()
 
         self.run_worker(write())
 
-    def _choose_pause(self, row: ServedSchedule) -> None:
+    def _choose_pause(self, row: ServedSchedule, act: ScheduleAct) -> None:
         ends = pause_ends(self._clock.now_us())
 
         def pause(words: str) -> None:
-            self._decide(
-                row, "pause", partial(supervisor_file.pause, [row.id], ends[words], "", current_actor()), ends[words]
+            change = partial(supervisor_file.pause, [row.id], ends[words], who=current_actor())
+            self._ask(
+                row, act, lambda why: partial(change, reason=why), facts=[words], at_us=ends[words], has_reason=True
             )
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
 
-    async def _prompt_for_params(self, row: ServedSchedule, logical: int | None) -> None:
+    async def _prompt_for_params(self, row: ServedSchedule, act: ScheduleAct) -> None:
         """Ask for the parameters of a run, and start it."""
         try:
             fields = await read_param_fields(row)
@@ -289,17 +323,19 @@ class FleetApp(ConsoleApp):
             self._warn(str(error))
             return
 
+        def asked(params: Mapping[str, str]) -> Callable[[], object]:
+            place = row.flow, row.state_path or "", act.logical
+            return partial(write_request, *place, params, current_actor(), self._clock.now_us())
+
         def start(params: Mapping[str, str] | None) -> None:
             if params is not None:
-                asked = row.flow, row.state_path or "", logical, params, current_actor(), self._clock.now_us()
-                act = "start-now" if logical is None else "start"
-                self._decide(row, act, partial(write_request, *asked), logical or 0)
+                self._decide(row, act, asked(params))
 
         if fields:
-            facts: list[Line] = [[Piece("Empty: as the flow says.")]]
+            facts: list[Line] = [[Piece(one_line(act.help))], [Piece("Empty: as the flow says.")]]
             self.push_screen(FormDialog(f"Start {row.flow}", facts, fields), start)
         else:
-            start({})
+            self._ask(row, act, lambda _: asked({}))
 
     def _warn(self, sentence: str) -> None:
         self.show_message(one_line(sentence), Role.WARNING)
@@ -308,7 +344,9 @@ class FleetApp(ConsoleApp):
 
     def console_handler(self, name: str) -> Callable[[], object] | None:
         """The acts of every console, and those on schedules."""
-        return self.choose_schedule_act if name == "schedule" else super().console_handler(name)
+        if name in NO_ACT:
+            return partial(self._act_on_schedule, name)
+        return self.open_schedules if name == "schedule" else super().console_handler(name)
 
     def show_exit_hint(self) -> None:
         self.show_message(f"{self.keymap.label('quit')} leaves")

@@ -314,7 +314,7 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
     if context.invoked_subcommand is not None:
         return None
     view, now_us = read_schedules(), machine_now_us()
-    rows = tuple(in_graph(view.schedules)) if graph else view.schedules
+    rows = tuple(in_graph(view.schedules)) if graph else view.rows
     empty = (
         "no flow comes after another"
         if graph
@@ -323,9 +323,7 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
     print_list("schedules", SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
     if as_json or graph or not rows:
         return ExitCode.SUCCESS
-    notes = [one_line(note) for note in schedule_notes(rows, now_us)]
-    notes += [one_line(f"left out: {file} {why}") for file, why in view.left_out]
-    echo_lines(["", *notes])
+    echo_lines(["", *map(one_line, schedule_notes(view.schedules, now_us))])
     return ExitCode.SUCCESS
 
 

@@ -23,6 +23,7 @@ class ScreenName(Enum):
     """A screen of the console; a key can mean something else on each."""
 
     FLEET = "fleet"
+    SCHEDULES = "schedules"
     RUNS = "runs"
     GRAPH = "graph"
     TIMELINE = "timeline"
@@ -68,8 +69,11 @@ class Action(msgspec.Struct, frozen=True):
 
 EVERYWHERE = frozenset(ScreenName)
 #: The top levels, in the order of their keys and tabs.
-VIEWS = tuple(name for name in ScreenName if name not in (ScreenName.FLEET, ScreenName.ROWS, ScreenName.DETAIL))
-_RUN = EVERYWHERE - {ScreenName.RUNS}
+_BESIDE_VIEWS = (ScreenName.FLEET, ScreenName.SCHEDULES, ScreenName.ROWS, ScreenName.DETAIL)
+VIEWS = tuple(name for name in ScreenName if name not in _BESIDE_VIEWS)
+_SCHEDULES = frozenset({ScreenName.SCHEDULES})
+_OF_RUNS = EVERYWHERE - _SCHEDULES
+_RUN = _OF_RUNS - {ScreenName.RUNS}
 _FLEET = frozenset({ScreenName.FLEET})  # the list of state files, with the run of the row under the cursor
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
 _CAUSES = _TASKS | _FLEET
@@ -147,8 +151,8 @@ _CHANGING = (
         _CONFIRM,
         "postpone",
     ),
-    Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM),
-    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM),
+    Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", _OF_RUNS, _CONFIRM),
+    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", _OF_RUNS, _CONFIRM),
     Action(
         "acknowledge",
         (),
@@ -207,6 +211,23 @@ _OF_SYSTEMS = (
     Action("discard_rows", ("x",), "discard…", "Drop held rows, with a reason.", _QUARANTINE, _CONFIRM, "discard-rows"),
 )
 
+_OF_SCHEDULES = (
+    Action("pause_schedule", ("p",), "pause…", "Start no runs, with a reason; or end that.", _SCHEDULES, _CONFIRM),
+    Action("skip_next", ("s",), "skip next…", "Leave out the next run; or take that back.", _SCHEDULES, _CONFIRM),
+    Action("start_run", ("r",), "start…", "Start a run now, or one that was missed.", _SCHEDULES, _CONFIRM),
+    Action("dismiss_missed", ("x",), "dismiss…", "Drop the missed runs: none of them starts.", _SCHEDULES, _CONFIRM),
+    Action(
+        "acknowledge_start",
+        ("a",),
+        "acknowledge",
+        "Acknowledge why it cannot start, or a warning.",
+        _SCHEDULES,
+        _CHANGE,
+        needs_stable_cursor=True,
+    ),
+    Action("forget_flow", ("f",), "forget…", "Remove the schedule of a flow that is gone.", _SCHEDULES, _CONFIRM),
+)
+
 _VIEWS = (
     Action(
         "view_runs",
@@ -227,8 +248,8 @@ _VIEWS = (
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
     Action("why", ("i",), "why", "Why is it not running?", _CAUSES | {ScreenName.LOG, ScreenName.JOURNAL}),
-    Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
-    Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
+    Action("next_pane", ("tab",), "pane", "Next pane.", _OF_RUNS),
+    Action("previous_pane", ("shift+tab",), "", "Previous pane.", _OF_RUNS),
 )
 
 _FINDING = (
@@ -245,7 +266,7 @@ _FINDING = (
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
     Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
     Action("sort", ("e",), "sort", "Change the order.", _SORTED),
-    Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
+    Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", _OF_RUNS),
 )
 
 _MARKS = (
@@ -268,7 +289,7 @@ _SHOWING = (
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
     Action("older_attempt", ("[",), "attempt", "The output of the attempt before.", _LOG),
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
-    Action("schedule", ("S",), "schedule…", "Pause, skip or start the scheduled runs of the flow.", _FLEET, _CONFIRM),
+    Action("schedule", ("S",), "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
@@ -306,6 +327,7 @@ MOVE_ACTIONS = (
 ACTIONS: tuple[Action, ...] = (
     *_CHANGING,
     *_OF_SYSTEMS,
+    *_OF_SCHEDULES,
     *_VIEWS,
     *_FINDING,
     *_MARKS,
@@ -337,6 +359,10 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
     ScreenName.FLEET: (
         *("open", "requeue", "skip", "resume_here", "pause", "ack_run", "why", "schedule", "filter", "next", "sort"),
         *("palette", "help", "quit"),
+    ),
+    ScreenName.SCHEDULES: (
+        *("pause_schedule", "skip_next", "start_run", "dismiss_missed", "acknowledge_start", "forget_flow"),
+        *("open", "filter", "next", "help", "quit"),
     ),
     ScreenName.RUNS: ("open", "abandon_run", "unfold", "next_pane", "next", "filter", "sort", "help", "quit"),
     ScreenName.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),

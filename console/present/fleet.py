@@ -13,7 +13,7 @@ from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind, quantile
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import Night
-from ...engine.statefile.supervisor_file import FOREVER, FlowBefore, skips_next
+from ...engine.statefile.supervisor_file import FlowBefore, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
@@ -21,19 +21,18 @@ from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, m
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import cells, one_line, shorten, shorten_middle
+from ..text.text import cells, one_line, shorten
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
-from .schedules import after_text, need_sentence, schedule_state
-from .states import Look, bar, counts_line, order_line, sign_and_word
+from .schedules import after_text, need_sentence, paused_text, schedule_state
+from .states import Look, bar, counts_line, named_rule, order_line, sign_and_word
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
-_PATH_CELLS_MIN = 12
 _WHY_CELLS_MIN = 12  # of a sentence beside the word of its key
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
@@ -178,8 +177,8 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if paused is not None and paused.paused_since is not None:
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
         return f"paused for {age(now_us - paused.paused_since)}", mends, Role.WAITING
-    if schedule_words := _schedule_words(entry, now_us):
-        return schedule_words, ("schedule",), Role.DIM
+    if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
+        return f"schedule {pause}", ("schedule",), Role.DIM
     if waits := [one.flow for one in _flows_before(entry) if one.waits]:
         return one_line(f"waits for {', '.join(waits)}"), ("schedule",), Role.DIM
     if slow := _slowness(entry, now_us):
@@ -187,16 +186,6 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if needs:
         return one_line(need_sentence(needs[0], now_us)), MENDS.get(needs[0].kind, ()), Role.DIM
     return "", (), Role.DIM
-
-
-def _schedule_words(entry: FleetEntry, now_us: int) -> str:
-    """By whom, until when and why its schedule is paused; empty if it is not."""
-    row = entry.schedule
-    if row is None or not row.is_paused(now_us):
-        return ""
-    until = "" if row.paused_until >= FOREVER else f" for {format_duration(row.paused_until - now_us)} more"
-    who, why = one_line(row.paused_by), one_line(row.pause_reason)
-    return f"schedule paused{until}{f' by {who}' if who else ''}{f': {why}' if why else ''}"
 
 
 def _slowness(entry: FleetEntry, now_us: int) -> str:
@@ -247,19 +236,11 @@ def run_to_show(entry: FleetEntry) -> str | None:
 
 def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the flow under the cursor, with its name and its file."""
-    if entry is None:
-        return [Piece(glyphs.rule * columns, Role.RULE)]
-    name, path = f" {_flow_name(entry)} ", f" {one_line(entry.offer.path)} "
-    room = columns - cells(name) - 6
-    path = shorten_middle(path, room, glyphs.more) if room > _PATH_CELLS_MIN else ""
-    middle = columns - 4 - cells(name) - cells(path)
-    return [
-        Piece(glyphs.rule * 2, Role.RULE),
-        Piece(name, Role.TITLE),
-        Piece(glyphs.rule * middle, Role.RULE),
-        Piece(path, Role.DIM),
-        Piece(glyphs.rule * 2, Role.RULE),
-    ]
+    return (
+        [Piece(glyphs.rule * columns, Role.RULE)]
+        if entry is None
+        else named_rule(_flow_name(entry), entry.offer.path, glyphs, columns)
+    )
 
 
 def entry_lines(entry: FleetEntry, problem: str, look: Look) -> list[Line]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
+from functools import lru_cache, partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
@@ -22,11 +24,25 @@ from ...engine.statefile.supervisor_file import (
     is_served,
     skips_next,
 )
-from ..text.columns import Column, Columns, field, with_fields
-from ..text.figures import DAY, local_day, wall, wall_day
+from ..text.columns import (
+    FILL,
+    Column,
+    Columns,
+    Width,
+    Words,
+    field,
+    longest_cells,
+    measured,
+    row_line,
+    screen_row,
+    screen_titles,
+    with_fields,
+)
+from ..text.figures import DAY, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Piece, Role
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
+from .states import named_rule
 
 NAMED_MAX = 3  # missed runs in a note, and in the list of acts
 _MORNING = time_of_day(6)
@@ -59,8 +75,9 @@ def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int 
 
 
 class ScheduleAct(NamedTuple):
-    """What an operator can decide now. ``logical``: of a run; ``help``: what will happen."""
+    """What an operator can decide now. ``action``: of the key; ``logical``: of a run; ``help``: what will happen."""
 
+    action: str
     name: str
     label: str
     help: str
@@ -69,27 +86,43 @@ class ScheduleAct(NamedTuple):
 
 def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
     """The acts that mean something now, with what each will do."""
+    if row.left_out:
+        return
     if row.is_paused(now_us):
-        yield ScheduleAct("unpause", "unpause", "runs that were due are started as misfire= of the flow says")
+        due = "runs that were due are started as misfire= of the flow says"
+        yield ScheduleAct("pause_schedule", "unpause", "unpause", due)
     else:
-        yield ScheduleAct("pause", "pause…", "no run starts; a run that goes on is not touched")
+        yield ScheduleAct("pause_schedule", "pause", "pause", "no run starts; a run that goes on is not touched")
     if row.skip_logical is not None and skips_next(row):
-        yield ScheduleAct("unskip", "do not skip", f"the run of {_time(row.skip_logical, now_us)} starts after all")
+        what = f"the run of {_time(row.skip_logical, now_us)} starts after all"
+        yield ScheduleAct("skip_next", "unskip", "do not skip", what)
     elif row.next_logical is not None:
         what = f"the run of {_time(row.next_logical, now_us)} does not start; the one after it does"
-        yield ScheduleAct("skip", "skip next", what, row.next_logical)
+        yield ScheduleAct("skip_next", "skip", "skip", what, row.next_logical)
     if is_served(row, now_us):
-        yield ScheduleAct("start", "start now…", "a run of this instant, also while the schedule is paused")
+        what = "a run of this instant, also while the schedule is paused"
+        yield ScheduleAct("start_run", "start", "start now", what)
         for run in row.missed[-NAMED_MAX:]:
-            yield ScheduleAct(
-                "start", "start missed…", f"the run of {_time(run.logical_time, now_us)}", run.logical_time
-            )
+            what = f"the run of {_time(run.logical_time, now_us)}"
+            yield ScheduleAct("start_run", "start", "start missed", what, run.logical_time)
     if row.missed_times:
-        yield ScheduleAct("dismiss", "dismiss", f"{counted(row.missed_times, 'missed run')}: none of them will start")
+        what = f"{counted(row.missed_times, 'missed run')}: none of them will start"
+        yield ScheduleAct("dismiss_missed", "dismiss", "dismiss", what)
     if row.has_failed_start() or row.warning is not None:
-        yield ScheduleAct("acknowledge", "acknowledge", f"known: {row.start_error or row.warning}")
+        yield ScheduleAct("acknowledge_start", "acknowledge", "acknowledge", f"{row.start_error or row.warning}")
     if row.gone_since is not None:
-        yield ScheduleAct("forget", "forget", "its flow is in no file, and will not come back")
+        yield ScheduleAct("forget_flow", "forget", "forget", "its flow is in no file, and will not come back")
+
+
+#: Action -> why it can do nothing to a schedule.
+NO_ACT: Mapping[str, str] = {
+    "pause_schedule": "it is not served, and has no schedule",
+    "skip_next": "it has no next run",
+    "start_run": "nobody serves it: redrive serve FOLDER starts its runs",
+    "dismiss_missed": "no run of it was missed",
+    "acknowledge_start": "it starts, and nothing is to be acknowledged",
+    "forget_flow": "its flow is in a file; only one that is gone is forgotten",
+}
 
 
 def pause_ends(now_us: int) -> Mapping[str, int]:
@@ -128,7 +161,7 @@ def _role_of(row: ServedSchedule, now_us: int) -> Role:
     """The role of the worst that ``schedule_state`` says."""
     if row.start_error is not None:
         return Role.FAILED
-    if _served_text(row, now_us):
+    if _served_text(row, now_us) or row.left_out or row.missed_times or row.late_from(now_us) or row.warning:
         return Role.WARNING
     if schedule_state(row, now_us).startswith("running"):
         return Role.RUNNING
@@ -137,13 +170,14 @@ def _role_of(row: ServedSchedule, now_us: int) -> Role:
 
 def schedule_state(row: ServedSchedule, now_us: int) -> str:
     """What holds up a schedule, the worst first; "running" or empty if nothing does."""
+    if row.left_out:
+        return f"left out: {row.left_out}"
     words = [
         _served_text(row, now_us),
         "gone" if row.gone_since is not None else "cannot start" if row.start_error is not None else "",
         f"late since {_time(late, now_us)}" if (late := row.late_from(now_us)) is not None else "",
         paused_text(row, now_us),
         f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
-        f"{counted(row.missed_times, 'run')} missed" if row.missed_times else "",
         "older data" if any(one.newer for one in row.after) else "",
         f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]
@@ -154,33 +188,27 @@ def _state(row: ServedSchedule, now_us: int) -> Piece:
     return Piece(schedule_state(row, now_us), _role_of(row, now_us))
 
 
+def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
+    """The same, with the reason of a failed start."""
+    why = f": {row.start_error}" if row.start_error is not None else ""
+    return Piece(one_line(f"{schedule_state(row, now_us)}{why}"), _role_of(row, now_us))
+
+
 def paused_text(row: ServedSchedule, now_us: int) -> str:
-    """Until when a schedule is paused; empty if it is not."""
+    """Until when a schedule is paused, by whom and why; empty if it is not."""
     if not row.is_paused(now_us):
         return ""
-    return "paused" if row.paused_until >= FOREVER else f"paused until {_time(row.paused_until, now_us)}"
+    until = "" if row.paused_until >= FOREVER else f" until {_time(row.paused_until, now_us)}"
+    who, why = one_line(row.paused_by), one_line(row.pause_reason)
+    return f"paused{until}{f' by {who}' if who else ''}{f': {why}' if why else ''}"
 
 
 def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[str]:
     """One line for each failed start, with what to do, and one for each supervisor that is gone."""
     for row in rows:
-        if row.start_error is not None and row.failed_since is not None:
-            known = " (acknowledged)" if row.acknowledged_at is not None else ""
-            since = _time(row.failed_since, now_us)
-            yield f"{row.flow} cannot start since {since}{known}: {row.start_error}"
+        yield from row_notes(row, now_us)
         if row.missed_times:
             yield _missed_note(row)
-        if row.is_paused(now_us) and (row.paused_by or row.pause_reason):
-            yield f"{row.flow} is paused by {row.paused_by}{f': {row.pause_reason}' if row.pause_reason else ''}"
-        if row.warning is not None:
-            yield f"{row.flow}: {row.warning}: {shell_command(['redrive', 'schedule', 'acknowledge', row.flow])}"
-        if row.stuck_run_id is not None:
-            place = place_words(row.state_path or "", row.stuck_run_id)
-            resume = ["redrive", "resume", *place, "--accept-changes"]
-            yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
-        yield from (_asked_note(row, request, now_us) for request in row.requests)
-        yield from (f"{row.flow} waits for {one.flow}, which {one.waits}" for one in row.after if one.waits)
-        yield from (_newer_note(row, one) for one in row.after if one.newer)
     silent = {row.pid: (age, row.hang) for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}
     for pid, (age_us, hang) in silent.items():
         who = f"the supervisor {hang or f'(pid {pid}) is gone: start redrive serve again'}"
@@ -190,38 +218,96 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
         yield f"served by pid {pid}, heartbeat {format_duration(max(0, now_us - heartbeat_at))} ago"
 
 
+def row_notes(row: ServedSchedule, now_us: int) -> Iterator[str]:
+    """What somebody has to know of a schedule beside its row, with what to do."""
+    if row.start_error is not None and row.failed_since is not None:
+        known = " (acknowledged)" if row.acknowledged_at is not None else ""
+        since = _time(row.failed_since, now_us)
+        yield f"{row.flow} cannot start since {since}{known}: {row.start_error}"
+    if row.warning is not None:
+        yield f"{row.flow}: {row.warning}: {shell_command(['redrive', 'schedule', 'acknowledge', row.flow])}"
+    if row.stuck_run_id is not None:
+        place = place_words(row.state_path or "", row.stuck_run_id)
+        resume = ["redrive", "resume", *place, "--accept-changes"]
+        yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
+    yield from (_asked_note(row, request, now_us) for request in row.requests)
+    yield from (f"{row.flow} waits for {one.flow}, which {one.waits}" for one in row.after if one.waits)
+    yield from (_newer_note(row, one) for one in row.after if one.newer)
+
+
 def _served_text(row: ServedSchedule, now_us: int) -> str:
     if heartbeat_age_us(row, now_us) is not None:
         return "not served: the supervisor hangs" if row.hang else "not served: the supervisor is dead"
     return "not served" if row.stopped_at is not None else ""
 
 
-def _next_text(row: ServedSchedule, now_us: int) -> str:
+def wants_look(row: ServedSchedule, now_us: int) -> bool:
+    """Whether somebody has to look: it does not start, or something was not run."""
+    return _role_of(row, now_us) in (Role.FAILED, Role.WARNING)
+
+
+@lru_cache(maxsize=512)
+def rhythm_words(expression: str | None) -> str:
+    """A schedule in words: ``At 02:00 every day``; an interval, or flows before it, as they are written."""
+    from ...engine.core.schedule import Cron, parse_recurrence  # here: the first frame needs none
+
+    try:
+        rhythm = parse_recurrence(expression or "", UTC)
+    except ValueError:  # of another version
+        return expression or ""
+    return rhythm.description if isinstance(rhythm, Cron) else expression or ""
+
+
+def _next_text(row: ServedSchedule, now_us: int, time: Callable[[int, int], str] | None = None) -> str:
     """When the next run starts, or after which flows; empty if nobody would start it."""
     if row.after and row.gone_since is None and is_served(row, now_us):
         return after_text(row.after)
     if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
         return ""
     next_at = max(row.next_at, row.paused_until)
-    return "" if next_at >= FOREVER else f"{_time(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
+    return (
+        ""
+        if next_at >= FOREVER
+        else f"{(time or _time)(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
+    )
 
 
 def _last_text(row: ServedSchedule, now_us: int) -> str:
     return "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
 
 
+def _minute(at: int, now_us: int) -> str:
+    """The same time without its seconds."""
+    return _time(at, now_us)[:-3]
+
+
+def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
+    """When the latest run started, and how it ended, unless that was well."""
+    if row.last_started_at is None:
+        return Piece("")
+    is_well = row.last_state in (RunState.SUCCESS, RunState.RUNNING)
+    words = _minute(row.last_started_at, now_us)
+    return Piece(words if is_well else f"{words} {row.last_state}", Role.DIM if is_well else Role.FAILED)
+
+
 def _usual_text(row: ServedSchedule, now_us: int) -> str:
     return "" if row.usual_us is None else format_duration(row.usual_us)
+
+
+def _missed_count(row: ServedSchedule, now_us: int) -> Piece:
+    return Piece(number(row.missed_times) if row.missed_times else "", Role.WARNING)
 
 
 _UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run")  # the supervisor's own
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
-        field("flow", "FLOW"),
-        field("next_at", "NEXT", _next_text),
-        field("last_started_at", "LAST", _last_text),
-        field("usual_us", "USUAL", _usual_text),
-        Column("state", "STATE", None, _state),
+        field("flow", "FLOW", width=Width(12, 24, is_name=True)),
+        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 30, 3, 2)),
+        field("next_at", "NEXT", _next_text, Width(14, 20, 0, 2), partial(_next_text, time=_minute)),
+        field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
+        field("usual_us", "USUAL", _usual_text, Width(6, rank=1, gap=2, is_right=True)),
+        field("missed_times", "MISSED", _missed_count, Width(6, rank=1, gap=2, is_right=True)),
+        Column("state", "STATE", None, _state, Width(24, FILL, 0, 2), _state_screen),
         Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
         Column("requests", value=lambda row, now_us: [request._asdict() for request in row.requests]),
         Column("after", value=lambda row, now_us: [one._asdict() for one in row.after]),
@@ -230,6 +316,60 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     ),
     [name for name in ServedSchedule._fields if name not in _UNSHOWN],
 )
+
+
+def search_text(row: ServedSchedule, now_us: int) -> str:
+    """The text that filters search, in lower case."""
+    return f"{row.flow} {row.file} {rhythm_words(row.expression)} {schedule_state(row, now_us)}".casefold()
+
+
+# --- The schedule under the cursor: what comes, and what became of what was due ---------------------------------------
+
+TIMES_MAX = 10
+_COMING_CELLS = 34  # of a time that comes, with how far it is
+
+
+def coming_line(row: ServedSchedule, at: int, note: str, now_us: int) -> Line:
+    """A time that comes by the clock of the flow, and whether it starts. ``note``: of daylight saving."""
+    wall_text = _day_and_time(row, at)
+    if at == row.skip_logical:
+        return [Piece(f" {wall_text}  ", Role.DIM), Piece(f"skipped by {one_line(row.skipped_by)}", Role.WAITING)]
+    if at < row.paused_until:
+        return [Piece(f" {wall_text}  ", Role.DIM), Piece("paused", Role.WAITING)]
+    return [
+        Piece(f" {wall_text}  in {format_duration(max(at - now_us, 0))}"),
+        Piece(f"  {note}" if note else "", Role.DIM),
+    ]
+
+
+def times_lines(
+    coming: Sequence[Line], row: ServedSchedule, decided: Sequence[LedgerRow], columns: int, more: str
+) -> list[Line]:
+    """The next times, and beside them the last ones that were decided, the latest first."""
+    size = min(_COMING_CELLS, columns // 2)
+    left: list[Words] = [Piece(" NEXT TIMES" if coming else " no next time is known", Role.DIM), *coming]
+    right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
+    if decided:
+        last = decided[: -TIMES_MAX - 1 : -1]
+        listed = [one for one in TIMES_COLUMNS if one.name != "times" or any(entry.times > 1 for entry in last)]
+        listed = [*measured(listed, {"first": longest_cells(_span_screen(entry, row) for entry in last)})]
+        lines = (screen_row(listed, entry, row, columns - size, more) for entry in last)
+        right = [screen_titles(listed, columns - size), *lines]
+    widths = Width(size, gap=0), Width(0, FILL, gap=0)
+    return [
+        row_line(columns, *zip(widths, cells, strict=True), more=more)
+        for cells in zip_longest(left, right, fillvalue="")
+    ]
+
+
+def rule_line(row: ServedSchedule, glyphs: Glyphs, columns: int) -> Line:
+    """The rule above the schedule under the cursor: its flow, its expression and zone, and its file."""
+    words = rhythm_words(row.expression)
+    expression = " ".join(filter(None, (row.expression, row.timezone)))
+    expression = f"{words} ({expression})" if words != row.expression else expression
+    return named_rule(
+        f"{one_line(row.flow)}{f'  {one_line(expression)}' if expression else ''}", row.file, glyphs, columns
+    )
 
 
 def after_text(before: Sequence[FlowBefore]) -> str:
@@ -292,14 +432,29 @@ def _span(entry: LedgerRow, row: ServedSchedule) -> str:
     return f"{logical_text(row, entry.first)}{last}"
 
 
+def _span_screen(entry: LedgerRow, row: ServedSchedule) -> str:
+    """The same in fewer cells."""
+    first, last = (_day_and_time(row, at)[len("Sun ") :] for at in (entry.first, entry.last))
+    return first if entry.first == entry.last else f"{first} - {last}"
+
+
+def _fate(entry: LedgerRow, row: ServedSchedule) -> Piece:
+    """What became of it; in the role of a warning what an operator can still start."""
+    return Piece(f"{entry.fate}, listed" if entry.listed else entry.fate, _fate_role(entry))
+
+
+def _fate_role(entry: LedgerRow) -> Role:
+    return Role.WARNING if entry.listed else Role.TEXT
+
+
 #: Of the ledger of a schedule, which is the context.
 TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
     (
-        field("first", "LOGICAL TIME", _span),
-        field("times", "TIMES", lambda entry, row: f"{entry.times:,}"),
-        field("fate", "WHAT", lambda entry, row: f"{entry.fate}, listed" if entry.listed else entry.fate),
-        field("why", "WHY"),
-        field("who", "WHO"),
+        field("first", "LOGICAL TIME", _span, Width(12, 33), _span_screen),
+        field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, rank=3, is_right=True)),
+        field("fate", "WHAT", _fate, Width(7, gap=2), lambda entry, row: Piece(entry.fate, _fate_role(entry))),
+        field("why", "WHY", None, Width(8, 60, 2, 2)),
+        field("who", "WHO", None, Width(8, 20, 1, 2)),
     ),
     LedgerRow._fields,
 )
@@ -324,8 +479,18 @@ def missed_times(row: ServedSchedule) -> Iterator[str]:
 
 def logical_text(row: ServedSchedule, at: int) -> str:
     """A logical time by the clock of the flow, with its offset: ``2026-11-22T02:30+0100``."""
-    moment = datetime.fromtimestamp(at // 1_000_000, UTC).astimezone(zone_of(row))
+    moment = _of_flow(row, at)
     return f"{moment:%Y-%m-%dT%H:%M:%S%z}" if moment.second else f"{moment:%Y-%m-%dT%H:%M%z}"
+
+
+def _of_flow(row: ServedSchedule, at: int) -> datetime:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).astimezone(zone_of(row))
+
+
+def _day_and_time(row: ServedSchedule, at: int) -> str:
+    """``Sun 29 Nov 02:00`` by the clock of the flow; with its seconds, if it has some."""
+    moment = _of_flow(row, at)
+    return format(moment, "%a %d %b %H:%M:%S" if moment.second else "%a %d %b %H:%M")
 
 
 def zone_of(row: ServedSchedule) -> tzinfo | None:

@@ -28,7 +28,7 @@ from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.figures import age, number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import one_line
+from ..text.text import cells, one_line, shorten_middle
 
 
 class Look(NamedTuple):
@@ -44,6 +44,23 @@ class Look(NamedTuple):
     def since(self, at: int) -> str:
         """How long ago ``at`` was."""
         return age(self.now_us - at)
+
+
+_PATH_CELLS_MIN = 12
+
+
+def named_rule(name: str, path: str, glyphs: Glyphs, columns: int) -> Line:
+    """The rule above what is under the cursor, with its name, and its file where that has room."""
+    name, path = f" {name} ", f" {one_line(path)} "
+    room = columns - cells(name) - 6
+    path = shorten_middle(path, room, glyphs.more) if room > _PATH_CELLS_MIN else ""
+    return [
+        Piece(glyphs.rule * 2, Role.RULE),
+        Piece(name, Role.TITLE),
+        Piece(glyphs.rule * (columns - 4 - cells(name) - cells(path)), Role.RULE),
+        Piece(path, Role.DIM),
+        Piece(glyphs.rule * 2, Role.RULE),
+    ]
 
 
 SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)

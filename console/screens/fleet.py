@@ -398,7 +398,7 @@ class FleetScreen(ConsoleScreen):
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None
             return (action.name in mends and may_act) or (action.name == "pause" and is_running)
         if action.name == "schedule":
-            return entry is not None and entry.schedule is not None and not is_remote(entry.offer.path)
+            return entry is not None and not is_remote(entry.offer.path)
         return super().is_offered(action)
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:

@@ -153,7 +153,7 @@ def _left_out(texts: Mapping[str, _Text], flow_files: Iterable[str]) -> Iterator
             yield file, text.error
         elif makers & text.imports:
             maker = min(makers & text.imports)
-            yield file, f"imports {maker}, which makes flows, and does not import redrive: serve it by its own name"
+            yield file, f"imports {maker}, which makes flows, and does not itself name redrive and Flow(: serve it by its own name"
 
 
 # --- Reading, as seen by the supervisor ------------------------------------------------------------------------------

@@ -189,6 +189,7 @@ class ServedSchedule(NamedTuple):
         requests: starts that were asked for and that no supervisor has taken.
         hang: what ails a supervisor that lives without a heartbeat, and what ends that; else empty.
         after: the flows that it comes after; then ``next_at`` is when the last of their runs is due.
+        left_out: why a file that mentions flows is not served: then it has no other fact.
     """
 
     id: int
@@ -237,6 +238,7 @@ class ServedSchedule(NamedTuple):
     requests: Tuple[StartRequest, ...] = ()
     hang: str = ""
     after: Tuple[FlowBefore, ...] = ()
+    left_out: str = ""
 
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
@@ -267,6 +269,14 @@ class SupervisorView(NamedTuple):
     heartbeat_at: Optional[int]
     schedules: Tuple[ServedSchedule, ...]
     left_out: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def rows(self) -> Tuple[ServedSchedule, ...]:
+        """The schedules, and a row for each file that is left out: nothing is absent."""
+        left_out = (
+            ServedSchedule(0, file, file, None, os.path.basename(file), left_out=why) for file, why in self.left_out
+        )
+        return self.schedules + tuple(left_out)
 
 
 def supervisor_path() -> str:

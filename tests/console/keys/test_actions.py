@@ -28,6 +28,7 @@ from redrive.console.keys.actions import (
     shell_line,
 )
 from redrive.console.model.board import Link, SessionStatus
+from redrive.console.present.schedules import NO_ACT
 from redrive.console.sessions.session import LiveSession
 from support.commands import all_commands
 from textual.app import App
@@ -154,7 +155,7 @@ def views() -> Iterator[type[DOMNode]]:
 
 def test_every_action_has_a_handler_and_nothing_else_does() -> None:
     app = ConsoleApp(cast(LiveSession, SimpleNamespace(status=SessionStatus(Link.LIVE))))
-    called = [*VIEW_CALLS, *app.calls, "suspend", "schedule"]  # by every app, and by the list of state files
+    called = [*VIEW_CALLS, *app.calls, "suspend", "schedule", *NO_ACT]  # by every app, and by the list of state files
     assert sorted(called) == sorted(action.name for action in (*ACTIONS, *FIXED))
 
 
@@ -174,7 +175,7 @@ def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
 
 
 def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a_list_that_moves() -> None:
-    at_once = {"requeue", "hurry", "acknowledge", "acknowledge_page"}
+    at_once = {"requeue", "hurry", "acknowledge", "acknowledge_page", "acknowledge_start"}
     assert {action.name for action in ACTIONS if action.needs_stable_cursor} == at_once
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
 from redrive.console.keys.actions import ScreenName
@@ -20,22 +19,11 @@ from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
-from redrive.engine.statefile.start_requests import read_requests
-from redrive.engine.statefile.state_files import Night, Offer, offer_of
-from redrive.engine.statefile.supervisor_file import (
-    Fate,
-    LedgerRow,
-    ServedSchedule,
-    SupervisorFile,
-    read_schedules,
-    supervisor_path,
-)
-from support.commands import run_redrive
+from redrive.engine.statefile.state_files import Night, Offer
 from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual.worker import WorkerCancelled
 
@@ -198,7 +186,7 @@ async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
     async with app.run_test(size=(120, 70)) as pilot:
         await pilot.press("?")
         assert "so many need a human" in text_of(app) and "(1) so many notices" in text_of(app)
-        for words in ("schedule: Pause, skip or start the scheduled runs", "quit: "):
+        for words in ("schedule: Every schedule: what comes", "quit: "):
             assert words in text_of(app)
         await pilot.press("?")
         assert "8 state files on this machine" in text_of(app)
@@ -399,138 +387,9 @@ async def test_hosts_and_disks_that_need_somebody_stand_above_the_rows():
         assert above[1].endswith("ssh://far: connection refused") and len(app.list_screen.table.order) == 2
 
 
-# --- Schedules -------------------------------------------------------------------------------------------------------
-
-NOON, MISSED = START + 2 * HOUR, START - 3 * HOUR
-SPEC = FlowSpec(
-    "rates",
-    (),
-    params={"logical_time": None, "day": "monday", "size": 3, "mode": "full", "note": None, "password": None},
-    param_types={"mode": ParamSpec("str", ("full", "partial"))},
-    secrets=("password",),
-)
-
-
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The state file of a flow with a run and a schedule, one run of which was missed."""
+async def test_a_file_without_a_schedule_shows_those_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.delenv("REDRIVE_STATE", raising=False)
-    (tmp_path / "redrive").mkdir()
-    flow, state = tmp_path / "rates.py", tmp_path / "redrive/rates.db"
-    flow.write_text(
-        "from redrive.engine import Flow\nflow = Flow('rates', params={'day': 'monday', 'size': 3})\n"
-        "flow.command('load', 'true', timeout=60)\n"
-    )
-    done = run_redrive("run", flow, "--state", state, "--param", "day=friday", "--plain")
-    assert done.returncode == 0, done.stderr
-    file = SupervisorFile(supervisor_path(), "one")
-    file.register(1, "here", "[]", START)
-    spec = msgspec.json.encode(SPEC).decode()
-    target = f"{flow}:flow"
-    record = ServedSchedule(0, target, str(flow), "flow", "rates", str(state), "one", spec)
-    missed = LedgerRow(MISSED, MISSED, 1, Fate.MISSED, "nothing served it then", "", START, 1)
-    stored = file.claim(target, "rates", str(state))
-    file.save(record._replace(id=stored.id, next_at=NOON, next_logical=NOON), [missed])
-    file.close()
-    return str(state)
-
-
-def schedule_of_rates() -> ServedSchedule:
-    (row,) = read_schedules().schedules
-    return row
-
-
-def requests() -> list[tuple[int | None, dict[str, str]]]:
-    return [(one.logical, dict(one.params)) for one in read_requests()]
-
-
-@asynccontextmanager
-async def fleet_of(state: str) -> AsyncIterator[tuple[FleetApp, Callable[..., Awaitable[None]]]]:
-    """The list with one file, and ``press(*keys)``, which waits for what each key leads to."""
-    files = Files()
-    app = fleet_app(files)
-
-    async def press(*pressed: str) -> None:
-        await keys(app, pilot, *pressed)
-        files.news.put_nowait([offer_of(state)])
-        await files.are_shown()
-        await pilot.pause()
-
-    async with app.run_test(size=(80, 24)) as pilot:
-        await press()
-        yield app, press
-
-
-async def test_a_schedule_is_paused_and_unpaused_from_the_list(served: str):
-    async with fleet_of(served) as (app, press):
-        await press("S")
-        assert "pause…" in text_of(app) and "no run starts; a run that goes on is not touched" in text_of(app)
-        await press("enter")
-        assert "Start no runs of rates" in text_of(app) and "until 06:00" in text_of(app)
-        await press("j", "enter")
-        assert schedule_of_rates().paused_until == START + HOUR
-        assert "rates: paused until" in text_of(app).splitlines()[-1]
-        assert "schedule: paused until" in text_of(app)
-        await press("S", "enter")
-        assert not schedule_of_rates().is_paused(START)
-        assert "rates: not paused any more" in text_of(app)
-
-
-async def test_the_next_run_is_skipped_and_the_skip_is_taken_back(served: str):
-    async with fleet_of(served) as (app, press):
-        await press("S", "j", "enter")
-        assert schedule_of_rates().skip_logical == NOON
-        assert "schedule: skips" in text_of(app)
-        await press("S", "j", "enter")
-        assert schedule_of_rates().skip_logical is None
-
-
-async def test_a_missed_run_is_dismissed(served: str):
-    async with fleet_of(served) as (app, press):
-        await press("S", "G")
-        assert "1 missed run: none of them will start" in text_of(app)
-        await press("enter")
-        assert schedule_of_rates().missed == ()
-        assert "rates: 1 of 1 missed runs dismissed" in text_of(app)
-
-
-async def test_a_run_is_started_with_typed_parameters(served: str):
-    """The form has the values of the latest run, refuses what the flow would refuse, and asks for no secret."""
-    async with fleet_of(served) as (app, press):
-        await press("S", "j", "j", "enter")
-        shown = text_of(app)
-        assert "Start rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
-        assert "one of full, partial; default: full" in shown
-        await press("enter", "x", "enter")
-        assert "size wants" in text_of(app) and requests() == []
-        await press("backspace", "7", "enter", *"odd", "enter")
-        assert "mode" in text_of(app) and requests() == []
-        await press(*["backspace"] * 3, *"partial", "enter", "enter")
-        ((logical, params),) = requests()
-        assert (logical, params) == (None, {"day": "friday", "size": "7", "mode": "partial"})
-        assert "rates: a run is asked for" in text_of(app)
-
-
-async def test_a_missed_run_is_started_with_its_own_time(served: str):
-    async with fleet_of(served) as (_, press):
-        await press("S", "j", "j", "j", "enter", "enter", "enter", "enter", "enter")
-        assert [logical for logical, _ in requests()] == [MISSED]
-
-
-async def test_a_read_only_list_acts_on_no_schedule():
-    app = fleet_app(Files(FILES), is_read_only=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
-        await pilot.press("S")
-        await pilot.pause()
-        assert "opened read-only" in text_of(app) and len(app.screen_stack) == 1
-
-
-async def test_a_file_without_a_schedule_says_so():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
-        await pilot.press("S")
-        await pilot.pause()
-        assert "no schedule of this file is known here: redrive serve FOLDER" in text_of(app)
+        await keys(app, pilot, "S")
+        assert "no schedule is known: redrive serve FOLDER" in text_of(app)

@@ -1,0 +1,264 @@
+"""The schedules of this machine beside the first screen: a row for each, what comes, and what became of what was due.
+
+Rows and columns are those of ``redrive schedule``; they are read again each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from textual import events
+from textual.widget import Widget
+
+from ...engine.core.schedule import daylight_note
+from ...engine.errors import RedriveError, StateFileError
+from ...engine.schedule.flow_service import decode_spec
+from ...engine.statefile.supervisor_file import (
+    LedgerRow,
+    ServedSchedule,
+    SupervisorView,
+    read_ledger,
+    read_schedules,
+    read_spec,
+)
+from ..keys.actions import Action, ScreenName
+from ..model.lists import parse_filter
+from ..present import schedules as present
+from ..present.states import no_match_line
+from ..text.columns import Columns, longest_cells, measured, screen_row, screen_titles
+from ..text.figures import number
+from ..text.pieces import Line, Piece, Role, indented, join
+from ..text.text import one_line
+from ..widgets.bars import Bar
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen
+from .console import run_latest
+from .fleet import FleetConsole
+
+_READ_SECONDS = 1.0
+_FRAME_ROWS = 5  # heading, titles, the rule with the name of the flow, a rule, keys
+_PANEL_ROWS = present.TIMES_MAX + 3  # with their title, and what else is to be known
+
+
+class ScheduleTimes(NamedTuple):
+    """Of one schedule the next times, each with its note of daylight saving, and what became of those before."""
+
+    id: int = 0
+    coming: Sequence[tuple[int, str]] = ()
+    decided: Sequence[LedgerRow] = ()
+
+
+def read_times(row: ServedSchedule, now_us: int) -> ScheduleTimes:
+    """Read the times of a schedule. Raises StateFileError."""
+    served = decode_spec(read_spec(row.id)) if row.id else None
+    if served is None or served.schedule.follows or row.gone_since is not None:
+        return ScheduleTimes(row.id, (), read_ledger(row.id))
+    coming = list(islice(served.schedule.after(now_us), present.TIMES_MAX))
+    return ScheduleTimes(row.id, [(at, daylight_note(served.schedule, at)) for at in coming], read_ledger(row.id))
+
+
+class SchedulesScreen(ConsoleScreen):
+    """See the module. ``row``: the schedule under the cursor."""
+
+    PLACE = ScreenName.SCHEDULES
+
+    def __init__(self, console: FleetConsole, flow: str | None = None) -> None:
+        super().__init__()
+        self._fleet = console
+        self._before = flow  # the flow under the cursor at first
+        self._view = SupervisorView("", None, ())
+        self._shown: dict[str, ServedSchedule] = {}
+        self._columns: Columns[ServedSchedule, int] = present.SCHEDULE_COLUMNS
+        self._times = ScheduleTimes()
+        self._problem = ""
+        self.header.set_row_count(1)
+        self.titles = Bar(id="titles")
+        self.table: VirtualTable[str] = VirtualTable(self._line, always_lit=True, nothing=self._empty_line, id="fleet")
+        self.name_bar = Bar(id="flow")
+        self.panel = Bar(0, id="panel")
+
+    def content(self) -> Iterable[Widget]:
+        yield self.titles
+        yield self.table
+        yield self.name_bar
+        yield self.panel
+
+    @property
+    def _now_us(self) -> int:
+        return self.console.live.clock_us
+
+    @property
+    def row(self) -> ServedSchedule | None:
+        return self._shown.get(self.table.cursor_key or "")
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.set_interval(_READ_SECONDS, self.read)
+
+    def on_shown(self) -> None:
+        self.table.focus()
+        self.read()
+
+    def read(self) -> None:
+        """Read everything again."""
+        if self.is_current:
+            run_latest(self, self._read, "schedules")
+
+    async def _read(self) -> None:
+        try:
+            self._view, self._problem = await asyncio.to_thread(read_schedules), ""
+        except StateFileError as error:
+            self._problem = str(error)
+        before = self.table.cursor_key
+        self._show_rows()
+        if before is not None and before not in self._shown:
+            self.on_row_removed()
+        await self._read_times()
+
+    async def _read_times(self) -> None:
+        if (row := self.row) is not None:
+            try:
+                self._times = await asyncio.to_thread(read_times, row, self._now_us)
+            except RedriveError as error:
+                self._problem = str(error)
+        self._lay_out()
+
+    def _show_rows(self) -> None:
+        wanted, now_us = parse_filter(self.filter_text), self._now_us
+        found = [row for row in self._view.rows if wanted.matches(present.search_text(row, now_us))]
+        self._shown = {f"{row.id} {row.target}": row for row in found}
+        cells = {"flow": longest_cells(row.flow for row in found)}
+        cells["expression"] = longest_cells(present.rhythm_words(row.expression) for row in found)
+        self._columns = measured(present.SCHEDULE_COLUMNS, cells)
+        self.table.set_order([*self._shown])
+        first = next((key for key, row in self._shown.items() if row.flow == self._before), None)
+        if first is not None:
+            self.table.move_to_key(first)
+            self._before = None
+        self.table.refresh()
+
+    # --- Drawing ----------------------------------------------------------------------------------------------------
+
+    def _line(self, key: str, columns: int) -> Line:
+        return screen_row(self._columns, self._shown[key], self._now_us, columns, self.console.glyphs.more)
+
+    def _empty_line(self) -> Line:
+        if self.filter_text:
+            return no_match_line(self.filter_text)
+        return [Piece(" no schedule is known: redrive serve FOLDER starts the runs of the flows in it", Role.DIM)]
+
+    def _lay_out(self) -> None:
+        """Divide the rows: the list has what it needs as far as the times below keep their lines."""
+        columns, room = self.app.size.width, self.app.size.height - _FRAME_ROWS
+        self.panel.set_row_count(min(_PANEL_ROWS, room - min(len(self._shown), room // 3)))
+        self.panel.show_lines(self._panel_lines())
+        self.titles.show(screen_titles(self._columns, columns))
+        rule: Line = [Piece(self.console.glyphs.rule * columns, Role.RULE)]
+        self.name_bar.show(rule if self.row is None else present.rule_line(self.row, self.console.glyphs, columns))
+        self.show_frame()
+
+    def _panel_lines(self) -> list[Line]:
+        row, now_us = self.row, self._now_us
+        if row is None:
+            return []
+        columns, times = self.app.size.width, self._times
+        state = present.schedule_state(row, now_us)
+        words = [*([state] if state else ()), *present.row_notes(row, now_us)]
+        notes = [line for one in words for line in indented(one, columns)]
+        if times.id != row.id or row.left_out:
+            return notes  # the cursor does not rest, or no time is known
+        coming = [present.coming_line(row, at, note, now_us) for at, note in times.coming if at > now_us]
+        return notes + present.times_lines(coming, row, times.decided, columns, self.console.glyphs.more)
+
+    def show_frame(self) -> None:
+        """Update heading, rules and keys."""
+        glyphs, now_us = self.console.glyphs, self._now_us
+        shown, rows = [*self._shown.values()], self._view.rows
+        parts: list[Line] = [[Piece(f"{number(len(rows))} schedules", Role.STRONG), Piece(" of this machine")]]
+        if self.filter_text:
+            parts.append([Piece(f"/{one_line(self.filter_text)}: {number(len(shown))}", Role.MATCH)])
+        if found := sum(present.wants_look(row, now_us) for row in rows):
+            parts.append([Piece(f"{number(found)} to look at", Role.WARNING)])
+        if paused := sum(row.is_paused(now_us) for row in rows):
+            parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
+        problem = [Piece(f"{one_line(self._problem)} ", Role.WARNING)] if self._problem else []
+        self.header.show([Piece(" "), *join(parts, f" {glyphs.dot} ")], problem)
+        for rule in (self.upper_rule, self.lower_rule):
+            rule.show(glyphs.rule, self.hidden_row_marks(rule))
+        self.show_key_bar()
+
+    def show_key_bar(self) -> None:
+        """Show the keys that act on the schedule."""
+        self.key_bar.show(self.hints(), self.console.lock_reason)
+
+    def tick(self, now_us: int) -> None:
+        """Update ages and countdowns."""
+        self.table.rows_changed([*self._shown])
+        self._lay_out()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Divide the rows anew."""
+        super().on_resize(event)
+        self._lay_out()
+
+    # --- Keys -------------------------------------------------------------------------------------------------------
+
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
+        """Read the times of another schedule once the cursor rests."""
+        self.rest_timer.start()
+        self._lay_out()
+
+    def on_cursor_rest(self) -> None:
+        run_latest(self, self._read_times, "times")
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Open the latest run of the flow."""
+        self.open_in(ScreenName.GRAPH)
+
+    def open_in(self, view: ScreenName) -> None:
+        """Open a view of the latest run of the flow under the cursor."""
+        row = self.row
+        if row is None or row.state_path is None or row.last_run_id is None:
+            self.console.show_message("no run of it is known" if row is not None else "nothing is selected")
+        else:
+            self._fleet.open_file(row.state_path, row.last_run_id, view)
+
+    def legend(self) -> Sequence[Line]:
+        """None: its words are whole."""
+        return ()
+
+    def target_tasks(self) -> Sequence[str]:
+        """None: the acts here are on schedules."""
+        return ()
+
+    def is_offered(self, action: Action) -> bool:
+        """Whether an action means something for the schedule under the cursor."""
+        row = self.row
+        if action.name in present.NO_ACT:
+            return row is not None and action.name in {one.action for one in present.schedule_acts(row, self._now_us)}
+        return action.name != "open" or (row is not None and row.last_run_id is not None)
+
+    def _word_of(self, action: Action) -> str:
+        """What an action does now."""
+        acts = () if self.row is None else present.schedule_acts(self.row, self._now_us)
+        undone = {act.action: act.label for act in acts if act.name in ("unpause", "unskip")}
+        return undone.get(action.name, action.label)
+
+    def filter_changed(self, text: str) -> None:
+        """Show only the schedules that match."""
+        self._show_rows()
+        self._lay_out()
+
+    def go_to_next(self, step: int) -> None:
+        """To the next match, without a filter to the next schedule that somebody has to look at."""
+        before, now_us = self.table.cursor, self._now_us
+        self.table.move_to_next(
+            step, lambda key: bool(self.filter_text) or present.wants_look(self._shown[key], now_us)
+        )
+        if self.table.cursor == before:
+            what = "matches" if self.filter_text else "has to be looked at"
+            self.console.show_message(f"no other schedule {what}")
