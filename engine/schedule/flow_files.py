@@ -154,9 +154,6 @@ def _left_out(texts: Mapping[str, _Text], flow_files: Iterable[str]) -> Iterator
         elif makers & text.imports:
             maker = min(makers & text.imports)
             yield file, f"imports {maker}, which makes flows, and names no redrive or no Flow( itself: serve it by name"
-                file,
-                f"imports {maker}, which makes flows, and does not itself name redrive and Flow(: serve it by its own name",
-            )
 
 
 # --- Reading, as seen by the supervisor ------------------------------------------------------------------------------
