@@ -59,7 +59,7 @@ _NAME = Width(9, 30, is_name=True)
 _REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
 _AGE = Width(8, is_right=True)
 _BAR_CELLS_MIN = 3
-_WORDS_FROM = 150  # columns
+_WORDS_FROM, _RETRIES_FROM = 150, 76  # columns
 
 
 def breaker_style(guard: BreakerStatus) -> StateStyle:
@@ -197,7 +197,9 @@ def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int)
 
 
 def _breaker_columns(columns: int) -> Columns[BreakerStatus, Look]:
-    """The figures have whole words where the line has room for them beside the bars."""
+    """The figures have whole words where the line has room for them beside the bars; names come before retries."""
+    if columns < _RETRIES_FROM:
+        return measured([one for one in BREAKER_COLUMNS if one.name != "tokens"], {"failures": 20})
     return BREAKER_COLUMNS if columns >= _WORDS_FROM else measured(BREAKER_COLUMNS, {"failures": 20, "tokens": 16})
 
 
@@ -233,8 +235,16 @@ def retries_left(guard: BreakerStatus, look: Look) -> str:
 
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
-    long, short = retries_left(guard, look).replace("left", "retries left"), f"{compact(int(guard.tokens))} left"
-    return lambda room: tokens(guard, look, room - 3 - len(words := _that_fits(room, long, short)), words)
+    """The bar has the same cells whatever is left: the words have the width of those of a full one."""
+    most = guard.spec.bucket_capacity
+    now, full = ((f"{n:g} of {most:g} retries left", f"{compact(int(n))} left") for n in (guard.tokens, most))
+
+    def shown(room: int) -> Line:
+        at = full.index(_that_fits(room, *full))
+        words, size = now[at], len(full[at])
+        return tokens(guard, look, room - 3 - size, words.rjust(size))
+
+    return shown
 
 
 def _holds(guard: BreakerStatus, look: Look) -> str:
@@ -303,7 +313,7 @@ BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
     Column("sign", width=_SIGN, screen=lambda one, look: sign_of(breaker_style(one), look.glyphs)),
     Column("downstream", "DOWNSTREAM", lambda one, look: one.name, width=_NAME),
     field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
-    Column("failures", "FAILED", _failures, _failed_share, Width(14, 36, rank=1), _failure_rate),
+    Column("failures", "FAILED", _failures, _failed_share, Width(10, 36, rank=1), _failure_rate),
     Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
     Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
     field("tokens", "RETRIES", retries_left, Width(9, 36, rank=3), _retries_bar),
@@ -397,7 +407,7 @@ _PAGE_FIELDS: Columns[PageRow, Look] = (
     Column("count", "COUNT", lambda page, look: page.counted, None, Width(5, rank=1, is_right=True), _page_count),
     field("created_at", "AGE", lambda page, look: format_duration(look.now_us - page.created_at), _AGE, _page_age),
     field("sent_at", "SENT", _page_sent),
-    field("title", "TITLE", None, _REST, _page_title),
+    field("title", "TITLE", None, Width(28, FILL), _page_title),
 )
 PAGE_COLUMNS = with_fields(_PAGE_FIELDS, (name for name in PageRow._fields if name != "counted"))
 _PAGE_SCREEN = chosen(PAGE_COLUMNS, "sign", "severity", "title", "count", "state", "created_at")

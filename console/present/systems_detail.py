@@ -5,7 +5,9 @@ The list shows the first lines of it, and Enter opens all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,16 +16,28 @@ from ...engine.core.causes import PageBody, describe_history
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import StateStyle
+from ...engine.domain.event_payloads import BreakerChanged
+from ...engine.domain.events import Event
 from ...engine.domain.rows import PageRow
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
-from ..model.systems import sender_names
+from ..model.systems import Item, sender_names
+from ..text.event_text import describe_event
 from ..text.figures import number, wall, wall_day
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, sanitize
 from .inbox import task_count
 from .states import sign_of
-from .systems import breaker_style, group_style, page_state, page_style, retries_left, row_counts, tokens
+from .systems import (
+    breaker_style,
+    group_style,
+    page_state,
+    page_style,
+    quarantined_row,
+    retries_left,
+    row_counts,
+    tokens,
+)
 from .tasks import Scene
 
 _INDENT = 3
@@ -31,16 +45,18 @@ _TOKEN_BAR_CELLS = 10
 _NAMED_MAX = 5
 
 
-def subject_lines(
-    subject: BreakerStatus | PageRow | QuarantineGroup, body: PageBody | None, scene: Scene, columns: int
-) -> list[Line]:
-    """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
+def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[Line]:
+    """The details of a subject, wrapped to ``columns``.
+
+    ``more``: the text of a page, the changes of a breaker, the first rows of a group; None while it is being read.
+    """
     if isinstance(subject, BreakerStatus):
-        head, rest = _breaker_head(subject, scene), list(_breaker_lines(subject, scene))
+        head, rest = _breaker_head(subject, scene), [*_breaker_lines(subject, scene), *_changes(more or (), scene)]
     elif isinstance(subject, PageRow):
-        head, rest = _page_head(subject, scene), list(_page_lines(subject, body or PageBody(), scene))
+        head, rest = _page_head(subject, scene), list(_page_lines(subject, more or PageBody(), scene))
     else:
-        head, rest = _group_head(subject, scene), list(_group_lines(subject, scene))
+        rows = [quarantined_row(row, subject.error, columns - _INDENT, scene.look) for row in more or ()]
+        head, rest = _group_head(subject, scene), [*_group_lines(subject, scene), *([[], *rows] if rows else ())]
     lines = wrap(head, columns - 1, _INDENT)
     for line in rest:
         lines += wrap([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
@@ -87,6 +103,20 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     yield [Piece(_closing_text(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
+
+
+def _changes(changes: Sequence[Event], scene: Scene) -> Iterator[Line]:
+    """When it opened and closed, the latest first; what follows a failed probe goes on where it stood."""
+    states = [(one.payload.state, one.actor) if isinstance(one.payload, BreakerChanged) else None for one in changes]
+    known = [(state, one) for state, one in zip(states, changes, strict=True) if state and state[0] != "HALF_OPEN"]
+    if known:
+        yield []
+    for _, alike in groupby(reversed(known), lambda one: one[0]):
+        latest, *others = [event for _, event in alike]
+        more = f" {scene.glyphs.dot} {number(len(others) + 1)} times since {wall(others[-1].at)}" if others else ""
+        who = f" {scene.glyphs.dot} {one_line(latest.actor)}" if latest.actor else ""
+        words = [Piece(f"{one_line(describe_event(latest))}{who}"), Piece(more, Role.DIM)]
+        yield [Piece(f"{wall(latest.at)}  ", Role.DIM), *words]
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:

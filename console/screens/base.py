@@ -279,7 +279,7 @@ class ConsoleScreen(Screen[None]):
         sign, role = rule_style(console)
         self._hidden_decisions.clear()
         for rule in (self.upper_rule, self.lower_rule):
-            rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
+            rule.show(sign, {**self.rule_marks(upper=rule is self.upper_rule), **self.hidden_row_marks(rule)}, role)
         tour = console.tour_line
         self.tour_bar.set_row_count(1 if tour else 0)
         if tour:

@@ -21,10 +21,10 @@ from ..present.graph import GroupDrawing, group_drawing, heading_line, label_wid
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Piece, Role
-from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
+from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import DetailView, PaneWidth, SplitScreen, StripView, TextsView, read_page
+from .panes import DetailView, SplitScreen, StripView, TextsView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _FEW_TASKS, _TEXTS_ROWS_MIN = 4, 5
@@ -39,7 +39,7 @@ class GraphScreen(SplitScreen):
     GraphScreen #panes { height: 1fr; }
     GraphScreen #above { height: 100%; }
     """
-    DETAIL_WIDTH = PaneWidth(37, 40, 80)
+    DETAIL_SHARE = DetailShare(37, 40, 80)
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class GraphScreen(SplitScreen):
         above.display = rows_above > 0
         is_beside = self._overview is model.Overview.BESIDE
         grid.styles.grid_size_columns = 3 if self.is_wide else 1
-        grid.styles.grid_columns = f"1fr 1 {self._detail_columns(self.app.size.width)}" if self.is_wide else "1fr"
+        grid.styles.grid_columns = f"1fr 1 {self.detail_room.columns}" if self.is_wide else "1fr"
         grid.styles.grid_rows = f"{rows_above} 1fr" if rows_above else "1fr"
         above.styles.column_span = 3 if self.is_wide and not is_beside else 1
         self.divider.styles.row_span = detail.styles.row_span = 2 if is_beside else 1
@@ -110,7 +110,7 @@ class GraphScreen(SplitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Place the details next to the graph, below it, or on a separate screen."""
-        self.strip_view.display = not self.is_wide and has_room_for_strip(event.size.height)
+        self.strip_view.display = self.detail_room.rows > 0
         self._show_overview()
 
     def _show_overview(self) -> None:
@@ -255,7 +255,7 @@ class GraphScreen(SplitScreen):
         if not upper or self._overview is model.Overview.NOTHING:
             return marks
         below = self.hidden_row_marks(self.map_rule)
-        self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**below, **marks})
+        self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**marks, **below})
         return marks if is_beside else {}
 
     # --- What is shown --------------------------------------------------------------------------------------------

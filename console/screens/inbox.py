@@ -19,10 +19,10 @@ from ..present import inbox as present
 from ..present.schedules import need_sentence
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar, KeyHint, has_room_for_strip
+from ..widgets.bars import Bar, DetailShare, KeyHint, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import EvidenceScreen, EvidenceView, PaneWidth, SplitScreen, Subject, read_page
+from .panes import EvidenceScreen, EvidenceView, SplitScreen, Subject, read_page
 
 _FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
 _WHO_ROWS = 3
@@ -33,7 +33,7 @@ class InboxScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.INBOX
-    DETAIL_WIDTH = PaneWidth(47, 56, 90)
+    DETAIL_SHARE = DetailShare(47, 56)
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,9 +63,8 @@ class InboxScreen(SplitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Place the evidence next to the list or on a separate screen."""
-        has_room = has_room_for_strip(event.size.height)
-        self.who_bar.display = has_room and not self.is_wide
-        self.consequences_bar.display = has_room
+        self.who_bar.display = self.detail_room.rows > 0
+        self.consequences_bar.display = has_room_for_strip(event.size.height)
         self.rest_timer.start()
 
     # --- The run --------------------------------------------------------------------------------------------------
@@ -463,7 +462,9 @@ class InboxTable(VirtualTable[InboxRow]):
     UNMARKED = Role.TEXT
 
     def __init__(self, screen: InboxScreen) -> None:
-        super().__init__(screen.row, mark_sign=screen.console.glyphs.mark, nothing=screen.empty_line, id="inbox")
+        super().__init__(
+            screen.row, mark_sign=screen.console.glyphs.mark, nothing=screen.empty_line, always_lit=True, id="inbox"
+        )
         self._inbox_screen = screen
 
     def items_of(self, key: InboxRow) -> Sequence[str]:

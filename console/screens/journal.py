@@ -25,7 +25,7 @@ from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
 from .console import run_latest
 from .dialogs import TextDialog
-from .panes import PaneWidth, SplitScreen
+from .panes import SplitScreen
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
@@ -50,12 +50,11 @@ class JournalScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.JOURNAL
-    DETAIL_WIDTH = PaneWidth(40, 46, 100)
 
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.main_pane = self.table = JournalTable(self._row, nothing=self._empty_line, id="journal")
+        self.main_pane = self.table = JournalTable(self._row, nothing=self._empty_line, always_lit=True, id="journal")
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)

@@ -28,25 +28,17 @@ from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import PAGING, STRIP_ROWS, Bar, Divider, bindings, has_room_for_detail_pane
+from ..widgets.bars import PAGING, SHARE, STRIP_ROWS, Bar, DetailRoom, Divider, KeyHint, bindings, detail_room
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
 from .log_reader import AttemptLog
 
 
-class PaneWidth(NamedTuple):
-    """Width of the detail pane: per cent of the screen, with a minimum and a maximum in cells."""
-
-    percent: int
-    min_cells: int
-    max_cells: int
-
-
 class SplitScreen(ConsoleScreen):
-    """Subclasses set ``DETAIL_WIDTH``, ``main_pane`` and ``detail_pane`` and implement ``main_widgets``."""
+    """Subclasses set ``main_pane`` and ``detail_pane`` and implement ``main_widgets``."""
 
-    DETAIL_WIDTH: ClassVar[PaneWidth]
+    DETAIL_SHARE: ClassVar = SHARE
     DEFAULT_CSS = "SplitScreen > Horizontal { height: 1fr; }"
     main_pane: Widget
     detail_pane: Widget
@@ -69,31 +61,46 @@ class SplitScreen(ConsoleScreen):
             yield self.detail_pane
 
     @property
+    def detail_room(self) -> DetailRoom:
+        """Where the details stand."""
+        return detail_room(*self.app.size, self.DETAIL_SHARE)
+
+    @property
     def is_wide(self) -> bool:
         """Whether the detail pane fits next to the list."""
-        return has_room_for_detail_pane(self.app.size.width)
+        return self.detail_room.columns > 0
 
     @property
     def main_columns(self) -> int:
         """The width of the list in cells."""
-        return self.app.size.width - (self._detail_columns(self.app.size.width) + 1 if self.is_wide else 0)
-
-    def _detail_columns(self, columns: int) -> int:
-        percent, least, most = self.DETAIL_WIDTH
-        return max(min(columns * percent // 100, most), least)
+        beside = self.detail_room.columns
+        return self.app.size.width - (beside + 1 if beside else 0)
 
     def on_resize(self, event: events.Resize) -> None:
         """Show the detail pane only if it fits."""
         self.detail_pane.display = self.divider.display = self.is_wide
-        self.detail_pane.styles.width = self._detail_columns(event.size.width)
+        self.detail_pane.styles.width = self.detail_room.columns
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
 
+    def on_descendant_focus(self) -> None:
+        """Show which pane has the keys."""
+        self.show_frame()
+
     def rule_marks(self, upper: bool) -> dict[int, str]:
-        """The column at which the divider meets the rules."""
+        """The column at which the divider meets the rules; above details that have the keys the rule is lit."""
         if not self.is_wide or not self.divider.region:
             return {}
-        glyphs = self.console.glyphs
-        return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
+        glyphs, at = self.console.glyphs, self.divider.region.x
+        lit = range(at + 1, self.app.size.width) if upper and self.detail_pane.has_focus else ()
+        return {
+            **dict.fromkeys(lit, glyphs.rule_lit),
+            at: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP],
+        }
+
+    def hints(self) -> list[KeyHint]:
+        """Where the details have the keys, first the one that returns to the list."""
+        hints = super().hints()
+        return [(self.console.keymap.label("next_pane"), "list"), *hints] if self.detail_pane.has_focus else hints
 
     def next_pane(self) -> None:
         """Switch between list and detail pane."""
@@ -101,19 +108,17 @@ class SplitScreen(ConsoleScreen):
             super().next_pane()
         elif self.detail_pane.has_focus:
             self.main_pane.focus()
-            self.console.show_message("keys move in the list")
         else:
             self.focus_details()
 
     def focus_details(self) -> None:
-        """Give the keys to the details, and say so: most details have no cursor."""
+        """Give the keys to the details."""
         self.detail_pane.focus()
-        key = self.console.keymap.label("next_pane")
-        self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
     def mark(self) -> None:
         """Say that marks are set in the list: the details have the keys."""
-        self.focus_details()
+        key = self.console.keymap.label("next_pane")
+        self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
     mark_range = mark_all = mark
 
@@ -211,6 +216,66 @@ class PageView(LinesView, Generic[TextKey, Texts], inherit_bindings=False):
     def on_resize(self) -> None:
         """Wrap sentences to the new width."""
         self.update_page()
+
+
+class RowDetails(PageView[None, None]):
+    """What is known of the row under the cursor of a list. ``lines``: of it, for a width."""
+
+    def __init__(
+        self, scene: Callable[[], Scene], lines: Callable[[int], list[Line]], *, id: str | None = None
+    ) -> None:
+        super().__init__(scene, id=id)
+        self._lines_of_row = lines
+        self._row: object = None
+
+    def show_row(self, row: object) -> None:
+        """Show another row from its first line, or update the same one."""
+        if row != self._row:
+            self._row = row
+            self.reset()
+        self.update_page()
+
+    def render_page(self) -> list[Line]:
+        return self._lines_of_row(self.columns)
+
+    def text_key(self) -> None:
+        """None: the screen reads what its rows need."""
+
+    async def fetch(self, session: Session, run_id: str, wanted: None) -> None:
+        """Read nothing."""
+
+
+class DetailedList(SplitScreen):
+    """A list with what is known of the row under its cursor: beside it, or as many rows as there are below it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detail_pane = self.beside = RowDetails(self.scene, self.row_lines, id="beside")
+        self.below = Bar(0, id="below")
+
+    @abstractmethod
+    def row_lines(self, columns: int) -> list[Line]:
+        """What is known of the row under the cursor."""
+
+    @abstractmethod
+    def row_key(self) -> object:
+        """What the lines are about: of another one they are shown from the first."""
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """Yield the first of the lines, for a screen without room beside the list."""
+        yield self.below
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show the lines where there is room for them."""
+        self.below.set_row_count(self.detail_room.rows)
+        self.show_row()
+
+    def show_row(self) -> None:
+        """Update the lines."""
+        if self.is_wide:
+            self.beside.show_row(self.row_key())
+        elif self.below.row_count:
+            self.below.show_lines(self.row_lines(self.app.size.width))
 
 
 class PageScreen(ConsoleScreen):

@@ -26,6 +26,8 @@ from ..present import systems as present
 from ..present.states import order_line
 from ..present.systems import quarantined_row, rows_heading
 from ..present.systems_detail import row_lines, subject_lines
+from ..sessions.session import listed_events
+from ..text.event_text import event_subject
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import one_line
 from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
@@ -33,12 +35,13 @@ from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import SOON_SECONDS, Refresher, run_latest
 from .dialogs import TextDialog
+from .panes import DetailedList
 
+_MORE_KEPT = 20
+_ROWS_NAMED = 20
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
 DIALOG_COLUMNS = 87
-_SUBJECT_ROWS = 12
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
-_BODIES_KEPT = 20
 _SECTION_OF_EVENT = {
     EventKind.BREAKER: model.Section.BREAKERS,
     EventKind.PAGE: model.Section.PAGES,
@@ -54,7 +57,7 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
 _COMMON_KEYS = ("next", "filter", "help", "quit")
 
 
-class SystemsScreen(ConsoleScreen):
+class SystemsScreen(DetailedList):
     """See the module."""
 
     PLACE = ScreenName.SYSTEMS
@@ -62,32 +65,25 @@ class SystemsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.systems = model.Systems(self.board)
-        self.table = SystemsTable(self._row, id="systems")
-        self.subject_bar = Bar(_SUBJECT_ROWS, id="subject")
+        self.main_pane = self.table = SystemsTable(self._row, always_lit=True, id="systems")
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
         self._stale_sections: set[model.Section] = set()
         self._is_recount_due = False  # the held tasks have to be computed again
         self._was_past = False
         self._painted_lines: dict[model.SystemsRow, Line] = {}
-        self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
+        self._more: OrderedDict[object, PageBody | Sequence[Event] | Sequence[lists.QuarantineRow]] = OrderedDict()
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
         self._wanted_name: str | None = None
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def content(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         yield self.table
 
-    def widgets_below(self) -> Iterable[Widget]:
-        """Yield the details of the selected item."""
-        yield self.subject_bar
-
     def on_resize(self, event: events.Resize) -> None:
-        """Show more details on larger screens, none on small ones."""
-        rows = 0 if event.size.height < 20 else 4 if event.size.height < 32 else _SUBJECT_ROWS
-        self.subject_bar.display = rows > 0
-        self.subject_bar.styles.height = max(rows, 1)
+        """List more of what is idle on tall screens."""
+        rows = self.detail_room.rows
         free_rows = event.size.height - _FRAME_ROWS - rows if event.size.height >= TALL_SCREEN_ROWS else 0
         if free_rows != self.systems.free_rows:
             self.systems.free_rows = free_rows
@@ -162,7 +158,7 @@ class SystemsScreen(ConsoleScreen):
             before = self._painted_lines.get(row)
             if before is not None and before != self._row(row, self.table.columns):
                 self.table.refresh_rows(y)
-        self._show_subject()
+        self.show_row()
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
@@ -273,40 +269,46 @@ class SystemsScreen(ConsoleScreen):
 
     def on_cursor_rest(self) -> None:
         self.show_frame()
-        self._show_subject()
+        self.show_row()
         item = self.subject()
-        if isinstance(item, PageRow) and (item.id, item.updated_at) not in self._bodies:
-            run_latest(self, self._read_body, "body", shows_errors=False)
+        is_wanted = isinstance(item, PageRow) or self.is_wide
+        if item is not None and is_wanted and _version(item) not in self._more and not self._was_past:
+            run_latest(self, partial(self._read_more, item), "more", shows_errors=False)
 
-    async def _read_body(self) -> None:
-        page = self.subject()
-        if not isinstance(page, PageRow):
-            return
-        found = await self.console.live.session.query(lists.PAGES, id=page.id, limit=1)
-        self._bodies[page.id, page.updated_at] = parse_body(found[0].body) if found else PageBody()
-        while len(self._bodies) > _BODIES_KEPT:
-            self._bodies.popitem(last=False)
-        self._show_subject()
+    async def _read_more(self, item: model.Item) -> None:
+        """Read the text of a page, the changes of a breaker, or the first rows of a group."""
+        session, run_id = self.console.live.session, self.board.projection.run.run_id
+        if isinstance(item, PageRow):
+            found = await session.query(lists.PAGES, id=item.id, limit=1)
+            self._more[_version(item)] = parse_body(found[0].body) if found else PageBody()
+        elif isinstance(item, BreakerStatus):
+            changes = await listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
+            self._more[_version(item)] = [one for one in changes if event_subject(one) == item.name]
+        else:
+            task, fingerprint = item.key
+            self._more[_version(item)] = await session.query(
+                lists.QUARANTINE_ROWS, run_id=run_id, task=task, fingerprint=fingerprint, skip=0, limit=_ROWS_NAMED
+            )
+        while len(self._more) > _MORE_KEPT:
+            self._more.popitem(last=False)
+        self.show_row()
 
-    def _subject_lines(self, columns: int) -> list[Line]:
+    def row_key(self) -> object:
+        row = self.table.cursor_key
+        return row and (row.section, row.key)
+
+    def row_lines(self, columns: int) -> list[Line]:
         item = self.subject()
-        if item is None:
-            return []
-        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, PageRow) else None
-        return subject_lines(item, body, self.scene(), columns)
+        return [] if item is None else subject_lines(item, self._more.get(_version(item)), self.scene(), columns)
 
     @property
     def _is_all_shown(self) -> bool:
-        """Whether the rows below the list say all that a dialog would, so that Enter has nothing to open."""
+        """Whether the screen says all that a dialog would, so that Enter has nothing to open."""
         item, row = self.subject(), self.table.cursor_key
         has_more = isinstance(item, lists.QuarantineGroup) or (isinstance(item, BreakerStatus) and bool(item.held))
-        if item is None or row is None or row.hidden or row.task or has_more or not self.subject_bar.display:
+        if item is None or row is None or row.hidden or row.task or has_more:
             return False
-        return len(self._subject_lines(self.app.size.width)) <= self.subject_bar.row_count
-
-    def _show_subject(self) -> None:
-        lines = self._subject_lines(self.app.size.width) if self.subject_bar.display else []
-        self.subject_bar.show_lines(lines)
+        return not self.is_wide and len(self.row_lines(self.app.size.width)) <= self.below.row_count
 
     def target_tasks(self) -> Sequence[str]:
         row = self.table.cursor_key
@@ -326,10 +328,12 @@ class SystemsScreen(ConsoleScreen):
         elif isinstance(item, lists.QuarantineGroup):
             self.console.push_screen(RowsScreen(item))
         elif self._is_all_shown:
-            self.console.show_message("all that is known of it is below the list", Role.DIM, 3)
+            self.console.show_message("all that is known of it is shown", Role.DIM, 3)
+        elif item is not None and self.is_wide:
+            self.focus_details()
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
-            title, *lines = self._subject_lines(room)
+            title, *lines = self.row_lines(room)
             self.console.push_screen(TextDialog(title, [[], *lines], wrap=True))
         else:
             self.on_empty_table_key_pressed()
@@ -393,6 +397,15 @@ class SystemsScreen(ConsoleScreen):
         if not names:
             self.show_warning("this row belongs to no task of this run")
         return self.select_one_of(names)
+
+
+def _version(item: model.Item) -> object:
+    """An item as it is now: what was read of it belongs to this."""
+    if isinstance(item, PageRow):
+        return item.id, item.updated_at
+    if isinstance(item, BreakerStatus):
+        return item.name, item.state, item.breaker.episode
+    return item.key, *item.counts.items()
 
 
 # --- The list of breakers, pages and rows, with section heads --------------------------------------------------------

@@ -392,7 +392,7 @@ class TimelineScreen(ConsoleScreen):
             free = max(free, height // 2)  # the rows of the groups scroll
         free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
         self._text_rows = rows = max(free, bars.STRIP_ROWS)
-        has_details = rows >= _DETAIL_ROWS_MIN and bars.has_room_for_detail_pane(self.app.size.width)
+        has_details = rows >= _DETAIL_ROWS_MIN and bars.detail_room(*self.app.size).columns > 0
         if self.detail.has_focus and not has_details:
             self.timeline.focus()
         self.detail.display = self.divider.display = has_details

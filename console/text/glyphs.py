@@ -49,6 +49,7 @@ class Glyphs(msgspec.Struct, frozen=True):
         (" ", "|", "|", "|", "-", "'", ".", "+", "-", "`", ".", "+", "-", "+", "+", "+"),
     )
     rule: str = _sign("─", "-")
+    rule_lit: str = _sign("━", "#")  # above the pane that has the keys
     rule_stale: str = _sign("╌", ".")  # the frame of a stale screen
     rule_past: str = _sign("═", "=")  # the frame of a past instant
     divider: str = _sign("│", "|")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,11 +16,13 @@ from textual.widget import Widget
 
 from ..keys.actions import ScreenName, action_named, actions_of
 from ..keys.keymap import key_name, key_of_label
+from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize
 from .line_view import LineView
 
 _MESSAGE_ROWS_MAX = 4
+_LIT_SIGNS = frozenset([UTF8.rule_lit, ASCII.rule_lit])
 
 
 class Bar(LineView):
@@ -97,7 +101,8 @@ class Rule(LineView):
     def line(self, y: int) -> Line:
         """The rule over its whole width."""
         signs = (self._marks.get(x, self._sign) for x in range(self.columns))
-        return [Piece("".join(signs), self._role)]
+        parts = groupby(signs, _LIT_SIGNS.__contains__)
+        return [Piece("".join(part), Role.STRONG if is_lit else self._role) for is_lit, part in parts]
 
 
 KeyHint = tuple[str, str]  # key as it is written, word
@@ -251,18 +256,41 @@ def bindings_of(place: ScreenName) -> list[BindingType]:
     return bindings(*(action.name for action in actions_of(place)))
 
 
-# --- Split layout: when a screen has room for a detail pane or for a strip, and the divider --------------------------
+# --- Where the details of the selected row stand, and the divider ----------------------------------------------------
 
 
-DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, the details of the selected row stand beside the list
 STRIP_ROWS = 4
 TALL_SCREEN_ROWS = 50  # from this height on, lists open by themselves what fits
 _STRIP_SCREEN_ROWS = 20
 
 
-def has_room_for_detail_pane(columns: int) -> bool:
-    """Whether a second pane stands beside the first."""
-    return columns >= DETAIL_PANE_MIN_COLUMNS
+class DetailShare(NamedTuple):
+    """What the details of a view take beside its list: per cent of the screen, with a minimum and a maximum in cells.
+
+    ``from_columns``: the width of the screen from which on they stand there.
+    """
+
+    percent: int = 40
+    min_cells: int = 46
+    max_cells: int = 90
+    from_columns: int = 118
+
+
+SHARE = DetailShare()  # of most views
+
+
+class DetailRoom(NamedTuple):
+    """So many ``columns`` beside the list, or so many ``rows`` below it; neither: details are a page of their own."""
+
+    columns: int = 0
+    rows: int = 0
+
+
+def detail_room(columns: int, rows: int, share: DetailShare = SHARE) -> DetailRoom:
+    """Where the details stand on a screen of this size; every view with a list asks here."""
+    if columns >= share.from_columns:
+        return DetailRoom(columns=max(min(columns * share.percent // 100, share.max_cells), share.min_cells))
+    return DetailRoom(rows=max(rows // 5, STRIP_ROWS) if has_room_for_strip(rows) else 0)
 
 
 def has_room_for_strip(rows: int) -> bool:
