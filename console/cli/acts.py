@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from ...engine.core.outcome import FailureClass
-from ...engine.core.projection import RunProjection, RunSummary
+from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.states import TaskState
@@ -180,21 +180,13 @@ def _act_on_run(
 @command("abandon")
 @shared.Words(acts=True, several=True, old_run=True).declare
 @click.option("--all", "everything", is_flag=True, help="Every unfinished run of FLOW that no executor runs.")
-@click.option(
-    "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
-)
 @shared.reason_option
 @shared.json_option
-def abandon_runs(
-    files: list[shared.NamedFile], everything: bool, older_than: str | None, reason: str, as_json: bool
-) -> int:
+def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
     if everything and any(file.run is not None for file in files):
         raise click.UsageError("name runs, or give --all")
     if not everything and not (files and all(file.name or file.run for file in files)):
         raise click.UsageError("name runs, or give --all")
-    if older_than and not everything:
-        raise click.UsageError("--older-than goes with --all")
-    age_us = round(shared.seconds_of(older_than) * 1e6) if older_than else 0
 
     async def use(session: Session) -> list[tuple[Answer, operate.ActPlace]]:
         summaries = await session.runs()
@@ -202,7 +194,7 @@ def abandon_runs(
             chosen = [one for one in summaries if one.run.run_id == session.run_id]
         else:
             own = session.status.executor.run_id if session.status.executor.alive else None
-            chosen = _chosen(summaries, own, session.now_us() - age_us)
+            chosen = [one for one in summaries if one.run.ended_at is None and one.run.run_id != own]
         return [
             (await session.send(new_command("abandon", one.run.run_id, (), reason)), operate.place_of(session, one.run))
             for one in chosen
@@ -218,14 +210,6 @@ def abandon_runs(
     if not answers and not as_json:
         echo("no run is unfinished without an executor")
     return code_of_answers(*(answer for answer, _ in answers))
-
-
-def _chosen(summaries: Iterable[RunSummary], own_run_id: str | None, started_before: int) -> list[RunSummary]:
-    return [
-        one
-        for one in summaries
-        if one.run.ended_at is None and one.run.run_id != own_run_id and one.run.started_at <= started_before
-    ]
 
 
 # --- ``redrive undo`` ------------------------------------------------------------------------------------------------

@@ -184,6 +184,16 @@ GONE: dict[str, str] = {
     "summary": "redrive report --short",
 }
 
+#: Options that there were, by command -> what does their work now.
+GONE_OPTIONS: dict[tuple[str, str], str] = {
+    ("abandon", "--older-than"): "redrive abandon FLOW@RUN...",
+    ("rehearse", "--slow"): "slow() of redrive.engine.testing",
+    ("rehearse", "--takes"): "play(durations=...) of redrive.engine.testing",
+    ("rehearse", "--until"): "play(until=...) of redrive.engine.testing",
+    ("report", "--markdown"): "redrive report --short",
+    ("serve", "--metrics"): "redrive metrics --listen, in a unit of its own",
+}
+
 GRAMMAR = (
     "Readings and acts take [FLOW[@RUN]] [TASK]...; run, check, rehearse and backfill a PROGRAM (a Python file).",
     "FLOW is the name of a flow, a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the"

@@ -24,7 +24,7 @@ from ...engine.flow.loading import load_flow
 from ...engine.statefile.lists import DurationStats, duration_stats
 from ...engine.store import database
 from ...engine.store.flow_path import path_for_run
-from ...engine.testing import Night, crash, down, error, exits, hang, play, slow
+from ...engine.testing import Night, crash, down, error, exits, hang, play
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
 from ...engine.testing.playing import START
 from ..text.figures import number
@@ -45,26 +45,21 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
     "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
 )
 @click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
-@click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
 @click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
-@click.option("--takes", multiple=True, metavar="TASK=40s", help="Instead of the median of earlier runs, or 1 s.")
 @click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Where earlier runs are.")
 @click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
-@click.option("--until", default="1d", show_default=True, metavar="DURATION", help="When a run is stopped.")
 @click.option("--nights", default=1, show_default=True, type=click.IntRange(1, 100_000), help="More print a table.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the dice; of the first of many nights.")
 @click.option("--keep", metavar="PATH", help="Where the state file of the night is kept.")
 @json_option
 def rehearse(
     flow: str,
-    takes: Sequence[str],
     results: Sequence[str],
     param: Sequence[str],
     state: str | None,
     at: str | None,
-    until: str,
     nights: int,
     seed: int,
     keep: str | None,
@@ -79,9 +74,8 @@ def rehearse(
         play,
         loaded,
         faults=faults,
-        durations=_usual_seconds(spec, flow, state) | _pairs("--takes", takes),
-        results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs("--result", results).items()},
-        until=until,
+        durations=_usual_seconds(spec, flow, state),
+        results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs(results).items()},
         at=at or START,
     )
     if nights > 1:
@@ -115,11 +109,11 @@ def _usual_seconds(spec: FlowSpec, flow: str, state: str | None) -> dict[str, ob
     return {task.name: known[task.name].p50_us / 1e6 if task.name in known else USUAL_SECONDS for task in spec.tasks}
 
 
-def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+def _pairs(words: Sequence[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in words]
     for (name, equals, value), word in zip(pairs, words, strict=True):
         if not (name and equals and value):
-            raise click.UsageError(f"{option} {word!r}: write TASK=VALUE")
+            raise click.UsageError(f"--result {word!r}: write TASK=JSON")
     return {name: value for name, _, value in pairs}
 
 
@@ -137,7 +131,6 @@ def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]
     """Read the options that name faults. Raises UsageError."""
     readers = {
         "fail": lambda word: _fail(word, spec),
-        "slow": _slow,
         "down": _down,
         "crash": _crash,
     }
@@ -174,13 +167,6 @@ def _fail(word: str, spec: FlowSpec) -> Fault:
     if not (isinstance(kind, type) and issubclass(kind, Exception)):
         raise click.UsageError(f"--fail {word!r}: Python has no exception {what!r}; write {form}")
     return error(task, kind, times=times)
-
-
-def _slow(word: str) -> Fault:
-    found = _match("slow", r"(?P<task>[^=]+)=(?:(?P<factor>[\d.]+)x|\+(?P<more>.+))", word, "TASK=4x or TASK=+30s")
-    if found["factor"]:
-        return slow(found["task"], float(found["factor"]))
-    return slow(found["task"], seconds=_duration("slow", found["more"]))
 
 
 def _crash(word: str) -> Fault:

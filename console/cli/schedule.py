@@ -59,7 +59,6 @@ from .operate import postpone_options_of
 from .options import json_option, params_of, serving_options, written_option
 from .output import echo_values, print_list, print_table, with_schema
 from .run import end_sentence, run_arguments
-from .telemetry import serving_metrics
 
 
 @command("serve")
@@ -69,11 +68,8 @@ from .telemetry import serving_metrics
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
-@click.option("--metrics", metavar="ADDRESS", help="Answer Prometheus, as 9108; a host before it for other machines.")
 @click.option("--list", "lists", is_flag=True, help="Only print what would be served, and what is left out and why.")
-def serve_flows(
-    sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, metrics: str | None, lists: bool, **options: Any
-) -> int:
+def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, lists: bool, **options: Any) -> int:
     """Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
     own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
     """
@@ -94,10 +90,7 @@ def serve_flows(
         printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {who}{one_line(sentence)}\n")
 
     supervisor = Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stop_runs)
-    with serving_metrics(metrics) as place:
-        if place is not None:
-            report("", place)
-        supervisor.run()
+    supervisor.run()
     return ExitCode.SUCCESS
 
 

@@ -3,8 +3,8 @@
 What needs a human is the answer of the one rule, ``engine/statefile/needs.py``. Instants are exported as such, in
 seconds since 1970: an age in a text file would stand still when nobody writes the file any more.
 
-``serve --metrics`` starts this command in a process of its own, because reading a state file in the process that
-writes it would drop its locks (https://sqlite.org/howtocorrupt.html, section 2.2).
+They are read in a process of their own: reading a state file in the process that writes it would drop its locks
+(https://sqlite.org/howtocorrupt.html, section 2.2).
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,8 +93,7 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 @click.option("--listen", "address", metavar="ADDRESS", help=f"Answer HTTP: as {PORT}, or 0.0.0.0:{PORT}.")
 @click.option("--alerts", is_flag=True, help="Print rules of alerts for Prometheus.")
 @click.option("--dashboard", is_flag=True, help="Print a dashboard for Grafana.")
-@click.option("--parent", type=int, hidden=True, help="End when this descriptor is closed.")
-def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard: bool, parent: int | None) -> int:
+def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard: bool) -> int:
     """Without an option the metrics are printed. ADDRESS without a host is one of this machine alone; --listen answers
     until SIGTERM.
     """
@@ -109,7 +106,7 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
     from prometheus_client import generate_latest, write_to_textfile
 
     if address is not None:
-        _answer(registry, *parse_address(address), parent)
+        _answer(registry, *parse_address(address))
     elif path is not None:
         try:
             write_to_textfile(path, registry)
@@ -143,8 +140,8 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _answer(registry: CollectorRegistry, host: str, port: int, parent: int | None) -> None:
-    """Answer HTTP until SIGTERM or SIGINT, or until the descriptor ``parent`` is closed."""
+def _answer(registry: CollectorRegistry, host: str, port: int) -> None:
+    """Answer HTTP until SIGTERM or SIGINT."""
     from prometheus_client import start_http_server
 
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -155,38 +152,7 @@ def _answer(registry: CollectorRegistry, host: str, port: int, parent: int | Non
         raise RedriveError(f"metrics cannot be served at {host}:{port}: {error.strerror}") from None
     echo(f"metrics at http://{host}:{server.server_port}/metrics")
     sys.stdout.flush()
-    if parent is None:
-        signal.sigwait(signals)
-        return
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    select.select([parent], [], [])
-
-
-@contextlib.contextmanager
-def serving_metrics(address: str | None) -> Iterator[str | None]:
-    """Answer HTTP in a process of its own, which ends with this one; the line that says where; None: no address.
-
-    Raises RedriveError.
-    """
-    if address is None:
-        yield None
-        return
-    parse_address(address)
-    reading, writing = os.pipe()
-    words = [sys.executable, "-P", "-m", "redrive.console", "metrics", "--listen", address, "--parent", str(reading)]
-    with subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, pass_fds=[reading]
-    ) as child:
-        os.close(reading)
-        try:
-            assert child.stdout is not None
-            line = child.stdout.readline().strip()
-            if not line:  # it has said why
-                raise click.exceptions.Exit(child.wait())
-            yield line
-        finally:
-            os.close(writing)
-            child.terminate()
+    signal.sigwait(signals)
 
 
 # --- The figures of this machine -------------------------------------------------------------------------------------

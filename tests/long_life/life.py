@@ -137,7 +137,7 @@ def live(
     while goes_on():
         runs += 1
         if runs % ABANDON_EVERY == 0:
-            run_redrive("abandon", "--all", "--older-than", "0s", "--reason", "an old night", "--state", state)
+            run_redrive("abandon", "--all", "--reason", "an old night", "--state", state)
         executor = Executor(run_id=f"run{runs:05}", flow=flow, state=state, options=OPTIONS, on_events=count)
         with contextlib.suppress(SystemExit):
             executor.run_result()
