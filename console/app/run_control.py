@@ -28,7 +28,7 @@ ARMED_SECONDS = 600
 
 _UNANSWERED = (
     ChoiceOption("wait", "Wait for the answer"),
-    ChoiceOption("leave", "Leave", "it may be done all the same; the command that asks is printed"),
+    ChoiceOption("leave", "Leave", "it may be done; how to ask again is printed"),
 )
 _LEAVING = ChoiceOption("leave", "Leave it running", "redrive attach comes back to it")
 _STOPPING = (

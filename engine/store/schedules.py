@@ -332,20 +332,27 @@ def update_schedule(
     replaced_at = max(progress.decided_until, transaction.at if replaced_at is None else replaced_at)
     record_late_runs(transaction, served, start_error=start_error, late_from=late_from, replaced_at=replaced_at)
     if held is served:
-        _give_up(transaction, served)
+        _give_up(transaction, served, start_error=start_error)
         return
-    if not _give_up(transaction, held, replaced_at):
+    if not _give_up(transaction, held, replaced_at, start_error):
         _start_schedule(transaction, served, replaced_at, ScheduleChange.CHANGED)
         _advance(transaction, served, _progress(transaction, served).decided_until)
 
 
-def _give_up(transaction: Transaction, served: ServedFlow, replaced_at: int | None = None) -> bool:
-    """Decide as of now, write down what is given up, and return whether a run is to start."""
+def _give_up(
+    transaction: Transaction, served: ServedFlow, replaced_at: int | None = None, start_error: str | None = None
+) -> bool:
+    """Decide as of now, write down what is given up, and return whether a run is to start.
+
+    What is given up because the flow cannot start pages: its promise to start in time is broken, before it is late.
+    """
     until = _progress(transaction, served).decided_until
     fired = _fired_after(transaction.connection, served.name, until)
     decision = decide_schedule(served.schedule, until, fired, transaction.at, replaced_at)
     if decision.missed:
         _record_missed(transaction, served, decision.missed, is_all=decision.is_all, misfire=served.spec.misfire)
+        if start_error is not None and served.schedule.start_within_us is not None:
+            _page_late_starts(transaction, served, decision.missed, start_error)
     _advance(transaction, served, decision.decided_until)
     return decision.run is not None
 
@@ -603,9 +610,15 @@ def _record_late_starts(
     until: int | None,
     start_error: str | None,
 ) -> None:
-    schedule = served.schedule
     fired = _fired_after(transaction.connection, served.name, progress.decided_until)
-    late = late_starts(schedule, progress.decided_until, fired, transaction.at, until)
+    late = late_starts(served.schedule, progress.decided_until, fired, transaction.at, until)
+    _page_late_starts(transaction, served, late, start_error)
+
+
+def _page_late_starts(
+    transaction: Transaction, served: ServedFlow, late: Sequence[int], start_error: str | None
+) -> None:
+    schedule = served.schedule
     new = [at for at in late if _record_late(transaction, served, at, "start", schedule.late_at(at) or at, None)]
     if not new:
         return

@@ -311,6 +311,17 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     assert "f has not started" == title and "was due 10m00 ago" in body and "redrive runs" in body
 
 
+def test_a_flow_that_cannot_start_pages_although_each_run_is_given_up_before_it_is_late(files):
+    file = files(start_within_seconds=5400)
+    file.settle()
+    for hours in (1, 2, 3):
+        file.now = SIX + hours * HOUR
+        file.write(lambda transaction: schedules.update_schedule(transaction, file.served, start_error="SyntaxError"))
+    ((title, body),) = file.ask("SELECT title, body FROM page WHERE state = 'open'")
+    assert "f has not started" == title and "SyntaxError" in body
+    assert [(SIX + HOUR,), (SIX + 2 * HOUR,)] == file.ask("SELECT logical_time FROM sla")
+
+
 def test_days_without_service_are_one_page_and_the_next_run_on_time_resolves_it(files):
     file = files(start_within_seconds=600, misfire="skip")
     file.settle()
