@@ -31,7 +31,8 @@ class Consequence(NamedTuple):
 
 def consequences(preview: ActPreview) -> Iterator[Consequence]:
     """What would become of each task: it is named once, but for one that is skipped and still holds others."""
-    kept, released = preview.kept, set(preview.released)
+    released = set(preview.released)
+    kept = {name: holder for name, holder in preview.kept.items() if name not in preview.stopped}
     for kind, words in _KINDS:
         names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in kept]
         if names := [name for name in names if kind != "unblocked" or name not in released]:
