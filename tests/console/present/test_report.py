@@ -45,12 +45,22 @@ class Page(HTMLParser):
         self.text: list[str] = []
         self.inside: dict[str, list[str]] = {"style": [], "title": []}
         self.comments: list[str] = []
+        self.frames: list[bool] = []  # of the divisions that are open: whether it scrolls by itself
+        self.unbroken: list[bool] = []  # of each text whose lines are not broken: whether it is in such a frame
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
+        if tag == "div":
+            self.frames.append(("class", "wide") in attrs)
+        if tag == "pre":
+            self.unbroken.append(any(self.frames))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "div":
+            self.frames.pop()
 
     def handle_data(self, data: str) -> None:
         if self.lasttag in self.inside:
@@ -112,6 +122,18 @@ def test_the_policy_allows_the_style_of_the_page_and_nothing_else():
         "base-uri": "'none'",
     }
     assert not re.search("https?:|//[a-z]|url\\(|@import|eval", "".join(page.inside["style"]))
+
+
+def test_a_phone_shows_the_text_without_scrolling_sideways_and_colours_follow_the_reader():
+    """Only a chart and a traceback may be wider than the screen: each scrolls in a frame of its own."""
+    page, _ = hostile_page()
+    assert ("content", "width=device-width, initial-scale=1") in page.attributes
+    style = page.inside["style"][0]
+    assert ".wide{overflow-x:auto" in style and "overflow-wrap:anywhere" in style
+    assert len(page.unbroken) > 2 and all(page.unbroken)
+    light, _, dark = style.partition("@media(prefers-color-scheme:dark)")
+    backgrounds = [re.findall("body{[^}]*background(?:-color)?:#([0-9a-f]{6})", one) for one in (light, dark)]
+    assert [int(one[0][:2], 16) > 128 for one in backgrounds] == [True, False]
 
 
 def test_every_cause_has_its_page_with_the_message_and_the_traceback():
