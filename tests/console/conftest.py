@@ -346,11 +346,12 @@ def rows_of(app: ConsoleApp) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No theme and no keys of the person who runs this: their folder is one of the test."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def own_config(own_state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No theme of the person who runs this: their folder is one of the test, which nobody has made yet."""
+    config = own_state_home.parent / "config"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
     monkeypatch.delenv("REDRIVE_THEME", raising=False)
-    return tmp_path / "config" / "redrive"
+    return config / "redrive"
 
 
 @pytest.fixture(autouse=True)

@@ -87,6 +87,7 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
 
 
+@pytest.mark.long
 def test_what_fails_on_the_way_is_not_tried_again(tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     state, pid = begin(tmp_path)

@@ -23,7 +23,7 @@ from redrive.engine import Flow
 flow = Flow("f")
 flow.task(lambda: 1, name="a")
 """
-BIG = "for number in range(600):\n    flow.task(lambda: 1, name=f'task_{number:03}' + 'x' * 150)\n"
+BIG = "for number in range(600):\n    flow.task(lambda: 1, name=f'task_{number:03}' + 'x' * 150, isolation='worker')\n"
 
 
 @pytest.fixture

@@ -233,6 +233,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.long
 def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path):
     """Out of descriptors the link to the zygote is cut, and everything that runs is lost, again and again."""
     (tmp_path / "flow.py").write_text(SIXTY_AT_A_TIME)
@@ -451,6 +452,7 @@ def write_days(tmp_path: Path, params: str, error: str = "ZeroDivisionError") ->
     return str(tmp_path / "flow.py")
 
 
+@pytest.mark.long
 def test_a_parameter_given_to_an_existing_run_is_kept_and_reported(tmp_path):
     """It used to be handed to the tasks and forgotten: the next resume ran with the old one again."""
     flow = write_days(tmp_path, "{'day': 1, 'go': False}")

@@ -181,6 +181,7 @@ def test_a_failure_after_a_change_reports_it_and_runs_the_loaded_code(edited: Fl
     assert len(edited.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")) == 1
 
 
+@pytest.mark.long
 def test_a_dead_zygote_is_replaced_while_attempts_of_the_replaced_code_go_on(failed_edit: FlowUnderEdit) -> None:
     """The end of one zygote must not kill what another one has forked."""
     edited = failed_edit

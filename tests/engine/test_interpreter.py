@@ -40,6 +40,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @parametrize_mostly_long("is_relative", [True, False])
 def test_the_tasks_run_in_the_interpreter_of_the_flow(tmp_path: Path, environment: Path, is_relative: bool) -> None:
     python = str(environment / "bin" / "python")

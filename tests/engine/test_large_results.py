@@ -93,6 +93,7 @@ def test_a_map_over_a_large_list_has_its_elements(tmp_path: Path) -> None:
     assert (result.state, result["first"]) == ("SUCCESS", ["a", "b", "c"])
 
 
+@pytest.mark.long
 def test_without_its_data_a_child_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     state = tmp_path / "s.db"

@@ -104,6 +104,7 @@ def test_what_cannot_be_mapped_is_a_dead_letter_with_the_reason(tmp_path: Path, 
     assert sentence in found[0][2]
 
 
+@pytest.mark.long
 def test_results_that_are_too_large_together_fail_only_who_needs_them(tmp_path: Path) -> None:
     def load(item: int) -> str:
         return "x" * 9_000_000
@@ -445,6 +446,7 @@ def test_an_effect_over_mappings_wants_a_key(tmp_path: Path) -> None:
     assert bank.payments() == []
 
 
+@pytest.mark.long
 def test_a_substitute_for_the_list_gets_keys_as_well(tmp_path: Path) -> None:
     bank = Bank(tmp_path, KEYED)
     bank.start("no list", code=3)

@@ -186,6 +186,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
         assert [("ana@host", "because")] == connection.execute(event).fetchall()
 
 
+@pytest.mark.long
 def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
@@ -240,6 +241,7 @@ def test_nothing_can_be_given_more_time_without_an_executor(state):
     assert not answer["ok"] and "its executor is dead" in answer["results"][0][2]
 
 
+@pytest.mark.long
 def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
     """Lost with the evidence, then requeued: nobody has to resume first in order to decide."""
     os.kill(lock_file.current_holder(state).pid, signal.SIGKILL)

@@ -124,6 +124,7 @@ def test_without_an_answer_it_fails_at_its_timeout(folder: Path) -> None:
     assert "nobody has approved it by" in redrive(folder, "why", "s.db", "ok").stdout
 
 
+@pytest.mark.long
 def test_an_answer_after_its_timeout_is_refused_also_without_an_executor(folder: Path) -> None:
     start(folder)
     with closing(sqlite3.connect(folder / "s.db")) as connection, connection:

@@ -126,6 +126,7 @@ def test_imported_flows_are_served_and_one_that_broke_is_mended(home: Path) -> N
             service.communicate(timeout=60)
 
 
+@pytest.mark.long
 def test_a_file_that_is_there_stays_and_is_compared(home: Path) -> None:
     assert imported("crontab", "--into", "flows").returncode == 0
     path = Path("flows/backup.py")

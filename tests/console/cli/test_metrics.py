@@ -106,6 +106,7 @@ def test_dead_letters_count_as_in_the_inbox_and_say_since_when(folder: Path) -> 
     assert before < oldest == first / 1e6
 
 
+@pytest.mark.long
 def test_a_run_whose_executor_was_killed_is_cut_off_as_in_the_list(folder: Path) -> None:
     (folder / "waits").touch()
     with start_redrive("run", folder / "etl.py", "--plain") as executor:

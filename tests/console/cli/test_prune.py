@@ -188,6 +188,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.long
 def test_a_kill_between_two_steps_leaves_a_whole_file(state: Path, tmp_path: Path) -> None:
     (tmp_path / "killed.py").write_text(KILLED)
     command = [sys.executable, str(tmp_path / "killed.py"), str(state)]

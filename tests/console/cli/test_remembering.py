@@ -102,6 +102,7 @@ def test_a_note_stands_first_from_now_on(state):
     assert sum("note by" in line for line in lines) == 1
 
 
+@pytest.mark.long
 def test_a_note_can_be_written_when_all_is_well_again(state, tmp_path):
     mark = causes(state)["bank"]["fingerprint"]
     invoke_redrive("requeue", state, "orders", "refunds", "--reason", "x")

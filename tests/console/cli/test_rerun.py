@@ -75,6 +75,7 @@ def test_dates_of_deleted_runs_are_known(folder: Path) -> None:
     assert len(runs_of(folder)) == 3
 
 
+@pytest.mark.long
 def test_a_rerun_has_the_parameters_and_the_time_of_the_run(folder: Path) -> None:
     redrive(folder, "backfill", "daily.py", *DATES, "--param", "rows=9")
     old = slots_of(folder)[0]

@@ -215,6 +215,7 @@ def test_a_second_flow_of_the_same_name_is_refused(namesakes: tuple[Path, Path],
     assert run_redrive("run", one).returncode == 0
 
 
+@pytest.mark.long
 def test_a_named_state_file_may_be_shared(namesakes: tuple[Path, Path], states: Path) -> None:
     assert run_redrive("run", namesakes[1], "--state", states / "nightly.db").returncode == 0
     assert run_redrive("run", namesakes[1]).returncode == 0  # from now on the file knows both
@@ -288,6 +289,7 @@ def test_a_flow_named_by_the_environment_is_a_path_as_for_a_run(states, monkeypa
     assert existing_target(None) == "payments"
 
 
+@pytest.mark.long
 def test_a_flow_may_stand_before_the_tasks_whose_output_is_read(two_runs: Path, states: Path) -> None:
     """As it does in other commands; a task of that name in the usual state file comes first."""
     run_flow("load")

@@ -85,6 +85,7 @@ def test_attempts_know_their_span_and_a_second_export_is_the_same_trace(folder: 
         assert (folder / file).read_text() == f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01"
 
 
+@pytest.mark.long
 def test_a_requeue_is_part_of_the_same_trace(folder: Path, receiver: Receiver) -> None:
     assert run_redrive("report", "--otlp", receiver.url).returncode == 0
     assert run_redrive("requeue", "etl", "send", "--reason", "account is there").returncode == 0

@@ -158,6 +158,7 @@ def test_a_run_is_written_in_few_statements_and_not_read_back(
     assert counts["masked"] < 1.5 * len(msgspec.json.encode(flow.spec().tasks))  # once
 
 
+@pytest.mark.long
 def test_a_run_that_has_not_changed_is_read_once_when_it_is_resumed(tmp_path: Path, statements: list[str]) -> None:
     open_run(make_flow(20), tmp_path / "state.db")
     statements.clear()

@@ -253,6 +253,7 @@ def test_a_line_that_is_too_long_is_answered_and_the_next_client_served(attacked
     attacked.finish()
 
 
+@pytest.mark.long
 def test_an_operator_whose_login_name_is_not_utf8_does_no_harm(attacked: Attacked) -> None:
     for word in ("events", "tasks", "doctor", "inbox", "runs", "unpause", "pause", "unpause"):
         done = run_redrive(word, "--state", attacked.state, env=named(b"J\xfcrgen"))

@@ -89,6 +89,7 @@ def test_a_run_starts_inside_of_a_running_event_loop(tmp_path: Path, how: str) -
     assert notebook(tmp_path, how) == ("SUCCESS 12\n", "")
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_run_inside_of_a_running_event_loop(tmp_path: Path) -> None:
     assert notebook(tmp_path, "interrupt") == ("interrupted\n", "")
     assert notebook(tmp_path, "here") == ("SUCCESS 12\n", ""), "nobody owns the state file any more"

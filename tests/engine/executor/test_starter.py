@@ -19,6 +19,7 @@ from redrive.engine.executor.host import Starter
 from redrive.engine.runner.process import children
 from redrive.engine.statefile.opening import holds_nothing
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import wait_until_dead
 from support.waiting import wait_until
 
@@ -120,7 +121,7 @@ def test_the_error_of_a_start_is_raised_as_by_a_fresh_interpreter(tmp_path, star
         )
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+@parametrize_mostly_long("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_start_goes_on_when_the_starter_dies_while_the_flow_is_imported(tmp_path: Path, number: int) -> None:
     """As its ssh connection ends. Its report had nobody to read it, and ended the executor before the first task."""
     gate = "import os, time\nopen('at-import', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n"

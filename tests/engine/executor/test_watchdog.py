@@ -225,6 +225,7 @@ def test_a_short_outage_pages_nobody(tmp_path):
     assert [] == ask(tmp_path, "SELECT title FROM page")
 
 
+@pytest.mark.long
 def test_a_breaker_that_was_open_before_the_run_is_reported_by_the_run(tmp_path):
     """The events of a run are enough to know each state of the breaker during the run."""
     failures = tmp_path / "failures"

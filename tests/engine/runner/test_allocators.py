@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.marks import parametrize_mostly_long
 
 FLOW = """
@@ -76,6 +77,7 @@ threading.setprofile(profile)
 """
 
 
+@pytest.mark.long
 def test_a_run_ends_beside_a_profiler_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(PROFILER)
     states, results = _run(tmp_path, {"PYTHONPATH": str(tmp_path)})

@@ -512,6 +512,7 @@ def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
     assert task_state == ("RETRYING" if is_running else "READY")
 
 
+@pytest.mark.long
 async def test_a_client_that_refuses_an_offer_is_an_absence_and_no_exception() -> None:
     class Closed(StubClient):
         def submit(self, function: object, data: bytes, **options: object) -> StubFuture:

@@ -228,6 +228,7 @@ print(sum(asked))
 """
 
 
+@pytest.mark.long
 def test_a_large_heap_is_moved_to_huge_pages_and_a_small_one_is_not() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", _COLLAPSE], capture_output=True, text=True, check=True)
     small, large = map(int, done.stdout.split())
