@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import nlargest
-from operator import itemgetter
-from statistics import median
+from collections.abc import Iterator
 
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.core.views import describe_kill, failure_mode_word, row_style, state_style
-from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
+from ...engine.core.views import describe_kill, failure_mode_word, row_style
+from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
-from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, verdict
-from ..text.figures import FINGERPRINT_DIGITS, clock, column, number, offset, wall
+from ..text.figures import FINGERPRINT_DIGITS, clock, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, two_sided, width, wrap
-from ..text.text import cells, one_line, pad, sanitize, shorten, shorten_middle
+from ..text.text import cells, one_line, sanitize, shorten
 from . import tasks
 from .log import line_text
-from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
+from .states import sign_and_word, sign_of
 
 _LOG_LINES = 12
 _RELATIVES_MAX = 20
@@ -307,93 +303,3 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     for word in words:
         if word:
             yield [Piece(f"   {one_line(word)}", Role.DIM)]
-
-
-# --- A group of tasks ------------------------------------------------------------------------------------------------
-
-
-_LISTED_MIN = 8  # tasks of each kind
-_OTHER_LINES = 12  # of the page
-
-
-def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows: int = 0) -> list[Line]:
-    """A group: how far it is, the failures of its tasks by cause, what runs, what took longest, and its neighbours.
-
-    As many tasks as fill a page of ``rows`` rows.
-    """
-    most = max((rows - _OTHER_LINES) // 2, _LISTED_MIN)
-    group = graph.groups.groups[index]
-    members = [scene.board.row(name) for name in graph.dag.names_of(group.members)]
-    worst = state_style(leading_state(group.counts), scene.runner)
-    title = Piece(shorten_middle(one_line(group.title), max(columns - 24, _NAME_CELLS_MIN), scene.glyphs.more))
-    right = [sign_of(worst, scene.glyphs), Piece(f" {counted(group.counts.total(), 'task')} ")]
-    return [
-        two_sided([Piece(" "), title._replace(role=Role.TITLE)], right, columns),
-        [Piece(" "), *bar(group.counts, scene.glyphs, max(columns - 2, 1))],
-        [Piece(" "), *counts_within(group.counts, scene.glyphs, columns - 2, (), scene.runner)],
-        *_group_failures(members, scene, columns),
-        *_running_members(members, most, scene),
-        *_slowest_members(members, most, scene),
-        *_group_neighbours(graph, index, scene),
-    ]
-
-
-def _group_failures(rows: Sequence[TaskRow], scene: tasks.Scene, columns: int) -> Iterator[Line]:
-    found: dict[str, list[TaskRow]] = {}
-    for row in rows:
-        if row.state in NEEDS_HUMAN:
-            found.setdefault(tasks.short_failure(scene.view(row.name).fact), []).append(row)
-    if found:
-        yield from tasks.section("Need a human", str(sum(map(len, found.values()))))
-    for cause, failed in sorted(found.items(), key=lambda item: -len(item[1]))[:_LISTED_MIN]:
-        sign = sign_of(row_style(failed[0], scene.runner), scene.glyphs)
-        names = ", ".join(scene.names.short(row.name, 24, scene.glyphs.more) for row in failed[:_LISTED_MIN])
-        yield [Piece("   "), sign._replace(text=f"{sign.text}{number(len(failed))}"), Piece(f" {cause}")]
-        yield from wrap([Piece("     "), Piece(names, Role.DIM)], columns - 1, 5)
-
-
-def _running_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> Iterator[Line]:
-    running = sorted((row for row in rows if row.state is TaskState.RUNNING), key=lambda row: row.started_at or 0)
-    if running:
-        yield from tasks.section("Running", f"{number(len(running))}, the longest first")
-    for row in running[:most]:
-        since = Piece(f"  {clock(scene.view(row.name).clock or 0)}", Role.RUNNING)
-        yield [*_member(row, scene), since, Piece("  "), *tasks.node_facts(row.name, scene)[0]]
-
-
-def _slowest_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> Iterator[Line]:
-    took = [
-        (attempt.duration_us, row)
-        for row in rows
-        if (attempt := row.latest) is not None and attempt.duration_us is not None
-    ]
-    if not took:
-        return
-    middle = format_duration(round(median([lasted for lasted, _ in took])))
-    yield from tasks.section("Took", f"{middle} median, the longest first")
-    for lasted, row in nlargest(most, took, key=itemgetter(0)):
-        yield [*_member(row, scene), Piece(f"  {column(lasted)}", Role.DIM)]
-
-
-def _member(row: TaskRow, scene: tasks.Scene) -> Line:
-    sign = sign_of(row_style(row, scene.runner), scene.glyphs)
-    return [Piece("   "), sign, Piece(f" {pad(scene.names.short(row.name, 24, scene.glyphs.more), 24)}")]
-
-
-def _group_neighbours(graph: Graph, index: int, scene: tasks.Scene) -> Iterator[Line]:
-    """The groups directly before and after it; nothing where groups depend on each other both ways."""
-    dag = graph.groups.dag
-    if dag is None:
-        return
-    for heading, names in (("Waits for", dag.parents(str(index))), ("Followed by", dag.children(str(index)))):
-        if names:
-            yield from tasks.section(heading, counted(len(names), "group"))
-        for group in (graph.groups.groups[int(name)] for name in names):
-            style = state_style(leading_state(group.counts), scene.runner)
-            title = scene.names.short(group.title, 40, scene.glyphs.more) if group.is_single else one_line(group.title)
-            yield [
-                Piece("   "),
-                sign_of(style, scene.glyphs),
-                Piece(f" {title}  "),
-                *progress(group.counts, scene.glyphs),
-            ]

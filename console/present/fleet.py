@@ -26,7 +26,7 @@ from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
 from .schedules import after_text, need_sentence, paused_text, schedule_state
-from .states import Look, bar, counts_line, named_rule, order_line, sign_and_word
+from .states import Look, bar, counts_line, height, named_rule, order_line, sign_and_word
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
@@ -126,8 +126,7 @@ def _night_bar(night: Night, known: Sequence[int], glyphs: Glyphs) -> Piece | No
     pace = pace_of(night.lasts_us, others)
     if pace is None:
         return None
-    height = min(max(round(pace.times * 2) - 1, 0), len(glyphs.spark) - 1)
-    return Piece(glyphs.spark[height], Role.WARNING if pace.is_slow else Role.DIM)
+    return Piece(height(pace.times, glyphs), Role.WARNING if pace.is_slow else Role.DIM)
 
 
 # --- What a row needs, in one sentence with the key that mends it ----------------------------------------------------

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...engine.core.projection import TaskRow
 from ...engine.core.views import PROBLEMS, CountedState, work_us
 from ...engine.domain.states import TIMED, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -20,11 +21,12 @@ from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.columns import FILL, Width, row_line
 from ..text.figures import clock, number, wall
 from ..text.glyphs import ACROSS, Glyphs
-from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
+from ..text.pieces import Line, Piece, Role, crop, first_that_fits, fit, join, two_sided, width
 from ..text.text import cells, one_line, pad, shorten_middle, two_lines
 from . import states
-from .states import row_sign, state_sign
-from .tasks import Scene, attempts_text, node_facts, part_over, state_facts, took_text
+from .group import group_bar, work_text
+from .states import row_sign, shade, state_sign
+from .tasks import Scene, attempts_text, name_role, node_facts, pace, part_over, state_facts, took_text
 
 _TRIES_FROM = 56  # cells beside the sign: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
@@ -33,7 +35,6 @@ _GROUP_FACTS_CELLS = 40
 _GROUP_BAR_CELLS, _GROUP_BAR_CELLS_MAX = 12, 60
 _CLOCK_CELLS = 6
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
-_QUIET = states.DONE | {TaskState.PENDING}
 
 
 class Highlight(msgspec.Struct):
@@ -114,7 +115,7 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
     tried = Width(5, gap=0, is_right=True), Piece(attempts_text(row), Role.DIM)
 
     def named(room: int) -> Piece:
-        return Piece(scene.names.short(name, room, more), _name_role(name, row.state, lit))
+        return Piece(scene.names.short(name, room, more), _name_role(row, scene, lit))
 
     return row_line(
         max(size, 0),
@@ -130,14 +131,11 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
     )
 
 
-def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
-    if name in lit.matched:
-        return Role.MATCH
-    if name in lit.critical:
-        return Role.CRITICAL
-    if name in lit.related:
-        return Role.RELATED
-    return _LOUD_NAMES.get(state, Role.DIM if state in _QUIET else Role.TEXT)
+def _name_role(row: TaskRow, scene: Scene, lit: Highlight) -> Role:
+    for names, role in ((lit.matched, Role.MATCH), (lit.critical, Role.CRITICAL), (lit.related, Role.RELATED)):
+        if row.name in names:
+            return role
+    return _LOUD_NAMES.get(row.state) or name_role(row, scene)
 
 
 def _sign(name: str, scene: Scene) -> Piece:
@@ -169,23 +167,13 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(group.counts.total()):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *states.bar(group.counts, glyphs, bar_cells),
+        *group_bar(graph, group, scene, bar_cells),
         Piece("  "),
     ]
     room = size - width(line)
     counts = states.counts_within(group.counts, glyphs, room, without=(TaskState.PENDING,), runner=scene.runner)
-    took = _work_of(graph, group, scene)
-    return [*line, *counts, *([Piece(f"  {took}", Role.DIM)] if took and width(counts) + len(took) + 2 <= room else ())]
-
-
-def _work_of(graph: Graph, group: GraphGroup, scene: Scene) -> str:
-    """How long the tasks of a finished group ran together."""
-    if any(count and state not in states.DONE for state, count in group.counts.items()):
-        return ""
-    if group.work_us is None:
-        rows = map(scene.board.row, graph.dag.names_of(group.members))
-        group.work_us = sum(work_us(row, scene.now_us, scene.runner) for row in rows)
-    return f"{format_duration(group.work_us)} of work"
+    took = [Piece("  "), *work_text(graph, group, scene)]
+    return [*line, *first_that_fits([[*counts, *took], [*counts, *took[:2]], counts], room)]
 
 
 def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
@@ -279,23 +267,24 @@ def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, 
 
 def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
     """Sign, name and time of a task, and from there the line that leaves it."""
-    state = scene.board.row(name).state
-    size = graph.drawings.label_size
+    row, size = scene.board.row(name), graph.drawings.label_size
     if not size.name_cells:
         sign = _sign(name, scene)
         return [Piece(sign.text, Role.CURSOR) if name == graph.selected else sign]
     shown = scene.names.short(name, size.name_cells, scene.glyphs.more)
     selected = name == graph.selected
-    name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
-    is_filled = lit.has_bars and not size.fact_cells and name_role == Role.TEXT and state is TaskState.RUNNING
-    line = [_sign(name, scene), Piece(" "), *(_filled(shown, name, scene) if is_filled else [Piece(shown, name_role)])]
+    label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, scene, lit)
+    is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and row.state is TaskState.RUNNING
+    line = [_sign(name, scene), Piece(" "), *(_filled(shown, name, scene) if is_filled else [Piece(shown, label_role)])]
     beside = _hidden_relatives(graph, name, scene.glyphs) if size.has_time else ""
     if beside:
         line.append(Piece(f" {beside}", Role.DIM))
     elif size.has_time and (time := _time(name, scene)):
         line.append(Piece(time if time.startswith(" ") else f" {time}", line[0].role))  # a gap before the leaving line
     elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
-        line += [Piece(" "), Piece(took, Role.DIM)]
+        role = name_role(row, scene)
+        slow = scene.glyphs.up if role in (Role.TEXT, Role.WARNING) else ""
+        line.append(Piece(f"{slow}{took}".rjust(_CLOCK_CELLS) if slow else f" {took}", role))
     return _with_leaving_line(line, run, lit.line_role if run.lit else Role.RULE, scene.glyphs)
 
 
@@ -385,7 +374,7 @@ def _whole(drawn: GroupDrawing, names: Sequence[str]) -> int:
 
 def _label_cells(group: GraphGroup, title: tuple[str, str], has_counts: bool) -> int:
     first, second = map(cells, title)
-    most = 2 * len(number(len(group.members))) + 1
+    most = len(f"{len(group.members):,}") * 2 + len("/ ◆1")
     if group.is_single or (second and not has_counts):
         return 3 + max(first, second)
     return max(3 + first, 3 + second + most if second else _BAR_CELLS_MIN + 1 + most)
@@ -400,7 +389,7 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
     def label(run: Segment) -> Line:
         group, title = graph.groups.groups[run.task], titles[run.task]
         name = Piece(title[is_second], _title_role(graph, group))
-        return _facts(group, name, run, scene) if is_second else _title(group, name, run, scene)
+        return _facts(graph, group, name, run, scene) if is_second else _title(group, name, run, scene)
 
     line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
     return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
@@ -419,16 +408,16 @@ def _title(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
     return _with_leaving_line([sign, Piece(" "), name], run, Role.RULE, scene.glyphs)
 
 
-def _facts(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
+def _facts(graph: Graph, group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
     """The rest of a long name; bar and counts: of the tasks that need a human, or of finished ones, and of all."""
     lead = [Piece("  "), name, Piece(" ")] if name.text else []
     if group.is_single:
         return fit(lead, run.width)
     whole, room = states.progress(group.counts, scene.glyphs), run.width - width(lead)
-    brief = [whole[0], whole[-1]], whole[:1]  # of several states the most severe
+    brief = whole[2:] or whole, whole[2:3]  # what needs a human, of several states the most severe
     facts = next((one for one in (whole, *brief) if width(one) <= room), [])
     bar_cells = room - 1 - width(facts)
-    bar = [*states.bar(group.counts, scene.glyphs, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
+    bar = [*group_bar(graph, group, scene, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
     return fit([*lead, *bar, *facts], run.width, scene.glyphs.more)
 
 
@@ -485,24 +474,34 @@ def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, scene: Scene
     until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
     when = "" if is_over else until + path.ends
     critical = [Piece(f"critical path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
-    shades = [Piece(f"{''.join(scene.glyphs.heat)} short to long", Role.DONE)] if is_over else []
-    words = join([left, critical, shades], "   ")
-    room = silhouette.size - width(words) - 2
-    return two_sided(words, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
+    words = "quick to slow, beside usual" if scene.board.duration_stats else "short to long"
+    shades = [Piece(f"{''.join(scene.glyphs.heat)} {words}", Role.DONE)] if is_over else []
+    shown = join([left, critical, shades], "   ")
+    room = silhouette.size - width(shown) - 2
+    return two_sided(shown, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
 
 
 def _shades(silhouette: Silhouette, scene: Scene) -> list[str]:
-    """The sign of finished tasks in each column; of a run that has ended by how long those of the column took."""
-    heat = scene.glyphs.heat
+    """The sign of finished tasks in each column; of a run that has ended by how long those of the column took.
+
+    Beside what is usual where that is known, else beside the longest column.
+    """
+    heat, usual = scene.glyphs.heat, scene.board.duration_stats
     if scene.board.projection.run.ended_at is None:
         return [heat[-1]] * len(silhouette.columns)
-    took = [
-        sum(work_us(scene.board.row(name), scene.now_us, scene.runner) for name in silhouette.dag.names_of(one.tasks))
-        / max(len(one.tasks), 1)
-        for one in silhouette.columns
-    ]
+    found = [[scene.board.row(name) for name in silhouette.dag.names_of(one.tasks)] for one in silhouette.columns]
+    if usual:
+        known = [[row for row in rows if row.name in usual] for rows in found]
+        return [shade(_pace_of(rows, scene), scene.glyphs) for rows in known]
+    took = [sum(work_us(row, scene.now_us, scene.runner) for row in rows) / max(len(rows), 1) for rows in found]
     longest = max(took, default=0.0) or 1.0
     return [heat[min(int(lasts / longest * len(heat)), len(heat) - 1)] for lasts in took]
+
+
+def _pace_of(rows: Sequence[TaskRow], scene: Scene) -> float:
+    """How many times as long as usual these tasks ran."""
+    usual_us = sum(scene.board.duration_stats[row.name].p50_us for row in rows)
+    return pace(sum(work_us(row, scene.now_us, scene.runner) for row in rows), max(usual_us, 1)).times
 
 
 def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyphs: Glyphs, shade: str) -> list[Line]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from .runs import describe_params
-from .states import sign_and_word
+from .states import shade, sign_and_word
 
 _NAME_CELLS = (12, 40)
 _WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
@@ -28,9 +27,6 @@ _MEDIAN_CELLS = CLOCK_CELLS + 2
 _DATE_CELLS = 5
 _DATE_STEP = 8  # cells from one date above the heat map to the next
 _CHART_ROWS_MIN = 4
-
-#: Up to which multiple of the usual duration a cell of the heat map has which of the shades.
-_SHADES = (0.67, 1.5, 2.5)
 
 
 class GridLayout(NamedTuple):
@@ -149,8 +145,10 @@ def _heat_cell(cell: _ShownCell | None, usual_us: int | None, glyphs: Glyphs, is
         return Piece(" ", _under(Role.DIM, is_selected))
     if cell.ok_us is None or not usual_us:
         return Piece(glyphs.of(cell.style.sign), _under(cell.style.role, is_selected))
-    shade = glyphs.heat[bisect_left(_SHADES, cell.ok_us / usual_us)]
-    return Piece(shade, Role.WARNING if cell.is_slow else Role.STRONG if is_selected else Role.DONE)
+    return Piece(
+        shade(cell.ok_us / usual_us, glyphs),
+        Role.WARNING if cell.is_slow else Role.STRONG if is_selected else Role.DONE,
+    )
 
 
 def _wide_cell(cell: _ShownCell | None, glyphs: Glyphs, is_selected: bool) -> Iterator[Piece]:

@@ -22,7 +22,7 @@ from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
 from ..sessions.address import parse
 from ..text.columns import FILL, Column, Columns, Width, field, longest_cells, measured, with_fields
-from ..text.figures import DAY, SECOND, clock, column, number, wall, wall_day
+from ..text.figures import DAY, SECOND, clock, column, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
@@ -144,7 +144,7 @@ class ListedRun(msgspec.Struct, frozen=True):
         if pace is None:
             return ""
         usual, runs = format_duration(quantile(self._others, 0.5)), counted(len(self._others), "other run")
-        return f"{_times(pace)} times the usual {usual} ({runs})"
+        return f"{times_text(pace.times)} times the usual {usual} ({runs})"
 
     @property
     def _others(self) -> Sequence[int]:
@@ -179,11 +179,7 @@ def _beside_usual(row: ListedRun, place: Look) -> Piece:
     if pace is None:
         return Piece("")
     sign = f"{glyphs.up} " if pace.is_slow else f"{glyphs.down} " if pace.is_quick else ""
-    return Piece(f"{sign}{_times(pace)}{glyphs.times}", Role.WARNING if sign else Role.DIM)
-
-
-def _times(pace: Pace) -> str:
-    return f"{pace.times:.1f}" if pace.times < _WHOLE_TIMES else number(round(pace.times))
+    return Piece(f"{sign}{times_text(pace.times)}{glyphs.times}", Role.WARNING if sign else Role.DIM)
 
 
 def _needs(row: ListedRun, place: Look) -> Line:
@@ -206,7 +202,6 @@ def _needs(row: ListedRun, place: Look) -> Line:
     return join([part for part in parts if part])
 
 
-_WHOLE_TIMES = 9.95  # from so many times the usual on, no tenths
 _ACKNOWLEDGE = "not acknowledged"
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
 

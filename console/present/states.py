@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
-from ..text.figures import age, number
+from ..model.runs import Pace
+from ..text.figures import age, number, times_text
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten_middle
@@ -124,6 +126,34 @@ def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:
     return lines
 
 
+# --- How long finished work took beside what is usual -----------------------------------------------------------------
+
+#: Up to which multiple of the usual duration work has which of the shades.
+_SHADES = (0.67, 1.5, 2.5)
+
+
+def shade(times: float, glyphs: Glyphs) -> str:
+    """The darker, the longer: the usual duration has the second of four shades."""
+    return glyphs.heat[bisect_left(_SHADES, times)]
+
+
+def height(times: float, glyphs: Glyphs) -> str:
+    """The higher, the longer: the usual duration has two eighths of a cell."""
+    return glyphs.spark[min(max(round(times * 2) - 1, 0), len(glyphs.spark) - 1)]
+
+
+def pace_role(pace: Pace) -> Role:
+    """The brighter, the longer."""
+    return Role.WARNING if pace.is_slow else Role.TEXT if pace.times > _SHADES[1] else Role.DONE
+
+
+def pace_piece(pace: Pace, glyphs: Glyphs) -> Piece:
+    """The shade, and how many times the usual duration if that is much more or less."""
+    is_usual = _SHADES[0] < pace.times <= _SHADES[1]
+    words = "" if is_usual else f" {times_text(pace.times)}{glyphs.times} usual"
+    return Piece(f"{shade(pace.times, glyphs)}{words}", pace_role(pace))
+
+
 # --- Counts of tasks by state: as a bar, as words, and as signs ------------------------------------------------------
 
 
@@ -143,14 +173,12 @@ _PARTS: Sequence[tuple[Collection[CountedState], Sign | Glyph, Role]] = (
 
 
 def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
-    """``size`` cells. A part with any task has at least one cell, so that no problem disappears."""
-    total = sum(counts.values())
-    cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
-    line: Line = []
-    for (_, glyph, role), count in zip(_PARTS, cells, strict=True):
-        if count:
-            line.append(Piece(glyphs.of(glyph) * count, role))
-    rest = size - sum(cells)
+    """``size`` cells. A part with any task has at least one cell, so that no problem and nothing left disappears."""
+    shares = [_sum(counts, states) for states, _, _ in _PARTS]
+    *cells, rest = _shares([*shares, sum(counts.values()) - sum(shares)], size)
+    line = [
+        Piece(glyphs.of(glyph) * count, role) for (_, glyph, role), count in zip(_PARTS, cells, strict=True) if count
+    ]
     return [*line, Piece(glyphs.bar_pending * rest, Role.RULE)]
 
 
@@ -178,15 +206,17 @@ def _sum(counts: Counts, states: Collection[CountedState]) -> int:
     return sum(count for state, count in counts.items() if state in states)
 
 
-def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
-    """Cells of each part, assigned to small parts first; they fill the bar only if no task is left over."""
-    cells = [0] * len(parts)
-    left = size
-    for place in sorted(range(len(parts)), key=parts.__getitem__):
-        if parts[place]:
-            share = parts[place] * size // total
-            cells[place] = min(max(share, 1), left)
-            left -= cells[place]
+def _shares(parts: Sequence[int], size: int) -> list[int]:
+    """Cells of each part: one at first, for small ones before large ones and for the last part at the end."""
+    cells, left = [0] * len(parts), size
+    by_size = sorted(range(len(parts)), key=parts.__getitem__)
+    for place in sorted(by_size, key=(len(parts) - 1).__eq__):
+        cells[place] = min(parts[place], left, 1)
+        left -= cells[place]
+    for place in by_size:
+        more = min(max(parts[place] * size // max(sum(parts), 1) - cells[place], 0), left)
+        cells[place], left = cells[place] + more, left - more
+    cells[by_size[-1]] += left
     return cells
 
 
@@ -198,13 +228,10 @@ def leading_state(counts: Counts) -> CountedState:
 
 
 def progress(counts: Counts, glyphs: Glyphs) -> Line:
-    """``◆3/900``: the tasks that need a human, of all; else the done ones, of all; else how many there are."""
-    total = sum(counts.values())
-    shown = problem_counts(counts, glyphs)
-    if not shown:
-        done = _sum(counts, DONE)
-        shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
-    return [*shown, Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)]
+    """``852/900 ◆1``: the done tasks, of all, and those that need a human; ``900`` where all are done or none is."""
+    total, done, problems = sum(counts.values()), _sum(counts, DONE), problem_counts(counts, glyphs)
+    share = f"{number(done)}/" if problems or 0 < done < total else ""
+    return join([[Piece(f"{share}{number(total)}", Role.DIM)], problems], " ")
 
 
 def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:

@@ -22,13 +22,14 @@ from ..model.board import Board
 from ..model.inbox import failures_of
 from ..model.log import printable_parts
 from ..model.paces import is_overdue, stalled_for_us
+from ..model.runs import Pace
 from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.names import common_start, shared_prefix
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
-from .states import Look, sign_of
+from .states import DONE, Look, pace_piece, pace_role, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
@@ -255,7 +256,8 @@ def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
         return _waiting(row, view, scene), tried
     if row.state is TaskState.SUCCESS:
         ended = wall(row.ended_at) if row.ended_at is not None else ""
-        return join([[Piece(took_text(name, scene), Role.DIM)], tried], " "), [Piece(ended, Role.DIM)]
+        took = [Piece(took_text(name, scene), Role.DIM)]
+        return join([took, _beside_usual(row, scene), tried], " "), [Piece(ended, Role.DIM)]
     describe = _FACTS.get(row.state)
     return describe(row, view, scene) if describe is not None else [], error
 
@@ -276,6 +278,37 @@ def took_text(name: str, scene: Scene) -> str:
     row = scene.board.row(name)
     attempt = row.latest if row.state is TaskState.SUCCESS else None
     return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
+
+
+_NEGLIGIBLE_US = SECOND // 10
+_QUIET = DONE | {TaskState.PENDING}
+
+
+def pace(lasts_us: int, usual_us: int) -> Pace:
+    """How long finished work took beside what is usual; a difference that nobody notices is none."""
+    return Pace(lasts_us / usual_us if abs(lasts_us - usual_us) >= _NEGLIGIBLE_US else 1.0, False, False)
+
+
+def task_pace(row: TaskRow, scene: Scene) -> Pace | None:
+    """The pace of a task that succeeded; None if nothing is known of earlier runs."""
+    usual, attempt = scene.board.duration_stats.get(row.name), row.latest
+    if usual is None or not usual.p50_us or row.state is not TaskState.SUCCESS or attempt is None:
+        return None
+    lasts_us = scene.attempt(attempt).clock
+    return pace(lasts_us, usual.p50_us)._replace(is_slow=is_overdue(lasts_us, usual))
+
+
+def name_role(row: TaskRow, scene: Scene) -> Role:
+    """The role of a name with nothing to look at: of what finished, the brighter, the longer it took."""
+    found = task_pace(row, scene)
+    if found is not None and (role := pace_role(found)) is not Role.DONE:
+        return role
+    return Role.DIM if row.state in _QUIET else Role.TEXT
+
+
+def _beside_usual(row: TaskRow, scene: Scene) -> Line:
+    found = task_pace(row, scene)
+    return [] if found is None else [pace_piece(found, scene.glyphs)]
 
 
 # --- By state ------------------------------------------------------------------------------------------------------
@@ -387,7 +420,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     lasts = None if row.latest is None else scene.attempt(row.latest).clock
     if lasts is None and row.started_at is not None and row.ended_at is not None:
         lasts = row.ended_at - row.started_at  # an approval has no attempt
-    line = [Piece(column(lasts or 0), Role.DIM)]
+    line = join([[Piece(column(lasts or 0), Role.DIM)], _beside_usual(row, scene)], " ")
     tried = [counted(row.failures, "failure")] if row.failures else []
     tried += [counted(row.refusals, "refused call")] if row.refusals else []
     if tried:

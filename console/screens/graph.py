@@ -66,6 +66,7 @@ class GraphScreen(SplitScreen):
         self.texts.display = self.texts_rule.display = False
         self.strip_view = StripView(self.scene)
         self._refresh_scene()
+        self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
         self._is_following = False
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
@@ -127,21 +128,24 @@ class GraphScreen(SplitScreen):
         self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
         self._place_details(self._rows_above())
-        self._place_texts()
+        self._update_details()
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
 
     def _place_texts(self) -> None:
-        """Give the rows that a list of all tasks leaves free to what the selected one wrote."""
+        """Give the rows that a short list leaves free to what the selected task wrote, or to the tasks of the group."""
         graph, rows = self.graph, 0
-        if graph is not None and graph.lists_tasks and (self.is_wide or len(graph.dag) <= _FEW_TASKS):
-            rows = len(graph.dag)
+        if graph is not None and (self.is_wide or len(graph.dag) <= _FEW_TASKS):
+            rows = 0 if graph.is_drawing else graph.height
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
         has_texts = rows > 0 and free >= _TEXTS_ROWS_MIN
+        if self._texts_rows == (shown := rows if has_texts else None):
+            return
+        self._texts_rows = shown
         self.texts.display = self.texts_rule.display = has_texts
         self.detail.texts_view = self.texts if has_texts else None
         self.graph_view.styles.height = rows if has_texts else "1fr"
-        self._update_details()
+        self.call_after_refresh(self.show_frame)
 
     @property
     def _content_rows(self) -> int:
@@ -358,12 +362,13 @@ class GraphScreen(SplitScreen):
         return not delta.tasks.isdisjoint((name, *self.board.dag.parents(name), *self.board.dag.children(name)))
 
     def _update_details(self) -> None:
-        name = self.console.selected
+        self._place_texts()
+        name, index = self.console.selected, self.graph.selected_group if self.graph is not None else None
+        group = (self.graph, index) if self.graph is not None and index is not None else None
         if self.detail.display:
-            group = self.graph.selected_group if self.graph is not None else None
-            self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
+            self.detail.show_task(name, group)
         if self.texts.display:
-            self.texts.show_task(name)
+            self.texts.show_task(name, group)
         if self._page_of_texts.display and self._page_of_texts.needs_reading:
             self.rest_timer.start()
         if self.strip_view.display:

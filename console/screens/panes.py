@@ -20,8 +20,9 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, group_page, summary_lines, text_lines
+from ..present.detail import detail_page, summary_lines, text_lines
 from ..present.evidence import cause_page, evidence_page
+from ..present.group import group_page, members_page
 from ..present.tasks import Scene
 from ..sessions.reads import TEXTS_OF, read_evidence
 from ..sessions.session import Session
@@ -407,7 +408,10 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
 
 
 class TextsView(DetailView):
-    """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free."""
+    """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
+
+    Of a group, its members.
+    """
 
     @property
     def is_blank(self) -> bool:
@@ -415,6 +419,8 @@ class TextsView(DetailView):
         return self.texts is not None and not [*text_lines(self.texts, 1, self.scene())]
 
     def render_page(self) -> list[Line]:
+        if self._group is not None:
+            return members_page(*self._group, self.scene(), self.columns, self.rows)
         if self.task_name is None:
             return []
         lines = [*text_lines(self.texts, max(self.rows - 1, 1), self.scene())][1:]  # without the blank above the first

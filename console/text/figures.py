@@ -37,6 +37,14 @@ def column(duration_us: int) -> str:
     return f"{format_duration(duration_us):>{CLOCK_CELLS}}"
 
 
+_WHOLE_TIMES = 9.95  # from so many on, no tenths
+
+
+def times_text(times: float) -> str:
+    """How many times as much: ``1.4``, ``12``."""
+    return f"{times:.1f}" if times < _WHOLE_TIMES else number(round(times))
+
+
 def age(duration_us: int) -> str:
     """An age in at most five cells, which changes once a minute: ``41s``, ``14m``, ``3h05``, ``12d``."""
     if MINUTE <= duration_us < HOUR:

@@ -37,7 +37,7 @@ class GraphGroup(msgspec.Struct):
     title: str
     members: Sequence[int]
     counts: Counter[CountedState] = msgspec.field(default_factory=Counter)
-    work_us: int | None = None  # of all attempts, as the view has counted it since the last move
+    work_us: Sequence[int] | None = None  # of each member, as the view has counted it since the last move
 
     def counts_in(self, name: str, state: CountedState) -> bool:
         """Whether a member is counted: the end of a map, which has the name of the group, only if it needs a human."""
@@ -323,7 +323,7 @@ class GraphOrder(StrEnum):
 
 def first_zoom(dag: Dag) -> Zoom:
     """Return the initial zoom: the tasks of a small graph or a chain, else the groups; these also of a fan."""
-    if is_chain(dag) or len(dag) <= FAN_MAX:
+    if is_chain(dag) or len(dag) <= FAN_MAX or (dag.depth == 1 and len(dag) <= GRAPH_MAX):
         return Zoom.GRAPH
     is_fan = max(Counter(dag.levels).values()) > FAN_MAX and 3 * len({*name_groups(dag.names)}) <= len(dag)
     return Zoom.GROUPS if is_fan or len(dag) > GRAPH_MAX else Zoom.GRAPH

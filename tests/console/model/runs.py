@@ -100,6 +100,15 @@ class EventBuilder:
         return [self.move(name, state, attempt, ended_at=self.at, error=attempt["error"], **columns)]
 
 
+def ran_task(projection: RunProjection, name: str, started_at: int, duration_us: int) -> None:
+    """Put a task into the projection as if its first attempt had succeeded."""
+    row = projection.tasks[name]
+    row.state, row.attempt, row.started_at, row.ended_at = TaskState.SUCCESS, 1, started_at, started_at + duration_us
+    row.attempts[1] = AttemptRow(
+        1, started_at=started_at, ended_at=row.ended_at, outcome="success", duration_us=duration_us
+    )
+
+
 def failed_task(
     projection: RunProjection, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
 ) -> TaskRow:

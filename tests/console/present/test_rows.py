@@ -14,7 +14,7 @@ from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compa
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.runs import WaitingRun
 from redrive.console.model.time_axis import Span
-from redrive.console.present import detail, evidence, inbox, timeline
+from redrive.console.present import detail, evidence, group, inbox, timeline
 from redrive.console.present import states as counts
 from redrive.console.present.graph import (
     Highlight,
@@ -30,7 +30,15 @@ from redrive.console.present.graph import (
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
 from redrive.console.present.states import Look
-from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, node_facts, state_facts
+from redrive.console.present.tasks import (
+    Scene,
+    TaskNames,
+    attempts_text,
+    name_role,
+    named_task,
+    node_facts,
+    state_facts,
+)
 from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
@@ -43,7 +51,7 @@ from redrive.engine.statefile.lists import DurationStats, NeedKind
 from redrive.engine.statefile.logs import AttemptText
 from redrive.engine.statefile.needs import Need
 
-from ..model.runs import START, S, failed_task, projection_of
+from ..model.runs import START, S, failed_task, projection_of, ran_task
 
 EVIL = "a\x1b[31m\x9b2J\u202eb\u200b\x07\r\n[bold]x[/] 日本\ud800"
 NOW = START + 100 * S
@@ -95,7 +103,7 @@ def groups_and_silhouette(graph, scene, columns):
     for y in range(GROUP_ROWS * drawn.drawing.height):
         yield "group drawing", group_map_row(graph, drawn, y, 0, columns, scene)
     for index in range(len(graph.groups.groups)):
-        for line in detail.group_page(graph, index, scene, columns):
+        for line in group.group_page(graph, index, scene, columns):
             yield "group page", line
 
 
@@ -281,7 +289,7 @@ def test_members_of_a_group_stand_in_columns_of_cells(word):
     for row in projection.tasks.values():
         failed_task(projection, row.name).attempts[1].duration_us = S
     graph = Graph(Board(projection), len)
-    page = detail.group_page(graph, 0, Scene(graph.board, NOW, UTF8), 75)
+    page = group.group_page(graph, 0, Scene(graph.board, NOW, UTF8), 75)
     took = {width(line) for line in page if plain(line).endswith(" 1s")}
     assert took == {36}
 
@@ -443,6 +451,26 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
 )
 def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
     assert running_row(usual, elapsed=elapsed) == shown
+
+
+@pytest.mark.parametrize(
+    ("took", "shown", "role"),
+    [
+        (4, " ▒", Role.DIM),
+        (1, " ░ 0.2× usual", Role.DIM),
+        (8, " ▓ 2.0× usual", Role.TEXT),
+        (46, " █ 12× usual", Role.WARNING),
+    ],
+)
+def test_a_finished_task_is_shaded_by_how_long_it_took_beside_what_is_usual(took, shown, role):
+    projection = projection_of([("a", [])])
+    ran_task(projection, "a", NOW - 90 * S, took * S)
+    scene = Scene(Board(projection), NOW, UTF8)
+    row = projection.tasks["a"]
+    assert plain(state_facts(row, scene)).endswith("s")
+    scene.board.duration_stats = {"a": DurationStats(4 * S, 5 * S, 9)}
+    assert plain(state_facts(row, scene)).endswith(f"s{shown}")
+    assert name_role(row, scene) is role
 
 
 def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():

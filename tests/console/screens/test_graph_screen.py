@@ -264,11 +264,11 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
     session = FakeSession(projection_of(pairs))
     failed_task(session.projection, "check_7")
     async with shown(session, clock, (120, 40)) as (app, pilot):
-        assert rows_of(app)[3] == " · load ─────◆ check ────· report"
-        assert rows_of(app)[4].split() == ["──────", "50", "◆──", "◆1/50"]
+        assert rows_of(app)[3] == " · load ────────◆ check ───────· report"
+        assert rows_of(app)[4].split() == ["─────────", "50", "◆───", "0/50", "◆1"]
         builder = EventBuilder(session.projection)
         await emit_events(app, pilot, session, *builder.start("load_3"), *builder.succeed("load_3"))
-        assert rows_of(app)[4].split()[:2] == ["━───", "1/50"]
+        assert rows_of(app)[4].split()[:2] == ["━──────", "1/50"]
         await pilot.click(offset=(3, 3))
         await settle(app, pilot)
         assert app.selected == "load_0"

@@ -16,14 +16,12 @@ from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
-from redrive.engine.core.projection import AttemptRow, RunProjection
 from redrive.engine.domain.rows import ExecutorState
-from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from support.idle import is_settled
 
 from ..conftest import FakeSession, make_app, press, settle
-from ..model.runs import START, S, failed_task, projection_of
+from ..model.runs import START, S, failed_task, projection_of, ran_task
 
 SIZES = [(80, 24), (120, 40), (40, 15)]
 TRACEBACK = """Traceback (most recent call last):
@@ -229,12 +227,3 @@ def deep_run() -> FakeSession:
     for name in (names[70], names[71], names[250]):
         failed_task(projection, name, at=START)
     return FakeSession(projection)
-
-
-def ran_task(projection: RunProjection, name: str, started_at: int, duration_us: int) -> None:
-    """Put a task into the projection as if its first attempt had succeeded."""
-    row = projection.tasks[name]
-    row.state, row.attempt, row.started_at, row.ended_at = TaskState.SUCCESS, 1, started_at, started_at + duration_us
-    row.attempts[1] = AttemptRow(
-        1, started_at=started_at, ended_at=row.ended_at, outcome="success", duration_us=duration_us
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..conftest import FakeSession, StillClock
+from ..model.runs import START, S, projection_of, ran_task
 from .outages import outage
 from .screen_driver import open_console, poisoned_run
 from .test_log import chunks_of
@@ -35,6 +36,19 @@ async def test_details_show_more_of_the_log_where_there_is_room(revenue: FakeSes
         async with open_console(revenue, clock, "2", size=size) as driver:
             lines[size] = sum("row " in line for line in driver.lines)
     assert lines[200, 55] > 16 > lines[120, 40]
+
+
+async def test_below_a_short_list_of_groups_are_the_tasks_of_the_group(clock: StillClock) -> None:
+    session = FakeSession(projection_of([(f"load_{number:03}", []) for number in range(160)]))
+    for number, row in enumerate(list(session.projection.tasks)):
+        ran_task(session.projection, row, START, (1 + number % 9) * S)
+    async with open_console(session, clock, "2", size=(200, 50)) as driver:
+        driver.app.screen.graph_view.go_to_row(0)
+        await driver.settle()
+        assert "How long they took  5s median" in driver.text
+        assert "✓ load_000    1s" in driver.text and "more (Enter)" not in driver.text
+        await driver.press("right")
+        assert "How long they took" not in driver.text, "the group is open: its tasks are rows"
 
 
 async def test_the_chart_of_the_timeline_grows(clock: StillClock) -> None:
