@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
+from threading import Lock
 from types import GenericAlias, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -301,18 +302,23 @@ def decoding(what: str) -> Iterator[None]:
         raise LinkError(f"the remote host sent {what} that cannot be read: {detail}", final=True) from error
 
 
+#: Several threads read local files, and msgspec (0.22) crashes the process if one of them converts a struct while
+#: another prepares it, at its first use.
+_one_at_a_time = Lock()
+
+
 def row_of(kind: type[Value], sent: object) -> Value:
     """Convert ``sent`` to a ``kind``: a NamedTuple is sent as a list, a struct as an object.
 
     Raises LinkError if a value has another type.
     """
-    with decoding(f"a {kind.__name__}"):
+    with decoding(f"a {kind.__name__}"), _one_at_a_time:
         return msgspec.convert(sent, kind)
 
 
 def rows_of(kind: type[Value], sent: object) -> list[Value]:
     """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
-    with decoding(f"a list of {kind.__name__}"):
+    with decoding(f"a list of {kind.__name__}"), _one_at_a_time:
         rows: list[Value] = msgspec.convert(sent, GenericAlias(list, kind))
     return rows
 

@@ -53,6 +53,7 @@ from ..statefile.transitions import (
 )
 
 _VALUES_PER_INSERT = 30_000
+_decode_spec = msgspec.json.Decoder(TaskSpec).decode  # made here, not by threads that read at once
 
 
 # --- Create --------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def _request_approval(transaction: Transaction, run_id: str, name: str, generati
 
     sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
     text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
-    spec = with_overrides(msgspec.json.decode(text, type=TaskSpec), overrides)
+    spec = with_overrides(_decode_spec(text), overrides)
     expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
     columns: TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
     asked = TaskMoved(why="it waits for an approval")
@@ -478,12 +479,11 @@ def _read_tasks(
     connection: sqlite3.Connection, run_id: str, names: Sequence[str] | None = None, others: Iterable[TaskRow] = ()
 ) -> dict[str, TaskRow]:
     """Read the tasks in the order of the flow. ``others``: rows beside them that were read already."""
-    decode = msgspec.json.Decoder(TaskSpec).decode
     part, values_of_part = _part_of("name", names)
     rows = list(others)
     for spec, name, state, *values in connection.execute(_TASKS + part, (run_id, *values_of_part)):
         row = TaskRow(name, STATES[state], *values)
-        row.spec = decode(spec) if spec != _NO_SPEC else TaskSpec(name)
+        row.spec = _decode_spec(spec) if spec != _NO_SPEC else TaskSpec(name)
         rows.append(row)
     rows.sort(key=attrgetter("position", "name"))
     return {row.name: row for row in rows}

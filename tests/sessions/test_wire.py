@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from redrive.console.sessions.session import row_of, rows_of
@@ -39,3 +41,35 @@ def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object)
     assert caught.value.final
     with pytest.raises(LinkError, match="sent a list of SlaRow that cannot be read"):
         rows_of(SlaRow, [SLA, sent])
+
+
+TWO_READERS = """
+import enum, threading
+from redrive.console.sessions.session import row_of
+from redrive.engine.core.projection import RunRow
+
+def convert():
+    assert row_of(RunRow, {"run_id": "r", "dag_name": "f", "state": "RUNNING"}).run_id == "r"
+
+begun, going_on, set_attribute = threading.Event(), threading.Event(), enum.EnumType.__setattr__
+
+def hold(kind, name, value):  # as the machine may, between two instructions of Python
+    if not begun.is_set():
+        begun.set()
+        going_on.wait(1)
+    set_attribute(kind, name, value)
+
+enum.EnumType.__setattr__ = hold
+threads = [threading.Thread(target=convert) for _ in range(2)]
+threads[0].start()
+begun.wait(60)
+threads[1].start()
+threads[1].join(1)
+going_on.set()
+"""
+
+
+def test_two_threads_may_decode_the_first_row_of_a_kind_at_once() -> None:
+    """The second one crashed the console: msgspec has half of the struct then."""
+    done = subprocess.run([sys.executable, "-c", TWO_READERS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
