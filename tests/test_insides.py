@@ -31,11 +31,9 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "App._load_screen_css": INTERNALS,
         "App._fatal_error": INTERNALS,
         "App._set_pointer_shape": INTERNALS,
-        "MessagePump._close_messages_no_wait": INTERNALS,
         "textual._compositor.ChopsUpdate": INTERNALS,
         "textual._compositor.LayoutUpdate": INTERNALS,
         "textual._xterm_parser.XTermParser": INTERNALS,
-        "the name _close_messages_no_wait": INTERNALS,
     },
     "the console ends with a sentence at its first timer; runs go on": {
         "timer._skip": INTERNALS,
@@ -44,10 +42,6 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "the console ends with an AttributeError at its first frame, its first new view or its crash; runs go on": {
         "App._batch_count": INTERNALS,
         "App._css_update_count": INTERNALS,
-        "App._exception": INTERNALS,
-        "App._handle_exception": INTERNALS,
-        "App._screen_stacks": INTERNALS,
-        "MessagePump._closed": INTERNALS,
         "screen._css_update_count": INTERNALS,
         "self.screen._compositor": INTERNALS,
     },

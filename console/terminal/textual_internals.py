@@ -2,25 +2,23 @@
 
 Each name, why the console needs it, and what Textual could offer instead:
 
-- ``App._display``, ``LayoutUpdate``, ``ChopsUpdate``, ``_closed``, ``_batch_count``: the driver gets composed strips,
+- ``App._display``, ``LayoutUpdate``, ``ChopsUpdate``, ``_batch_count``: the driver gets composed strips,
   not the escape sequences that Textual renders from them; a driver method ``display(update)``.
 - ``_compositor.render_strips``: the screen as text, for ``:shot``; a sibling of ``export_screenshot``.
 - ``XTermParser``: keys of a line that delays and splits sequences; a public module.
 - ``MessagePump.set_timer``, ``Timer._skip``: a late timer of one call fires; ``set_timer(skip=False)``.
 - ``App._load_screen_css``, ``_css_update_count``: no restyling of the view that is left; a mend in Textual.
-- ``App._exception``, ``_handle_exception``, ``_fatal_error``, ``_close_messages_no_wait``: a crash prints no values of
-  variables, which may be secrets; a hook ``on_crash(error)`` and a method ``crash(error)``.
-- ``App._screen_stacks``: the screens of all views get the theme and the news; a property ``screens``.
+- ``App._fatal_error``: a crash prints no values of variables, which may be secrets; a hook ``on_crash(error)``.
 - ``App._set_pointer_shape``: a sequence that not every terminal ignores; a feature flag.
 """
 
 from __future__ import annotations
 
-import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from textual.app import App
 from textual.message_pump import MessagePump
@@ -54,7 +52,7 @@ try:
 except ImportError as error:
     raise RedriveError(_other_version(f"{error.name}")) from error
 
-_require(("_display", "_load_screen_css", "_set_pointer_shape", "_fatal_error", "_close_messages_no_wait"))
+_require(("_display", "_load_screen_css", "_set_pointer_shape", "_fatal_error"))
 
 Update = LayoutUpdate | ChopsUpdate
 
@@ -102,6 +100,7 @@ class AppInternals(App[Any]):
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
+        self.failure: BaseException | None = None  # that ended the App, if it crashed
         self._shown_modes: set[str] = set()
 
     def screen_text(self) -> str:
@@ -149,22 +148,23 @@ class AppInternals(App[Any]):
 
     def all_screens(self) -> Iterator[Screen[Any]]:
         """The screens of every view, also of those that are not shown."""
-        return itertools.chain.from_iterable(self._screen_stacks.values())
+        for mode in dict.fromkeys((*self.MODES, self.current_mode)):
+            with suppress(KeyError):  # a view that was not shown yet
+                yield from self.get_screen_stack(mode)
 
     def crash(self, error: Exception) -> None:
         """End the App with ``error``, as if a handler of a message had raised it."""
-        self._handle_exception(error)
 
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that ended the App, if it crashed."""
-        return self._exception
+        def fail() -> NoReturn:
+            raise error
+
+        self.call_later(fail)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if not self.draws_updates or not isinstance(renderable, LayoutUpdate | ChopsUpdate):
             super()._display(screen, renderable)
             return
-        if self.is_running and not self._closed and not self._batch_count:
+        if self.is_running and not self._batch_count:  # one that ends is in a batch, too
             self.draw_update(screen, renderable)
         self.post_display_hook()
 
@@ -173,4 +173,9 @@ class AppInternals(App[Any]):
 
     def _fatal_error(self) -> None:
         """End without Textual's traceback, whose values of variables may hold secrets or sequences."""
-        self._close_messages_no_wait()
+        self.failure = self.failure or sys.exception()
+        self.exit(return_code=1)
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """End in the same way for an error that Textual would print itself."""
+        self._fatal_error()

@@ -145,7 +145,6 @@ def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
         ("_display", ["self", "screen", "renderable"]),
         ("_set_pointer_shape", ["self", "shape"]),
         ("_fatal_error", ["self"]),
-        ("_close_messages_no_wait", ["self"]),
         ("post_display_hook", ["self"]),
     ],
 )
@@ -153,10 +152,31 @@ def test_what_is_overridden_or_called_exists_with_these_parameters(name: str, pa
     assert list(inspect.signature(getattr(App, name)).parameters) == parameters
 
 
+class Drawable(ValueError):
+    """An error that Textual would print itself."""
+
+    def __rich__(self) -> str:
+        return "secret"
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), Drawable("secret")], ids=["plain", "drawable"])
+async def test_a_crash_ends_the_app_with_its_error_and_prints_nothing(
+    error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+
+    class Crashing(Drawn):
+        def on_mount(self) -> None:
+            self.crash(error)
+
+    app = Crashing()
+    await asyncio.wait_for(app.run_async(headless=True), LIMIT_SECONDS)
+    assert (app.failure, app.return_code) == (error, 1)
+    assert "secret" not in "".join(capfd.readouterr())
+
+
 def test_what_is_read_of_an_app_exists() -> None:
     app = Drawn()
-    assert (app._closed, app._batch_count, app._exception) == (False, 0, None)
-    assert app.failure is None
+    assert (app._batch_count, app.failure) == (0, None)
 
 
 def test_no_other_module_of_the_console_imports_a_private_module_of_textual() -> None:
