@@ -1,6 +1,6 @@
-"""Memory, processor time and lateness of the supervisor: ``python tests/bench/bench_supervisor.py [FLOWS] [SECONDS]``.
+"""Lateness of the supervisor, as a table: ``python tests/bench/bench_supervisor.py``. It takes three minutes.
 
-At rest: flows that come once a year. Then fifty flows that are due in the same minute.
+How late runs start of flows that are all due in the same minute. The machine must have no other work.
 """
 
 from __future__ import annotations
@@ -18,15 +18,6 @@ FLOW = "from redrive.engine import Flow\nflow = Flow('{name}', schedule='{schedu
 DUE = 50
 
 
-def main() -> None:
-    """Measure, and print a line for each measurement."""
-    flows, seconds = (int(word) for word in [*sys.argv[1:], *["200", "30"][len(sys.argv) - 1 :]])
-    with tempfile.TemporaryDirectory() as folder:
-        measure_rest(Path(folder), flows, seconds)
-    with tempfile.TemporaryDirectory() as folder:
-        measure_lateness(Path(folder))
-
-
 def start(folder: Path, names: list[str], schedule: str) -> subprocess.Popen[bytes]:
     """Start a supervisor of flows, and wait until it knows all of them."""
     (folder / "flows").mkdir()
@@ -34,11 +25,9 @@ def start(folder: Path, names: list[str], schedule: str) -> subprocess.Popen[byt
         (folder / "flows" / f"{name}.py").write_text(FLOW.format(name=name, schedule=schedule))
     environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
     words = [sys.executable, "-P", "-m", "redrive.console", "serve", str(folder / "flows")]
-    started_at = time.monotonic()
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
     while known_flows(folder) < len(names):
         time.sleep(0.1)
-    print(f"{len(names)} flows known after {time.monotonic() - started_at:.1f} s")
     return process
 
 
@@ -51,33 +40,20 @@ def known_flows(folder: Path) -> int:
         return 0
 
 
-def measure_rest(folder: Path, flows: int, seconds: int) -> None:
-    """Print the memory and the processor time of flows at rest."""
-    process = start(folder, [f"rest{number}" for number in range(flows)], "0 0 1 1 *")
-    time.sleep(8)
-    before = processor_seconds(process.pid)
-    time.sleep(seconds)
-    share = (processor_seconds(process.pid) - before) / seconds
-    print(f"{flows} flows at rest: {proportional_kb(process.pid) / 1024:.1f} MB, {share:.3%} of a processor")
-    process.terminate()
-    process.wait()
-
-
-def measure_lateness(folder: Path) -> None:
-    """Print how late runs start that are due in one minute."""
+def measure_lateness(folder: Path) -> list[float]:
+    """Return by how many seconds each run was late that was due in one minute, sorted."""
     due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=2)
     process = start(folder, [f"due{number}" for number in range(DUE)], f"{due.minute} {due.hour} * * *")
     states = [folder / "redrive" / f"due{number}.db" for number in range(DUE)]
     while datetime.now(UTC) < due + timedelta(seconds=45):
         time.sleep(1)
-    starts = []
-    for state in states:
-        with sqlite3.connect(state) as connection:
-            starts += [at / 1e6 - due.timestamp() for (at,) in connection.execute("SELECT started_at FROM run")]
-    late = sorted(starts)
-    print(f"{len(late)} of {DUE} flows started; late by {late[len(late) // 2]:.2f} s median, {late[-1]:.2f} s at most")
     process.terminate()
     process.wait()
+    late = []
+    for state in states:
+        with sqlite3.connect(state) as connection:
+            late += [at / 1e6 - due.timestamp() for (at,) in connection.execute("SELECT started_at FROM run")]
+    return sorted(late)
 
 
 def proportional_kb(pid: int) -> int:
@@ -90,6 +66,16 @@ def processor_seconds(pid: int) -> float:
     """The processor time of a process, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        late = measure_lateness(Path(folder))
+    shares = {"half of them": 0.5, "99 of 100": 0.99, "all": 1.0}
+    print(f"| {len(late)} of {DUE} flows due in one minute | late by at most, seconds |\n|---|---|")
+    for words, share in shares.items():
+        print(f"| {words} | {late[round(share * (len(late) - 1))]:.2f} |")
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir(), "redrive-bench-peers"))
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each command compiles what it imports
     with tempfile.TemporaryDirectory() as folder:
         for table in (tasks_table, listings_table, rest_table):
             print(*table(options, Path(folder)), sep="\n", end="\n\n", flush=True)
