@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.projection import RunRow
 from ...engine.core.views import run_style
@@ -47,7 +45,7 @@ _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DE
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
-    *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
+    *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "reload", "stop_run", "reset_breaker"),
     *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "how_to_leave", "tour"),
 )
 
@@ -114,13 +112,7 @@ class ConsoleApp(ViewConsole):
         """The reason why changes are not allowed; None if they are."""
         if self.live.is_past:
             return self.time_travel.lock_reason
-        status = self.live.status
-        return lock_reason(replace(status, read_only=None) if self.armed_seconds else status)
-
-    @property
-    def armed_seconds(self) -> int:
-        """For how many seconds a read-only console still allows changes; 0: it allows none."""
-        return self.run_control.armed_seconds
+        return lock_reason(self.live.status)
 
     # --- The run ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +295,6 @@ class ConsoleApp(ViewConsole):
             "postpone": on_run(operator.postpone),
             "reload": on_run(operator.reload_code),
             "resume_here": run.resume,
-            "arm": run.arm,
             "stop_run": run.stop_run,
             "abandon_run": on_item(run.abandon),
             "ack_run": on_item(run.acknowledge),

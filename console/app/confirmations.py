@@ -373,12 +373,3 @@ def without_executor(question: Question, why: str) -> Question:
     """The question about an act after which no executor can be started here."""
     warning = Piece(f"No executor starts here then: {one_line(why)}.", Role.WARNING)
     return replace(question, facts=[*question.facts, [warning]])
-
-
-def arming_question(minutes: int) -> Question:
-    """The question before a read-only console allows changes."""
-    return Question(
-        title=[Piece("Allow changes", Role.TITLE)],
-        facts=[[Piece("Now: opened read-only.")], [Piece(f"For {minutes} minutes from now on.")]],
-        accept=f"allow for {minutes} min",
-    )

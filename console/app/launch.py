@@ -57,12 +57,11 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | N
 
     target = endpoint.target
 
-    def open_target(is_read_only: bool = read_only) -> Awaitable[LiveSession]:
-        return open_session(endpoint, read_only=is_read_only)
+    def open_target() -> Awaitable[LiveSession]:
+        return open_session(endpoint, read_only=read_only)
 
     context = LaunchContext(
         state_path=None if is_remote(target) else target,  # where an executor can be started
-        open_for_changes=partial(open_target, is_read_only=False) if read_only else None,
         is_of_fleet=opened is not None,
     )
     run_id = None if opened is None else opened.run_id
@@ -204,8 +203,6 @@ async def _run_app(
     finally:
         app.live.close()
         await session.close()
-        if app.acting_session is not None:
-            await app.acting_session.close()
     tty.release()
     return _print_end(app, code, target, session.ssh_arguments)
 

@@ -344,7 +344,7 @@ class OperatorActions:
 
     def unanswered_lines(self) -> list[str]:
         """For each of them, how to ask what became of it."""
-        session = self._console.acting_session or self._console.live.session
+        session = self._console.live.session
         lost = ((one, NoAnswerError(f"no answer for {self._seconds_since(one)} s")) for one in self.unanswered)
         return [str(unanswered(one.command, session, error)) for one, error in lost]
 
@@ -530,7 +530,7 @@ class OperatorActions:
     ) -> None:
         self._sent[command.id] = SentAct(command, self._monotonic())
         try:
-            session = self._console.acting_session or self._console.live.session
+            session = self._console.live.session
             answer = await session.send(command)
         except RedriveError as error:
             if not isinstance(error, NoAnswerError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ from .views import ViewConsole
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
 
-
-ARMED_SECONDS = 600
 
 _UNANSWERED = (
     ChoiceOption("wait", "Wait for the answer"),
@@ -50,12 +47,11 @@ def _refusal(act: str, subject: object) -> str:
 
 
 class RunControl:
-    """The controller of the executor and of arming; each console has one."""
+    """The controller of the executor; each console has one."""
 
     def __init__(self, console: ViewConsole, actions: OperatorActions) -> None:
         self._console = console
         self._actions = actions
-        self._armed_until = 0.0  # monotonic seconds
 
     # --- Leaving --------------------------------------------------------------------------------------------------
 
@@ -165,32 +161,3 @@ class RunControl:
             self._console.show_message(_refusal("ack-run", subject), Role.WARNING)
         elif self._actions.actionable_board(None) is not None:
             self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
-
-    # --- Arming ---------------------------------------------------------------------------------------------------
-
-    @property
-    def armed_seconds(self) -> int:
-        """For how many seconds a read-only console still allows changes; 0: it allows none."""
-        return max(round(self._armed_until - time.monotonic()), 0) if self._console.acting_session is not None else 0
-
-    def arm(self) -> None:
-        """Allow changes for ``ARMED_SECONDS``, or forbid them again."""
-        console = self._console
-        if self.armed_seconds:
-            self._armed_until = 0.0
-            console.show_message("changes are forbidden again")
-        elif console.launch.open_for_changes is None:
-            why = console.live.status.read_only
-            console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
-        else:
-            question = confirmations.arming_question(ARMED_SECONDS // 60)
-            self._actions.confirm("arm", question, lambda reply: run_latest(console, self._arm, "arm"))
-
-    async def _arm(self) -> None:
-        console = self._console
-        assert console.launch.open_for_changes is not None
-        if console.acting_session is None:
-            console.acting_session = await console.launch.open_for_changes()
-        self._armed_until = time.monotonic() + ARMED_SECONDS
-        console.show_frames()
-        console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)

@@ -24,7 +24,6 @@ from ..model.runs import WaitingRun
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
-from ..sessions.session import Session
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.driver import TerminalBell
@@ -66,7 +65,6 @@ class ViewConsole(ConsoleBase):
         live: the run that is followed, with its board, its clock and the session to read through.
         history: the views to return to. A view that is opened by its key or tab is a top level and clears the history;
             a view that is opened from a task or a run adds an entry.
-        acting_session: the session for changes of a read-only console; None until it is armed.
         is_stopping: whether the console ends as soon as the executor has gone.
         returns_to_fleet: whether the operator goes back to the list of state files.
     """
@@ -93,7 +91,6 @@ class ViewConsole(ConsoleBase):
         self.page_bell = TerminalBell(self.ring)
         self.history: deque[Stop] = deque(maxlen=STOPS_MAX)
         self.absolute_times = False
-        self.acting_session: Session | None = None
         self.is_stopping = False
         self.returns_to_fleet = False
         self._selected: str | None = None

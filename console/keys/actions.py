@@ -152,7 +152,6 @@ _CHANGING = (
         "postpone",
     ),
     Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", _OF_RUNS, _CONFIRM),
-    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", _OF_RUNS, _CONFIRM),
     Action(
         "acknowledge",
         (),

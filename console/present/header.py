@@ -294,8 +294,8 @@ def _badge(tab: Tab) -> Line:
     return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
 
 
-def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int, size: int) -> list[Line]:
-    """The state of the executor and of the data, other operators, and whether acts are armed.
+def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[Line]:
+    """The state of the executor and of the data, and other operators.
 
     Returns the same with less and less detail, for ``tabs_line``.
     """
@@ -304,8 +304,6 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
     if size < _NARROW:
         return [short]
     parts: list[Line] = []
-    if armed_seconds:
-        parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
     if abs(status.clock_offset_seconds) >= CLOCK_OFFSET_SECONDS:
         parts.append([Piece(f"clock {offset(round(status.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
@@ -316,13 +314,9 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
         found.append([executor[0]])
     if size >= _WIDE:
         return found
-    # Beside the labels of eight tabs, "ARMED" is more important than a healthy executor.
-    is_well = all(piece.role is Role.DIM for piece in short)
-    last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
-    is_alive = is_well and status.executor.alive and not armed_seconds
+    is_alive = status.executor.alive and all(piece.role is Role.DIM for piece in short)
     nothing: list[Line] = [[]] if is_alive else []  # the label of a tab says more
-    armed: list[Line] = [[Piece("ARMED", Role.WARNING)]] if armed_seconds else []
-    return [*found, join([*parts, short]), last, *armed, *nothing]
+    return [*found, join([*parts, short]), short[:1], *nothing]
 
 
 def _executor(board: Board | None, status: SessionStatus) -> Line:

@@ -360,8 +360,6 @@ class ConsoleScreen(Screen[None]):
         label = self.console.keymap.label
         offered = [*self._ends_of_pause(), *filter(self.is_offered, self.footer_actions())]
         hints = [(label(action.name), self._word_of(action)) for action in offered]
-        if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
-            hints.insert(0, (label("arm"), BY_NAME["arm"].label))
         if self.awaits_answer:
             answers = [(label(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
             keys = {key for key, _ in answers}
@@ -551,7 +549,7 @@ def status_texts(console: Console, columns: int) -> list[Line]:
     live = console.live
     if console.time_travel.position is not None and not live.status.is_stale:
         return [[]]
-    return header.status_lines(live.board, live.status, console.armed_seconds, columns)
+    return header.status_lines(live.board, live.status, columns)
 
 
 def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:

@@ -123,10 +123,6 @@ class Console(Protocol):
         """Why changes are refused now; None if they are allowed."""
 
     @property
-    def armed_seconds(self) -> int:
-        """For how many more seconds a read-only console accepts changes; 0: it accepts none."""
-
-    @property
     def previous_view(self) -> ScreenName | None:
         """The view to which ``go_back`` returns; None at the top level."""
 

@@ -7,7 +7,7 @@ was started on one.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -19,7 +19,6 @@ from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, pat
 if TYPE_CHECKING:
     from ...engine.statefile.lists import RunName
     from ...engine.statefile.state_files import ActTargets, Offer
-    from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,6 @@ class LaunchContext:
         state_path: the state file, where an executor can be started from here.
         started_here: whether this console started the run; leaving then asks whether to stop it.
         run_options: for executors that are started later, fields of RunOptions.
-        open_for_changes: opens a session for changes once a read-only console is armed.
         is_of_fleet: whether Esc at the top level returns to the list of state files.
         has_tour: whether a line guides through the run, which is the demo's.
     """
@@ -38,7 +36,6 @@ class LaunchContext:
     state_path: str | None = None
     started_here: bool = False
     run_options: Mapping[str, object] = field(default_factory=dict)
-    open_for_changes: Callable[[], Awaitable[Session]] | None = None
     is_of_fleet: bool = False
     has_tour: bool = False
 

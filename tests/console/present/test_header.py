@@ -28,7 +28,7 @@ FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothin
 
 
 def rendered(status: SessionStatus, size: int = 120) -> list[str]:
-    return [plain(line) for line in status_lines(None, status, 0, size)]
+    return [plain(line) for line in status_lines(None, status, size)]
 
 
 def test_an_executor_that_cannot_write_is_not_called_alive():
@@ -119,13 +119,6 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
             shapes.add(tuple(text.find(f" {place} ") for place in range(1, 8)))
             assert LABELS[active][:4] in text or (active == 7 and " 8 " in f"{text} ")
     assert len(shapes) == 1
-
-
-@pytest.mark.parametrize("badges", [*BADGES, {3: "◆1", 6: "◆1"}, {3: "◆5 ✗3", 6: "◆7"}])
-def test_at_80_columns_an_armed_console_is_called_so_beside_every_count(badges: dict[int, str]):
-    tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
-    rights = status_lines(None, SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)), 599, 80)
-    assert "ARMED" in plain(tabs_line(tabs, rights, 80))
 
 
 @pytest.mark.parametrize("badges", [{3: "◆1"}, {3: "◆1", 6: "◆1"}, {0: "◆1", 3: "◆2"}, {3: "◆5 ✗3", 6: "◆7"}])

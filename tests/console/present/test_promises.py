@@ -83,7 +83,7 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
     forecast = estimate(board, NOW, board.duration_stats)
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=runner.gone_at, stopped=is_stopped))
-    yield from (plain(line) for line in status_lines(board, status, 0, 120))
+    yield from (plain(line) for line in status_lines(board, status, 120))
     yield plain(executor_gone_line(board, status, "R"))
     for row in board.projection.tasks.values():
         yield plain(state_facts(row, scene))
@@ -152,9 +152,9 @@ def test_a_requeued_task_says_who_would_start_it(kind, words):
 def test_an_executor_that_ended_by_design_is_not_called_gone():
     board = Board(projection_of([("a", [])]))
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=NOW, stopped=True))
-    assert "no executor" in plain(status_lines(board, status, 0, 120)[0])
+    assert "no executor" in plain(status_lines(board, status, 120)[0])
     board.projection.run.blocked_since = NOW
-    line = status_lines(board, status, 0, 120)[0]
+    line = status_lines(board, status, 120)[0]
     assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
     assert {piece.role for piece in line} == {line[0].role}
     assert not executor_gone_line(board, status, "R")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from unittest.mock import AsyncMock
 
 from msgspec import structs
 from redrive.console.app.app import ConsoleApp
@@ -336,27 +335,15 @@ async def test_an_act_that_could_not_be_sent_is_said_in_one_sentence(revenue: Fa
         assert "has not answered" in rows_of(app)[-1]
 
 
-async def test_an_armed_console_sends_its_acts_through_a_session_of_their_own(revenue: FakeSession, clock: StillClock):
-    acting = FakeSession(revenue.projection)
+async def test_a_read_only_console_sends_nothing(revenue: FakeSession, clock: StillClock):
     revenue.set_status(read_only="opened read-only")
-
-    async def door() -> FakeSession:
-        return acting
-
-    async with shown(revenue, clock, open_for_changes=door) as (app, pilot):
+    async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
-        assert "read-only" in rows_of(app)[-1]
-        await press(app, pilot, "W", "a")
-        assert "ARMED" in rows_of(app)[1]
-        await press(app, pilot, "r")
-        assert revenue.commands == []
-        assert [command.act for command in acting.commands] == ["requeue"]
-        await press(app, pilot, "W", "r")
-        assert len(acting.commands) == 1
+        assert "read-only" in rows_of(app)[-1] and revenue.commands == []
 
 
 async def test_a_read_only_console_offers_no_acts(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (200, 40), open_for_changes=AsyncMock()) as (app, pilot):
+    async with shown(revenue, clock, (200, 40)) as (app, pilot):
         for view in "234":
             revenue.set_status(read_only=None)
             await press(app, pilot, view)
@@ -365,7 +352,7 @@ async def test_a_read_only_console_offers_no_acts(revenue: FakeSession, clock: S
             revenue.set_status(read_only="opened read-only")
             await settle(app, pilot)
             assert not acts & offered(app)
-            assert rows_of(app)[-1].startswith(" opened read-only  W arm…")
+            assert rows_of(app)[-1].startswith(" opened read-only ")
 
 
 def offered(app: ConsoleApp) -> set[str]:
