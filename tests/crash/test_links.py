@@ -71,6 +71,7 @@ def test_by_a_hard_link_nothing_is_written(executor: subprocess.Popen[str], tmp_
         assert (refused.returncode, "has 2 names" in refused.stderr) == (2, True), refused
 
 
+@pytest.mark.long
 def test_a_file_that_is_locked_itself_has_no_second_executor_and_no_acts(
     executor: subprocess.Popen[str], tmp_path: Path
 ) -> None:

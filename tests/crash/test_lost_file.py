@@ -303,6 +303,7 @@ def test_a_moved_file_that_is_then_removed_is_kept(live_run: RunUnderWay) -> Non
     assert rows(Path(f"{live_run.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
 
 
+@pytest.mark.long
 def test_resume_is_refused_before_it_imports_the_flow(live_run: RunUnderWay) -> None:
     """Whatever the flow would say: another executor owns the file."""
     (live_run.folder / "flow.py").write_text("raise RuntimeError('imported')")

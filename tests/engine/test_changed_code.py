@@ -108,6 +108,7 @@ def failed_edit(edited: FlowUnderEdit) -> FlowUnderEdit:
     return edited
 
 
+@pytest.mark.long
 def test_a_requeue_runs_the_new_code_of_a_module_beside_the_flow(failed_edit: FlowUnderEdit) -> None:
     edited = failed_edit
     edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")

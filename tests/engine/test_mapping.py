@@ -458,7 +458,7 @@ def test_a_substitute_for_the_list_gets_keys_as_well(tmp_path: Path) -> None:
     assert bank.payments() == ["{'id': 'A'} r/pay[A]/0"]
 
 
-@pytest.mark.parametrize("after", [PAYMENTS, KEYED.replace('invoice["id"]', 'invoice["amount"]')])
+@parametrize_mostly_long("after", [PAYMENTS, KEYED.replace('invoice["id"]', 'invoice["amount"]')])
 def test_a_run_keeps_the_names_that_it_has_given_when_the_key_changes(tmp_path: Path, after: str) -> None:
     bank = Bank(tmp_path, KEYED)
     invoices = [{"id": "A", "amount": 1}, {"id": "B", "amount": 2}]
@@ -472,6 +472,7 @@ def test_a_run_keeps_the_names_that_it_has_given_when_the_key_changes(tmp_path: 
     assert ("the flow has no key= for it any more" in said) is is_without
 
 
+@pytest.mark.long
 def test_a_run_that_began_without_a_key_goes_on_without_one(tmp_path: Path) -> None:
     bank = Bank(tmp_path, PAYMENTS)
     bank.start(["A", "B"])

@@ -71,6 +71,7 @@ def resume(folder: Path, *options: object, **more: object) -> tuple[int, str]:
     return redrive("resume", folder / "two.db", "--plain", *options, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_finished_task_whose_definition_vanished_stays_an_input(tmp_path: Path) -> None:
     folder, state = tmp_path / "in", tmp_path / "sums.db"
     folder.mkdir()
@@ -93,6 +94,7 @@ def test_a_finished_task_whose_definition_vanished_stays_an_input(tmp_path: Path
     assert "added: count_f6" in output
 
 
+@pytest.mark.long
 def test_the_changed_task_is_named_and_not_the_tasks_below_it_in_the_file(two: Path) -> None:
     text = TWO.replace('    raise PermanentError("no")', '    print("a line more")\n    return 2')
     (two / "two.py").write_text(text)

@@ -199,6 +199,7 @@ def test_attach_shows_several_files_as_a_list_and_esc_returns_to_it(attach: Call
     assert terminal.is_given_back()
 
 
+@pytest.mark.long
 def test_attach_opens_a_single_file_and_that_of_the_variable_at_once(
     attach: Callable[..., PtyTerminal], states: Path
 ) -> None:

@@ -306,6 +306,7 @@ def test_a_dag_of_dagu_runs_as_a_flow(home: Path) -> None:
     assert {task["name"]: task["max_attempts"] for task in tasks}["extract"] == 2
 
 
+@pytest.mark.long
 def test_what_a_step_runs_is_what_dagu_runs(home: Path) -> None:
     """A script stops at its first error, and is that of its interpreter; a shell has its options; `true` is a word."""
     Path("etl.yaml").write_text(
@@ -404,6 +405,7 @@ def test_a_job_is_named_after_its_program(line: str, name: str) -> None:
     assert name_of_line(line) == name
 
 
+@pytest.mark.long
 def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> None:
     Path("two").write_text("0 2 * * * /opt/a.sh\n0 3 * * * /opt/b.sh\n")
     program = "import sys; sys.modules['croniter'] = None; from redrive.console.cli.main import main; main()"

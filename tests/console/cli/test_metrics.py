@@ -92,6 +92,7 @@ def test_a_run_and_its_attempts(folder: Path) -> None:
     assert (value(found, "state_file_bytes", part="file") or 0) > 100_000
 
 
+@pytest.mark.long
 def test_dead_letters_count_as_in_the_inbox_and_say_since_when(folder: Path) -> None:
     before = time.time()
     for run_id in ("one", "two"):

@@ -196,6 +196,7 @@ def load(): raise PermanentError("no")
 """
 
 
+@pytest.mark.long
 def test_a_page_that_no_sender_takes_is_a_need_until_it_is_sent(machine: Machine, monkeypatch: Any) -> None:
     flow, pages = machine.folder / "paged.py", machine.folder / "pages"
     flow.write_text(PAGED.format(folder=machine.folder))
@@ -293,6 +294,7 @@ def test_held_rows_of_earlier_runs_are_counted(machine: Machine) -> None:
         assert f"rows {run_id} in {state}: 1 row held in quarantine: {command}" in lines
 
 
+@pytest.mark.long
 def test_a_killed_scheduler_needs_a_human_and_a_stopped_one_does_not(machine: Machine) -> None:
     for end, code in ((signal.SIGTERM, 0), (signal.SIGKILL, 3)):
         service = start_redrive("serve", machine.write("etl"))

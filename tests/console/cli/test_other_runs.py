@@ -205,6 +205,7 @@ def test_a_run_with_a_running_task_is_not_abandoned(nightly: NightlyFlow) -> Non
     assert nightly.states() == {"first": "IDLE"}  # its executor was stopped in order
 
 
+@pytest.mark.long
 def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow) -> None:
     nightly.broken.touch()
     process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first", "--stay")

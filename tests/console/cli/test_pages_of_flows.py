@@ -105,6 +105,7 @@ def test_flows_that_were_well_and_fail_again_are_one_page(flows: Flows) -> None:
     assert flows.told() == ["a", "b"] and flows.pages("a")[0]["told_by"] == "b"
 
 
+@pytest.mark.long
 def test_a_page_that_was_snoozed_comes_back_though_another_flow_fails_as_well(flows: Flows) -> None:
     flows.run("a")
     flows.run("b")

@@ -123,6 +123,7 @@ def test_a_child_of_a_map_task_runs_again_with_what_follows(folder: Path) -> Non
     assert "there is no 'load[3]'" in run(folder, "--only", "load[3]", "--results-of", "A", code=2).stderr
 
 
+@pytest.mark.long
 def test_a_part_of_a_map_takes_the_results_of_the_run_that_has_them(folder: Path) -> None:
     """Never None for what no run has: `--only load[2]` leaves its siblings as they were in the run before."""
     run(folder, "--run-id", "A")
@@ -178,6 +179,7 @@ def test_a_killed_executor_leaves_the_part_as_it_is(folder: Path) -> None:
     assert [cause for _, cause in states_of(folder).values()] == ["imported"] * 3 + [None]
 
 
+@pytest.mark.long
 def test_the_success_of_a_part_does_not_stand_for_the_night(folder: Path) -> None:
     """The failed night stays an alarm: a part of the flow that succeeded later has not done its work."""
     (folder / "broken").touch()

@@ -125,6 +125,7 @@ def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder
     assert {value["state"] for value in values} == {"SUCCESS"}
 
 
+@pytest.mark.long
 def test_the_latest_run_is_repeated_without_its_name(folder: Path) -> None:
     redrive(folder, "rerun", "s.db", "--plain", code=2)
     redrive(folder, "run", "daily.py", "--run-id", "a", "--state", "s.db", "--param", "rows=1", "--quiet")

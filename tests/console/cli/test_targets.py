@@ -73,6 +73,7 @@ def two_runs(nightly: Path, states: Path) -> Path:
 # --- The default file ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_heartbeat_does_not_change_the_default_file(states: Path) -> None:
     old, new = run_flow("old"), run_flow("new")
     os.utime(old, (4e9, 4e9))
@@ -102,6 +103,7 @@ def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: P
             assert connection.execute("SELECT generation FROM task").fetchall() == [(0,)]
 
 
+@pytest.mark.long
 def test_a_file_without_the_named_task_run_or_cause_is_no_candidate(states: Path) -> None:
     run_flow("one", fails=True, run_id="monday")
     other = run_flow("other", fails=True, run_id="tuesday", task="load")

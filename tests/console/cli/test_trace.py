@@ -74,6 +74,7 @@ def test_a_run_is_a_trace_of_tasks_and_attempts(folder: Path, receiver: Receiver
     assert {"RETRYING", "SUCCESS"} <= set(moves)
 
 
+@pytest.mark.long
 def test_attempts_know_their_span_and_a_second_export_is_the_same_trace(folder: Path, receiver: Receiver) -> None:
     for target in ("night", "night"):
         assert run_redrive("report", f"etl@{target}", "--otlp", f"{receiver.url}/v1/traces").returncode == 0

@@ -30,7 +30,7 @@ from support.waiting import LIMIT_SECONDS
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
 SHELL_SYNTAX = re.compile(r"[|&;<>$`*?]")
 #: Those that take longer to import than an example to run.
-WITHOUT_PLUGINS = "-p no:hypothesispytest -p no:syrupy -p no:textual-snapshot -p no:xdist"
+WITHOUT_PLUGINS = "-p no:hypothesispytest -p no:syrupy -p no:textual-snapshot -p no:xdist -p no:asyncio -p no:timeout"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
