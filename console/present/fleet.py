@@ -33,7 +33,7 @@ _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "ca
 _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
-_WHY_CELLS_MIN = 12  # of a sentence beside the word of its key
+_WHY_CELLS_MIN = 22  # of a sentence beside the word of its key
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
 
@@ -115,6 +115,11 @@ def _night_signs(entry: FleetEntry, look: Look) -> Line:
         bar = _night_bar(night, known, look.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
         found.append(bar or Piece(look.glyphs.of(style.sign), Role(style.role)))
     return found
+
+
+def _nights(entry: FleetEntry, look: Look) -> Callable[[int], Line]:
+    """The latest of them that have room."""
+    return lambda size: _night_signs(entry, look)[-size:]
 
 
 def _night_bar(night: Night, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
@@ -468,18 +473,20 @@ FLEET_COLUMNS: Columns[FleetEntry, Look] = (
     ),
     Column("state", "STATE", lambda one, look: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
     Column("tasks", None, lambda one, look: one.offer.tasks),
-    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(5, 11, is_right=True)),
-    Column("started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, is_right=True)),
+    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)),
+    Column(
+        "started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, rank=4, is_right=True)
+    ),
     Column("ended_at", None, lambda one, look: one.run and one.run.ended_at),
     Column("executor_alive", "EXECUTOR", lambda one, look: one.executor.alive, _executor),
     Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
     Column("service_pid", None, lambda one, look: one.offer.service_pid),
-    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(14, gap=2, is_right=True)),
-    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 16, rank=1, gap=2), _next_word),
+    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(7, 14, 2, 2, is_right=True), _nights),
+    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 16, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, look: one.offer.path, _path_or_problem),
     Column("problem", None, lambda one, look: one.offer.problem),
     Column(
-        "why", "WHY", lambda one, look: why_of(one, _now_us(one, look))[0] or None, None, Width(20, FILL, 2, 2), _why
+        "why", "WHY", lambda one, look: why_of(one, _now_us(one, look))[0] or None, None, Width(26, FILL, 1, 2), _why
     ),
 )

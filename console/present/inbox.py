@@ -318,6 +318,11 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
         return f"one failure each: nothing to compare them with{where}"
     same = sum(1 for one in several if one.is_deterministic)
     if same == len(several) == len(found):
+        errors = len({board.row(name).error for name in compared})
+        if errors > 1:
+            return (
+                f"each failed alike every time, with {number(errors)} different errors; nothing changed between{where}"
+            )
         return f"same failure every time; nothing changed between attempts{where}"
     if same == len(several):
         again = f"{number(same)} of {number(len(found))} failed again the same way with nothing changed between"

@@ -317,9 +317,13 @@ class ConsoleScreen(Screen[None]):
 
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
         """What a rule says about hidden rows of the views beside it."""
-        views = [one for one in self.walk_children() if isinstance(one, LineView) and one.display]
+        views = self.views_beside(rule)
         rules = [one for one in views if isinstance(one, Rule)]
         return hidden_row_marks(rule, rules, views, self.console.glyphs, self._decisions_hidden_in)
+
+    def views_beside(self, rule: Rule) -> list[LineView]:
+        """The views of whose hidden rows a rule may speak, and the rules."""
+        return [one for one in self.walk_children() if isinstance(one, LineView) and one.display]
 
     def row_in(self, view: LineView, task: str) -> int | None:
         """The row of a task in a view that scrolls; None or negative: the view does not show the task."""

@@ -29,9 +29,11 @@ from ..present.states import Look, no_match_line
 from ..present.tasks import Scene, TaskNames
 from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
+from ..text.figures import number
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar
+from ..widgets.bars import Bar, Rule
+from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import Console
@@ -129,8 +131,10 @@ class FleetScreen(ConsoleScreen):
         shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
         self._entries = {one.offer.path: one for one in shown}
         self._columns = present.fleet_columns(shown or rows, self._look())
-        before, is_new = self.table.cursor_key, not self.table.order
+        before, is_new, was_at_top = self.table.cursor_key, not self.table.order, not self.table.first_visible
         self.table.set_order([*self._entries])
+        if was_at_top and self.table.cursor < self.table.rows:
+            self.table.scroll_rows(-self.table.first_visible)  # what comes in above is in sight
         if self.before in self._entries:
             self.table.move_to_key(self.before)
             self.before = None
@@ -302,7 +306,12 @@ class FleetScreen(ConsoleScreen):
     def _show_panel(self) -> None:
         """Show the run under the cursor: its cause, then its drawing."""
         entry, glyphs, rows = self.entry, self.console.glyphs, self.panel.row_count
-        self.name_bar.show(present.name_line(entry, glyphs, self.app.size.width))
+        below = self.table.hidden_rows[1]
+        more = f" {glyphs.rows_below} {number(below)} more {glyphs.rule * 2}" if below else ""
+        self.name_bar.show(
+            present.name_line(entry, glyphs, self.app.size.width - len(more) - 1),
+            [Piece(more, Role.RULE)] if more else [],
+        )
         lines = self._text_lines
         if self._graph is not None and self.console.live.board is not None and rows > len(lines) + 1:
             lines = [*lines, [], *self._drawn_lines(rows - len(lines) - 1)]
@@ -325,6 +334,14 @@ class FleetScreen(ConsoleScreen):
         for rule in (self.upper_rule, self.lower_rule):
             rule.show(glyphs.rule, self.hidden_row_marks(rule))
         self.show_key_bar()
+
+    def views_beside(self, rule: Rule) -> list[LineView]:
+        """The rule with the name of the flow says what is below the rows of the list."""
+        return [one for one in super().views_beside(rule) if rule is self.upper_rule or one is not self.table]
+
+    def on_line_view_hidden_rows_changed(self) -> None:
+        super().on_line_view_hidden_rows_changed()
+        self._show_panel()
 
     def show_key_bar(self) -> None:
         """Show the keys that act on the row."""

@@ -162,8 +162,12 @@ def screen_row(columns: Columns[Row, Context], row: Row, context: Context, size:
 
 
 def screen_titles(columns: Columns[Row, Context], size: int) -> Line:
-    """The titles above the rows of a list on the screen."""
-    return row_line(size, *((one.width, Piece(one.title or "", Role.DIM)) for one in columns if one.width))
+    """The titles above the rows of a list on the screen; one without room for all its words has the last."""
+    return row_line(size, *((one.width, _title(one.title or "")) for one in columns if one.width))
+
+
+def _title(words: str) -> Callable[[int], Words]:
+    return lambda room: Piece(words if cells(words) <= room else words.rpartition(" ")[2], Role.DIM)
 
 
 def measured(columns: Columns[Row, Context], longest: Mapping[str, int]) -> Columns[Row, Context]:
