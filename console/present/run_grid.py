@@ -25,7 +25,7 @@ _NAME_CELLS = (12, 40)
 _WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
 _MEDIAN_CELLS = CLOCK_CELLS + 2
 _DATE_CELLS = 5
-_DATE_STEP = 8  # cells from one date above the heat map to the next
+_DATE_STEP = 8  # cells of the heat map for a date above it
 _CHART_ROWS_MIN = 4
 
 
@@ -73,8 +73,8 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
         started_at = grid.runs[at].run.started_at
         return wall_day(started_at)[:_DATE_CELLS] if len(days) > 1 else wall(started_at)[:_DATE_CELLS]
 
-    earlier = range(layout.first, layout.first_wide - _DATE_CELLS + 1, _DATE_STEP)  # a cut date would be another one
-    line.append(Piece(pad("".join(f"{when(at):{_DATE_STEP}}" for at in earlier).rstrip(), layout.heat_cells), Role.DIM))
+    earlier = (layout.first, layout.first_wide - 1)[: layout.heat_cells // _DATE_STEP]  # a cut date would be another
+    line.append(Piece(pad(" to ".join(map(when, earlier)), layout.heat_cells), Role.DIM))
     for at in range(layout.first_wide, layout.runs):
         line.append(Piece(f"{when(at):>{_WIDE_CELLS - 1}} ", Role.STRONG if at == place else Role.DIM))
     return line
@@ -294,9 +294,11 @@ def cell_lines(grid: RunGrid, task: TaskTrend, place: int, glyphs: Glyphs, statu
     return [cell_line(task, place, runner_of(grid.runs[place].run, status), glyphs), _task_line(task, glyphs)]
 
 
-def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs) -> Line:
+def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs, name_cells: int = 0) -> Line:
+    """A task in one run. ``name_cells``: of the longest name, where lines stand below one another."""
     cell = task.cells[place]
-    name = Piece(f" {one_line(task.name)}", Role.TITLE)
+    shown = one_line(task.name)
+    name = Piece(f" {pad(shown, max(name_cells, cells(shown)))}", Role.TITLE)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"

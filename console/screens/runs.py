@@ -32,14 +32,16 @@ from ..present.runs import ListedRun, describe_next_run, heading_line, run_colum
 from ..present.schedules import need_sentence
 from ..present.states import Look, no_match_line
 from ..sessions.past import HistoryReader
-from ..text.columns import Columns, screen_row, screen_titles
-from ..text.pieces import Line, Piece, Role
+from ..text.columns import Columns, longest_cells, screen_row, screen_titles
+from ..text.glyphs import DOWN, LEFT, UP
+from ..text.pieces import Line, Piece, Role, indented, wrap
 from ..text.text import one_line
-from ..widgets.bars import Bar, Rule
+from ..widgets.bars import Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, rule_style
+from .base import rule_style
 from .console import run_latest
+from .panes import DetailedList
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _GRID_FROM = 30  # rows of the screen: below it the grid is shown when it is asked for
@@ -47,7 +49,7 @@ _FRAME_ROWS = 7  # header, tabs, two rules, heading, titles, keys
 _GRID_FRAME_ROWS = 3  # its titles, the runs themselves, a rule
 _LIST_ROWS_MIN = 5
 _CHART_ROWS = (4, 10)
-_WORDS_ROWS = 2  # the run under the cursor, and what it needs; with a grid as many for the task
+_CHART_FROM = 3  # runs: of fewer a chart says nothing
 
 
 class GridTable(VirtualTable[str]):
@@ -58,10 +60,11 @@ class GridTable(VirtualTable[str]):
         return None
 
 
-class RunsScreen(ConsoleScreen):
+class RunsScreen(DetailedList):
     """See the module. The keys act on the list, after ``Tab`` on the grid; each has a filter and an order."""
 
     PLACE = ScreenName.RUNS
+    DETAIL_SHARE = DetailShare(36, from_columns=150)
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,9 +88,9 @@ class RunsScreen(ConsoleScreen):
         self.middle_rule = Rule(self.console.glyphs.rule, id="middle")
         self.titles = Bar(id="titles")
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, nothing=self._empty_line, id="runs")
-        self.words_bar = Bar(_WORDS_ROWS, id="words")
+        self.main_pane = self.table
 
-    def content(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
         yield self.grid_bar
         yield self.grid
@@ -95,10 +98,6 @@ class RunsScreen(ConsoleScreen):
         yield self.middle_rule
         yield self.titles
         yield self.table
-
-    def widgets_below(self) -> Iterable[Widget]:
-        """Yield the words for the run and the task under the cursors."""
-        yield self.words_bar
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -124,13 +123,13 @@ class RunsScreen(ConsoleScreen):
             self._read()
         elif news.delta.tasks:
             self.table.row_changed(self.board.projection.run.run_id)
-            self._show_words()
+            self.show_row()
 
     def tick(self, now_us: int) -> None:
         """Update elapsed times."""
         self.table.rows_changed(self._running_runs())
         self._show_runs_of_grid()
-        self._show_words()
+        self.show_row()
         if self._schedules:
             self._show_heading()  # what comes next comes nearer
 
@@ -203,7 +202,7 @@ class RunsScreen(ConsoleScreen):
         self._fit()
         self.table.refresh()
         self._show_heading()
-        self._show_words()
+        self.show_row()
 
     def _weight(self, one: RunSummary) -> int:
         waiting = self._waiting.get(one.run.run_id)
@@ -215,7 +214,7 @@ class RunsScreen(ConsoleScreen):
 
     def _fit(self) -> None:
         """Lay out the columns of the list for the width of the screen."""
-        place, columns = self._place(), self.app.size.width
+        place, columns = self._place(), self.main_columns
         self._columns = run_columns([self._listed(name) for name in self.table.order or self._summaries], place)
         self.titles.show(screen_titles(self._columns, columns - 1))
 
@@ -284,26 +283,25 @@ class RunsScreen(ConsoleScreen):
 
     def _lay_out(self) -> None:
         """Divide the rows of the screen: the list needs some, the grid has a row per task, the chart what is left."""
-        has_grid, words = self.has_grid, _WORDS_ROWS
+        has_grid, words = self.has_grid, self.detail_room.rows
         for widget in (self.grid, self.middle_rule):
             widget.display = has_grid
         self.grid_bar.set_row_count(2 if has_grid else 0)
         chart = 0
         if has_grid:
-            words *= 2
             room = self.screen_rows - _FRAME_ROWS - _GRID_FRAME_ROWS - words
             listed = min(max(len(self.table.order), 1), max(room // 2, _LIST_ROWS_MIN))
             rows = max(min(len(self.grid.order), room - listed), 1)
             chart = min(room - listed - rows, _CHART_ROWS[1])
-            chart = chart if chart >= _CHART_ROWS[0] else 0
+            chart = chart if chart >= _CHART_ROWS[0] and len(self._grid.runs) >= _CHART_FROM else 0
             self.grid.styles.height = rows
-        self.words_bar.set_row_count(words)
         self._show_grid(chart)
         self._show_heading()
-        self._show_words()
+        self.show_row()
+        self.call_after_refresh(self.show_frame)  # the divider needs the new position of the rule
 
     def _show_grid(self, chart_rows: int) -> None:
-        columns, glyphs, task = self.app.size.width, self.console.glyphs, self._tasks.get(self.grid.cursor_key or "")
+        columns, glyphs, task = self.main_columns, self.console.glyphs, self._tasks.get(self.grid.cursor_key or "")
         self._show_runs_of_grid()
         self.grid.refresh()
         layout = grids.grid_layout(self._grid, columns)
@@ -320,7 +318,7 @@ class RunsScreen(ConsoleScreen):
     def _show_runs_of_grid(self) -> None:
         if not self.has_grid or not self._grid.runs or self.grid_bar.row_count < 2:
             return
-        console, layout = self.console, grids.grid_layout(self._grid, self.app.size.width)
+        console, layout = self.console, grids.grid_layout(self._grid, self.main_columns)
         self.grid_bar.show(grids.title_line(self._grid, layout, self.place))
         status, now_us = console.live.status, console.live.now_us
         place, role = self.place, Role.STRONG
@@ -338,20 +336,25 @@ class RunsScreen(ConsoleScreen):
 
     # --- Words ------------------------------------------------------------------------------------------------------
 
-    def _show_words(self) -> None:
-        """Show the run under the cursor, what it needs, and the task under the cursor of the grid."""
+    def row_key(self) -> object:
+        return self.table.cursor_key, self.is_in_grid and self.grid.cursor_key
+
+    def row_lines(self, columns: int) -> list[Line]:
+        """The run under the cursor, what it needs, and its tasks."""
         run, live, glyphs = self.selected_run, self.console.live, self.console.glyphs
         if run is None:
-            self.words_bar.show_lines([[Piece(" no run yet" if not self._summaries else "", Role.DIM)]])
-            return
+            return [[Piece(" no run yet" if not self._summaries else "", Role.DIM)]]
         waiting, listed = self._waiting.get(run.run.run_id), self._listed(run.run.run_id)
         needs = () if waiting is None else (waiting.need, *waiting.others)
-        sentence = "; ".join(need_sentence(need, live.now_us) for need in needs) or listed.usual_sentence(live.now_us)
-        lines = [grids.run_words(listed.run, listed.view(live.now_us), glyphs), [Piece(f" {sentence}")]]
-        self.words_bar.show_lines([*lines, *(self._task_words() if self.has_grid else ())])
+        said = [need_sentence(need, live.now_us) for need in needs] or [listed.usual_sentence(live.now_us)]
+        lines = wrap(grids.run_words(listed.run, listed.view(live.now_us), glyphs), columns - 1, 1)
+        for sentence in filter(None, said):
+            lines += indented(sentence, columns)
+        tasks = self._task_lines() if self.has_grid else []
+        return [*lines, *([[]] if self.is_wide else []), *tasks]
 
-    def _task_words(self) -> list[Line]:
-        """The task under the cursor of the grid; without one, what failed or was slow in the run."""
+    def _task_lines(self) -> list[Line]:
+        """The task under the cursor of the grid; else all of them, what failed or was slow first."""
         task, place, glyphs = self._tasks.get(self.grid.cursor_key or ""), self.place, self.console.glyphs
         status = self.console.live.status
         if place is None or task is None:
@@ -359,13 +362,16 @@ class RunsScreen(ConsoleScreen):
         if self.is_in_grid:
             return grids.cell_lines(self._grid, task, place, glyphs, status)
         runner = runner_of(self._grid.runs[place].run, status)
-        notable = [one for name, one in self._tasks.items() if self._is_notable(name)]
-        return [grids.cell_line(one, place, runner, glyphs) for one in notable[:_WORDS_ROWS]]
+        longest = longest_cells(self._tasks)
+        shown = sorted(self._tasks.values(), key=lambda one: not self._is_notable(one.name))
+        return [grids.cell_line(one, place, runner, glyphs, longest) for one in shown]
 
     def show_frame(self) -> None:
-        """Update also the rule between the grid and the list."""
+        """Update also the rule between the grid and the list, and where it meets the divider."""
         super().show_frame()
         sign, role = rule_style(self.console)
+        joint = {self.middle_rule.region.y - self.divider.region.y: self.console.glyphs.lines[UP | DOWN | LEFT]}
+        self.divider.show_marks(joint if self.has_grid else {})
         self.middle_rule.show(sign, self.hidden_row_marks(self.middle_rule), role)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -378,13 +384,16 @@ class RunsScreen(ConsoleScreen):
     # --- Keys -------------------------------------------------------------------------------------------------------
 
     def next_pane(self) -> None:
-        """Give the keys to the grid, or to the list, each with its own filter."""
+        """Give the keys to the grid, to the details beside, or to the list; grid and list have their own filters."""
+        if self.detail_pane.has_focus or (self.is_wide and not self.has_grid):
+            super().next_pane()
+            return
         if not self.has_grid:
             self.console.show_message(f"{self.console.keymap.label('unfold')} shows the tasks of the last runs")
             return
         self._is_grid_chosen = not self._is_grid_chosen
         self.filter_text, self._other_filter = self._other_filter, self.filter_text
-        (self.grid if self.is_in_grid else self.table).focus()
+        (self.grid if self.is_in_grid else self.detail_pane if self.is_wide else self.table).focus()
         self._lay_out()
         self.show_frame()
 
@@ -395,6 +404,7 @@ class RunsScreen(ConsoleScreen):
             return
         if self.is_in_grid:
             self.next_pane()
+            self.table.focus()
         self._grid_choice = step > 0
         self._lay_out()
         self._read()
@@ -426,6 +436,7 @@ class RunsScreen(ConsoleScreen):
         else:
             self._order = next_order(self._order)
             self._show_order()
+            self.table.move_to(0)
 
     def go_to_next(self, step: int) -> None:
         """To the next run that needs a human or ended badly, in the grid to the next such task; else to a match."""

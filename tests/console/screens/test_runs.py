@@ -76,7 +76,13 @@ def session() -> ManyRuns:
 
 
 def row_of(driver: ScreenDriver, name: str) -> str:
-    return next(line for line in driver.lines[4:-6] if name in line)
+    return next(line for line in driver.lines[4:-6] if line.startswith(f" {name}"))
+
+
+def below(driver: ScreenDriver) -> list[str]:
+    """The lines below the list: of the run under the cursor, and of its tasks."""
+    rule = max(y for y, line in enumerate(driver.lines) if line.startswith("──"))
+    return driver.lines[rule + 1 :]
 
 
 async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillClock) -> None:
@@ -121,7 +127,7 @@ async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: Many
         assert row[: titles.index("NEEDS")].split() == ["night-12", "✓", "success", "5/5", "25m00", "↑", "3.8×"]
         assert "day=2026-04-22  note=␛[2Jx" in row
         assert "1.0×" in next(line for line in rows if "night-13" in line)
-        assert driver.lines[-2].strip() == "3.8 times the usual 6m40 (11 other runs)"
+        assert below(driver)[1].strip() == "3.8 times the usual 6m40 (11 other runs)"
         *_, usual = [piece for piece in driver.app.screen._row("night-12", 120) if "3.8×" in piece.text]
         assert usual.role is Role.WARNING, "a sign and a colour"
 
@@ -131,8 +137,8 @@ async def test_a_row_says_what_a_run_needs_and_the_words_below_why(session: Many
         assert driver.app.screen.table.cursor_key == "night-11"
         row = next(line for line in driver.lines[5:] if "night-11" in line)
         assert "◆ BLOCKED" in row and "◆1 dead letter" in row
-        assert "night-11" in driver.lines[-3] and "BLOCKED after 5m00" in driver.lines[-3]
-        assert driver.lines[-2].strip() == "1 dead letter"
+        assert "night-11" in below(driver)[0] and "BLOCKED after 5m00" in below(driver)[0]
+        assert below(driver)[1].strip() == "1 dead letter"
 
 
 async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
@@ -148,7 +154,7 @@ async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
 
 async def test_the_runs_before_those_with_a_duration_can_be_selected(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", *["left"] * 20, size=(120, 40)) as driver:
-        assert "night-1 " in driver.lines[-5] and driver.app.screen.table.cursor_key == "night-1"
+        assert "night-1 " in below(driver)[0] and driver.app.screen.table.cursor_key == "night-1"
 
 
 async def test_the_duration_of_each_run_stands_beside_the_timeout(session: ManyRuns, clock: StillClock) -> None:
@@ -195,27 +201,27 @@ def test_each_run_is_in_the_grid_once() -> None:
 
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", size=(200, 55)) as driver:
-        assert row_of(driver, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
-        assert driver.lines[4].split()[2:] == [f"04-{day}" for day in range(11, 25)]
+        assert row_of(driver, "clean_orders")[: driver.app.screen.main_columns].rstrip().endswith("✓  1m36 ✓↑ 5m42")
+        assert driver.lines[4].partition("│")[0].split()[2:] == [f"04-{day}" for day in range(13, 25)]
 
 
 async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", "tab", "j", size=(120, 40)) as driver:
-        assert "night-14" in driver.lines[-5] and "clean_orders" in driver.lines[-3]
-        assert "times the usual" in driver.lines[-3]
+        assert "night-14" in below(driver)[0] and "clean_orders" in below(driver)[2]
+        assert "times the usual" in below(driver)[2]
         await driver.press("j", "left", "left", "left")
-        assert "night-11" in driver.lines[-5] and "BLOCKED after 5m00" in driver.lines[-5]
-        assert "DEAD" in driver.lines[-3] and ", the last of 2 attempts" in driver.lines[-3]
-        assert "failed in 2 of 14 runs" in driver.lines[-2]
+        assert "night-11" in below(driver)[0] and "BLOCKED after 5m00" in below(driver)[0]
+        assert "DEAD" in below(driver)[2] and ", the last of 2 attempts" in below(driver)[2]
+        assert "failed in 2 of 14 runs" in below(driver)[3]
 
 
 async def test_without_a_cursor_in_the_grid_the_words_name_what_was_unusual(
     session: ManyRuns, clock: StillClock
 ) -> None:
     async with open_console(session, clock, "1", size=(120, 40)) as driver:
-        assert driver.lines[-3].startswith(" clean_orders  ✓ ok 5m42 · ↑ 3.5 times the usual")
+        assert below(driver)[2].split()[:8] == ["clean_orders", "✓", "ok", "5m42", "·", "↑", "3.5", "times"]
         await driver.press("left", "left", "left")
-        assert driver.lines[-3].startswith(" settle  ◆ DEAD")
+        assert below(driver)[2].split()[:3] == ["settle", "◆", "DEAD"]
 
 
 async def test_enter_opens_the_run_at_the_task(session: ManyRuns, clock: StillClock) -> None:
