@@ -122,6 +122,7 @@ _ALWAYS = (
     "ForwardAgent=no",  # these two are not forwardings to ssh; the remote host needs neither keys nor a screen
     "ForwardX11=no",
 )
+AROUND = "ControlPath=none"  # a login of its own, beside a connection that is shared
 _NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever
 
 
@@ -161,7 +162,8 @@ class SshOptions(NamedTuple):
 
         ``may_prompt``: ssh may ask for passwords and second factors on the terminal.
         """
-        words = [*_program(), "-T", *_words((*self.options, *self.added))]
+        options = sorted((*self.options, *self.added), key=AROUND.__ne__)  # ahead even of the operator's
+        words = [*_program(), "-T", *_words(options)]
         for option in _ALWAYS if may_prompt else (_NO_PROMPTS, *_ALWAYS):
             words += ["-o", option]
         if address.port is not None:

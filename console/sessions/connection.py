@@ -28,7 +28,7 @@ from ...engine.errors import LinkError, NoAnswerError, RedriveError, StorageErro
 from ...engine.statefile.state_files import Offer
 from ..model.board import Link
 from ..text.text import one_line
-from .address import SshAddress, SshOptions
+from .address import AROUND, SshAddress, SshOptions
 from .bundle import ON_DEMAND, boot_command, first_bundle, module_sources
 from .session import decoding, rows_of
 
@@ -41,7 +41,6 @@ REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect
 SILENCE_SECONDS = 15.0  # of a host, until a command gives it up; a console goes on waiting
 CLOCK_CHECK_SECONDS = 60.0  # between two comparisons of the clocks
 CLOCK_PROBES = 3
-_AROUND = "ControlPath=none"
 TIME_US_MAX = 2**53  # microseconds UTC that a host may say
 
 
@@ -99,7 +98,7 @@ class Connection:
         try:
             agent = await self._connect()
         except LinkError:
-            if _AROUND not in self._options.added:
+            if AROUND not in self._options.added:
                 raise
             agent = await self._connect()
         self._maintaining = asyncio.create_task(self._maintain(agent))
@@ -165,10 +164,10 @@ class Connection:
         try:
             hello = await agent.open(argv, self._settings, silence_seconds=silence)
         except LinkError as error:
-            is_around = _AROUND in self._options.added or not agent.is_silent
+            is_around = AROUND in self._options.added or not agent.is_silent
             if is_around or not await asyncio.to_thread(self._options.has_shared_connection, self._address):
                 raise
-            self._options = self._options._replace(added=(_AROUND, *self._options.added))
+            self._options = self._options._replace(added=(AROUND, *self._options.added))
             raise LinkError(f"{error}: the shared connection (ControlMaster) hangs, so ssh goes around it") from error
         try:
             self._agent, self.problem, self._retry_at = agent, None, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
-from ...engine.domain.events import Event
+from ...engine.domain.events import OWN_INSTANT, Event
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
 from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
@@ -290,6 +290,9 @@ class SshSession(LiveSession):
     def _on_message(self, message: Message) -> None:
         if "events" in message:
             self._on_events(message["events"])
+        elif "packed" in message:
+            with decoding("events"):
+                self._on_events([*unpacked_events(message["packed"])])
         elif "following" in message:
             if self._buffer is not None:
                 self._buffer.start(message["following"])
@@ -320,6 +323,14 @@ class SshSession(LiveSession):
     def _tick(self) -> None:
         if self._buffer is not None:
             self._buffer.tick()
+
+
+def unpacked_events(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """The rows of events, from what ``_packed`` of the agent has made of them."""
+    seq = at = 0
+    for more, later, *columns, payload in rows:
+        seq, at = seq + more, at + later
+        yield [seq, at, *columns, payload.replace(OWN_INSTANT, str(at)) if isinstance(payload, str) else payload]
 
 
 def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:

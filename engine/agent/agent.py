@@ -10,6 +10,7 @@ then a response ``{"id", "ok": value}`` or ``{"id", "error": [kind, sentence]}``
 
 import json
 import os
+import re
 import select
 import sqlite3
 import sys
@@ -19,7 +20,7 @@ import zlib
 from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
-from ..domain.events import Json, JsonObject
+from ..domain.events import OWN_INSTANT, Json, JsonObject
 from ..domain.rows import ExecutorState
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..statefile.copies import living_original
@@ -240,7 +241,7 @@ class Agent(object):
         if rows:
             self._sent_at = time.monotonic()
             self._busy_until = self._sent_at + BUSY_SECONDS
-            self._output.send({"events": rows})
+            self._output.send(_packed(rows))
 
     def _beat(self) -> None:
         """Send a sign of life every BEAT_SECONDS, and at once when its content changes."""
@@ -371,6 +372,23 @@ _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "usage": Agent._usage,
     "send": Agent._send,
 }
+
+
+_TOKEN = re.compile('"claim_token":"[0-9a-f]*"')  # random, so a fifth of the bytes; nobody reads it there
+
+
+def _packed(rows: List[Row]) -> JsonObject:
+    """Events in half the bytes: numbers and instants as differences to the row before."""
+    packed, seq, at = [], 0, 0
+    for row in rows:
+        if not isinstance(row[1], int):  # of a file that no redrive has written: its reader says so
+            return {"events": rows}
+        payload = row[-1]
+        if isinstance(payload, str):
+            payload = _TOKEN.sub('"claim_token":null', payload).replace(str(row[1]), OWN_INSTANT)
+        packed.append([row[0] - seq, row[1] - at] + list(row[2:-1]) + [payload])
+        seq, at = row[0], row[1]
+    return {"packed": packed}
 
 
 def _now_us() -> int:

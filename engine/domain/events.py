@@ -23,6 +23,8 @@ else:
 
 JsonObject = Mapping[str, Json]
 
+OWN_INSTANT = "\x01"  # on the wire: the instant of an event in its own payload, as no JSON has it
+
 
 # --- Events ----------------------------------------------------------------------------------------------------------
 

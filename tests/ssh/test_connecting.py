@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 from redrive.console.model.board import Link
+from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions, parse
 from redrive.console.sessions.connection import last_line, link_error
 from redrive.console.sessions.open import list_state_files
@@ -69,6 +72,29 @@ async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, run_
     (far.folder / "changed_hosts").write_text(f"[127.0.0.1]:{far.port} {stranger[0]} {stranger[1]}\n")
     error = await refusal(run_file.path, options=(far.config("changed", known_hosts="changed_hosts"),))
     assert error.final and not error.locked and "before" in str(error)
+
+
+async def test_a_shared_connection_that_hangs_is_gone_around(
+    far: Any, run_file: StateFileBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master of the operator's ControlMaster is there, and answers nobody."""
+    run_file.close()
+    monkeypatch.setattr(connection, "SILENCE_SECONDS", 3.0)
+    with tempfile.TemporaryDirectory() as folder:  # short: the path of a socket may have 104 bytes
+        path = Path(folder, "ssh")
+        words = [*shlex.split(far.program), "-M", "-N", "-S", str(path), "far"]
+        master = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            await wait_until_async(path.exists)
+            master.send_signal(signal.SIGSTOP)
+            options = SshOptions(options=(f"ControlPath={path}",))
+            session = await SshSession.open(f"ssh://far{run_file.path}", options=options, is_console=False)
+            assert (await session.snapshot()).tasks
+            assert not any("ControlPath=none" in word for word in session.ssh_arguments)
+            await session.close()
+        finally:
+            master.kill()
+            master.wait()
 
 
 async def test_nobody_at_the_port_may_be_somebody_later(far: Any, run_file: StateFileBuilder) -> None:

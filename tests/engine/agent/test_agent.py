@@ -33,6 +33,7 @@ from redrive.console.sessions.bundle import (
 )
 from redrive.console.sessions.connection import AgentProcess
 from redrive.console.sessions.session import decode_projection, merge_history
+from redrive.console.sessions.ssh import unpacked_events
 from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import StorageChanged
@@ -81,6 +82,9 @@ class Listener:
             while kind not in (message := await self.messages.get()):
                 pass
         return message[kind]
+
+    async def next_events(self) -> list[Any]:
+        return [*unpacked_events(await self.next("packed"))]
 
 
 @pytest.fixture
@@ -136,7 +140,7 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
-    batch = await listener.next("events")
+    batch = await listener.next_events()
     assert [row[0] for row in batch] == list(range(projection.seq + 2, run_file.head() + 1))
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
 
@@ -235,13 +239,13 @@ async def test_it_sends_no_more_than_is_taken(connect: Connect, run_file: Any) -
     pipe.notify("follow", since=0)
     sent = 0
     while sent < UNACKNOWLEDGED_EVENTS:
-        sent = (await listener.next("events"))[-1][0]
+        sent = (await listener.next_events())[-1][0]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await listener.next("events")
+            await listener.next_events()
     assert sent < UNACKNOWLEDGED_EVENTS + BATCH_EVENTS
     pipe.notify("acknowledge", seq=sent)
-    assert (await listener.next("events"))[0][0] == sent + 1
+    assert (await listener.next_events())[0][0] == sent + 1
 
 
 async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, run_file: Any) -> None:
@@ -274,7 +278,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(
     answer = asyncio.create_task(pipe.request("send", command={**command, "reason": "", "options": {}}))
     pipe.notify("follow", since=run_file.head())
     run_file.emit_idle_events()
-    assert len(await listener.next("events")) == 1
+    assert len(await listener.next_events()) == 1
     assert not answer.done()
     fcntl.flock(held, fcntl.LOCK_UN)
     assert (await asyncio.wait_for(answer, LIMIT_SECONDS))["ok"]
