@@ -202,7 +202,6 @@ class SchedulesScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Divide the rows anew."""
-        super().on_resize(event)
         self._lay_out()
 
     # --- Keys -------------------------------------------------------------------------------------------------------
