@@ -245,8 +245,11 @@ def _paint_wait(canvas: BarCells, row: TaskRow, now_us: int, words: str) -> None
         canvas.write(place, f" {words} ", Role.WAITING)
 
 
-def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
-    """Below the bar of a killed attempt: its CPU as a line, where it hung, and what it did not obey."""
+def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, cpu: Sequence[int] = ()) -> Line:
+    """Below the bar of a killed attempt: its CPU as a line, where it hung, and what it did not obey.
+
+    ``cpu``: of each second before the timeout, from 0 to 9; before them, and without them, the line is its mean.
+    """
     canvas, attempt = BarCells(axis, now_us, glyphs), killed_attempt(row)
     if attempt is None or attempt.ended_at is None:
         return canvas.line()
@@ -260,6 +263,11 @@ def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs) -> L
     used = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     part = min(used / max(attempt.ended_at - attempt.started_at, 1), 1.0)
     canvas.fill(first + 1, last - 1, glyphs.spark[round(part * 7)], Role.DIM, CellRank.GAP)
+    deadline = attempt.sigterm_at or attempt.ended_at
+    for cell in range(max(axis.cell(deadline - len(cpu) * SECOND), first + 1), min(axis.cell(deadline), last)):
+        before = (deadline - axis.instant(cell) - 1) // SECOND
+        if 0 <= before < len(cpu):
+            canvas.put(cell, glyphs.spark[round(cpu[-1 - before] * 7 / 9)], Role.DIM, CellRank.GAP)
     canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
     canvas.put(last, glyphs.lines[UP | LEFT], Role.RULE, CellRank.BAR)
     canvas.write(first + 1, f" {words}{' ' * (last > first + room)}", Role.TEXT)

@@ -9,6 +9,7 @@ from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from ...engine.core.failures.hang import cpu_by_second
 from ...engine.core.views import TaskView
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
@@ -18,7 +19,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows
+from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempt
 from ..present import timeline as present
 from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
@@ -39,6 +40,9 @@ _PAST_ATTEMPTS, _PAST_ATTEMPTS_MIN = 40, 3
 _DURATION_ROWS_MAX = 12
 _DETAIL_ROWS_MIN = 12  # below the bars, from which the details of the task have room
 _HEAT_FROM = 30  # rows of the screen, from which a large run always has its heat map
+
+
+AttemptKey = tuple[str, int]  # a task, and the number of its attempt
 
 
 class TimelineScreen(ConsoleScreen):
@@ -63,6 +67,7 @@ class TimelineScreen(ConsoleScreen):
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
         self._activity = RunActivity((), 0, True)
         self._breakers = BreakerPeriods()
+        self._cpu: dict[AttemptKey, Sequence[int]] = {}  # of each second before the timeout
         self._now_us = 0
         self._text_rows = bars.STRIP_ROWS  # below the bars and charts
 
@@ -122,7 +127,7 @@ class TimelineScreen(ConsoleScreen):
             rows.sort(self._rows.order)
         self._rows = rows
         self._labels = TimelineLabels(self.console, board, rows)
-        self._breakers = BreakerPeriods()
+        self._breakers, self._cpu = BreakerPeriods(), {}
         if board.snapshot.downstreams:
             run_latest(self, self._read_breakers, "breakers", shows_errors=False)
         self._find_activity()
@@ -135,6 +140,16 @@ class TimelineScreen(ConsoleScreen):
         events = await listed_events(self.console.live.session, EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
         self._breakers = BreakerPeriods(events)
         self._fit_text()
+
+    def _killed(self, key: HangRow) -> AttemptKey:
+        attempt = killed_attempt(self.board.row(key.task))
+        return key.task, 0 if attempt is None else attempt.attempt
+
+    async def _read_hangs(self) -> None:
+        run_id = self.board.projection.run.run_id
+        for key in {self._killed(key) for key in self.timeline.order if isinstance(key, HangRow)} - self._cpu.keys():
+            self._cpu[key] = cpu_by_second((await self.console.live.session.attempt_text(run_id, *key)).stack)
+        self.timeline.refresh()
 
     @property
     def rows(self) -> TimelineRows:
@@ -283,6 +298,8 @@ class TimelineScreen(ConsoleScreen):
         room = self.app.size.height // 2 - len(self.rows.groups)
         self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
         self.timeline.set_order([*self.rows.with_hangs(self.filter_text)])
+        if any(isinstance(key, HangRow) and self._killed(key) not in self._cpu for key in self.timeline.order):
+            run_latest(self, self._read_hangs, "hangs", shows_errors=False)
         if not self.filter_text:  # else the words would move while a filter is typed
             self._fit_text()
 
@@ -298,7 +315,9 @@ class TimelineScreen(ConsoleScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if isinstance(key, HangRow):
-            return present.hang_line(self.board.row(key.task), span, self.now, glyphs)
+            return present.hang_line(
+                self.board.row(key.task), span, self.now, glyphs, self._cpu.get(self._killed(key), ())
+            )
         if not isinstance(key, int):
             row, view = self.board.row(key), self._view(key)
             name, wait = self.labels.name_at_bar(key), present.wait_words(row, view)

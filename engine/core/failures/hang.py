@@ -460,7 +460,16 @@ def hang_report(autopsy: Autopsy) -> str:
 def _cpu_lines(shares: tuple[float, ...]) -> list[str]:
     """A digit for each second, the latest last."""
     digits = "".join("+" if share >= 1.5 else str(min(round(share * 9), 9)) for share in shares)
-    return ["CPU by the second, 0 idle, 9 one CPU, + more:", f"  {digits}"] if len(digits) > 2 else []
+    return [_CPU_HEADING, f"  {digits}"] if len(digits) > 2 else []
+
+
+_CPU_HEADING = "CPU by the second, 0 idle, 9 one CPU, + more:"
+
+
+def cpu_by_second(text: str) -> list[int]:
+    """The CPU of each second before a timeout in ``attempt.stack``, from 0 to 9; nothing if it was not sampled."""
+    _, _, after = text.rpartition(f"{_CPU_HEADING}\n")
+    return [9 if digit == "+" else int(digit) for digit in after.partition("\n")[0].strip() if digit in "0123456789+"]
 
 
 def split_stack_and_report(text: str) -> tuple[str, str]:

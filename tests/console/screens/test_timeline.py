@@ -115,6 +115,8 @@ def test_below_a_killed_attempt_stands_where_it_hung(builder):
     row = builder.projection.tasks["hang"]
     wide, narrow = (plain(hang_line(row, Span(START, S, cells), None, UTF8)) for cells in (40, 12))
     assert wide.rstrip() == "╰ asleep at demo.py:63" and narrow.rstrip() == "╰ asleep at…"
+    busy = plain(hang_line(row, Span(START, S // 10, 80), None, UTF8, [0, 9, 4]))
+    assert "▁▁▁▁▁▁██████████▄▄▄▄▄▄▄▄▄▄" in busy, "the last three seconds before its timeout"
     late = Span(START - 25 * S, S, 36)
     assert plain(hang_line(row, late, None, UTF8)) == "             asleep at demo.py:63 ╯ "
 
