@@ -52,6 +52,16 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "lost": (Offer("f", runs=[run()]), ["LOST"], 3),
     "executor silent": (Offer("f", runs=[run()], executor=ALIVE._replace(silent_since=NOW)), ["LOST"], 3),
     "late": (Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
+    "late by the clock of the reader": (
+        Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE, clock_offset_us=-180 * MINUTE),
+        [],
+        0,
+    ),
+    "late by the clock of its host": (
+        Offer("f", runs=[run(deadline_at=NOW + MINUTE)], executor=ALIVE, clock_offset_us=180 * MINUTE),
+        ["LATE"],
+        3,
+    ),
     "blocked": (Offer("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
     "running with a failed task": (Offer("f", runs=[run(failed_tasks=2)], executor=ALIVE), ["FAILED_TASKS"], 3),
     "failed": (Offer("f", runs=[run("FAILED")]), ["FAILED"], 1),
