@@ -12,8 +12,7 @@ from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind, quantile
 from ...engine.statefile.needs import Need
-from ...engine.statefile.state_files import Night
-from ...engine.statefile.supervisor_file import FlowBefore, skips_next
+from ...engine.statefile.supervisor_file import FlowBefore, Night, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of

@@ -298,7 +298,7 @@ def _missed_count(row: ServedSchedule, now_us: int) -> Piece:
     return Piece(number(row.missed_times) if row.missed_times else "", Role.WARNING)
 
 
-_UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run")  # the supervisor's own
+_UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run", "nights")  # the supervisor's own
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW", width=Width(12, 24, is_name=True)),
@@ -440,10 +440,21 @@ def _span_screen(entry: LedgerRow, row: ServedSchedule) -> str:
 
 def _fate(entry: LedgerRow, row: ServedSchedule) -> Piece:
     """What became of it; in the role of a warning what an operator can still start."""
-    return Piece(f"{entry.fate}, listed" if entry.listed else entry.fate, _fate_role(entry))
+    return Piece(f"{entry.fate}, listed" if entry.listed else _end(entry), _fate_role(entry))
+
+
+def _end(entry: LedgerRow) -> str:
+    """The word for it; of a run that did not end well its end."""
+    return entry.fate if entry.state in ("", RunState.SUCCESS) else f"{entry.fate} {entry.state}"
+
+
+def _took(entry: LedgerRow, row: ServedSchedule) -> str:
+    return "" if entry.lasts_us is None else format_duration(entry.lasts_us)
 
 
 def _fate_role(entry: LedgerRow) -> Role:
+    if entry.state not in ("", RunState.SUCCESS):
+        return Role.FAILED
     return Role.WARNING if entry.listed else Role.TEXT
 
 
@@ -452,7 +463,8 @@ TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
     (
         field("first", "LOGICAL TIME", _span, Width(12, 33), _span_screen),
         field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, rank=3, is_right=True)),
-        field("fate", "WHAT", _fate, Width(7, gap=2), lambda entry, row: Piece(entry.fate, _fate_role(entry))),
+        field("fate", "WHAT", _fate, Width(7, 13, gap=2), lambda entry, row: Piece(_end(entry), _fate_role(entry))),
+        field("lasts_us", "TOOK", _took, Width(5, 7, rank=2, gap=2, is_right=True)),
         field("why", "WHY", None, Width(8, 60, 2, 2)),
         field("who", "WHO", None, Width(8, 20, 1, 2)),
     ),

@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from statistics import median
 from typing import TypeVar
 
 import msgspec
@@ -49,7 +50,7 @@ from ..statefile import lock_file
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
-from ..statefile.supervisor_file import DECIDED, FOREVER, Fate, LedgerRow, ServedSchedule, SupervisorFile
+from ..statefile.supervisor_file import DECIDED, FOREVER, Fate, LedgerRow, PastRun, ServedSchedule, SupervisorFile
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
 from ..store.schedules import LedgerMark, ScheduleProgress, ScheduleStatus, ServedFlow, served_flow, with_schedule
@@ -141,6 +142,7 @@ class FlowService:
         self._waited: dict[int, str] = {}  # why days have waited
         self._far_at: int | None = 0  # the next run that was compared with the rhythm of the schedule
         self._last_report = ""
+        self._ended: tuple[PastRun, ...] = ()  # the latest runs that have ended, as the supervisor's file has them
 
     @property
     def file(self) -> str:
@@ -623,6 +625,9 @@ class FlowService:
         mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
         self._mark = mark
         row = self._row_of(status, step, holder, now)
+        if status.ended != self._ended:
+            self._ended, lasts = status.ended, self._shared.file.note_runs(row.id, status.ended)
+            row = row._replace(usual_us=round(median(lasts)) if lasts else None)
         if row != self.row or decided or status.caught_up:
             self._shared.file.save(row, decided, status.caught_up)
             self.row = row
@@ -676,7 +681,6 @@ class FlowService:
             last_run_id=None if latest is None else latest.run_id,
             last_state=None if latest is None else run_code(latest, ALIVE),
             last_started_at=None if latest is None else latest.started_at,
-            usual_us=status.usual_us,
             running_since=None if holder is None else holder.started_at,
             late_since=None if self.row.is_paused(now) else step.late_since,
             start_error=None if failure is None else failure.error,

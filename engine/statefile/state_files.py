@@ -39,18 +39,20 @@ from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly, reading_error
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
-from .supervisor_file import ServedSchedule, read_schedules, steady, supervisor_path
+from .supervisor_file import (
+    NIGHTS_SQL,
+    Night,
+    ServedSchedule,
+    night_of,
+    read_schedules,
+    steady,
+    supervisor_path,
+    with_known,
+)
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
-
-
-class Night(NamedTuple):
-    """A day with runs of a flow. ``state``: the worst end; ``lasts_us``: the longest success, None without one."""
-
-    state: str
-    lasts_us: Optional[int] = None
 
 
 class Offer(NamedTuple):
@@ -162,7 +164,8 @@ def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
 def _supervised(offer: Offer, rows: Sequence[ServedSchedule]) -> Offer:
     """A supervisor that hangs holds its lock, and serves nothing."""
     pid = None if any(row.hang for row in rows) else offer.service_pid
-    return offer._replace(supervised=rows, service_pid=pid)
+    known = [night for row in rows if row.flow == offer.dag_name for night in row.nights]
+    return offer._replace(supervised=rows, service_pid=pid, nights=with_known(offer.nights, known)[-NIGHTS:])
 
 
 def _without_file(row: ServedSchedule) -> Offer:
@@ -326,14 +329,8 @@ def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
 
 
 _COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"
-#: The ends of runs, the worst last.
-_WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED, RunState.PARTIAL, RunState.FAILED)))
-_NIGHTS = (
-    "SELECT date(started_at / 1000000, 'unixepoch', 'localtime') AS day, max(CASE state "
-    + " ".join("WHEN '{}' THEN {}".format(state, rank) for rank, state in enumerate(_WORST))
-    + " ELSE 0 END), max(CASE state WHEN 'SUCCESS' THEN max(ended_at - started_at - waited_us, 0) END)"
-    " FROM run WHERE dag_name = ? AND started_at > ? GROUP BY day ORDER BY day"
-)
+_LASTS = "max(ended_at - started_at - waited_us, 0)"
+_NIGHTS = "SELECT " + NIGHTS_SQL.format(_LASTS, "run", "dag_name = ? AND started_at > ? GROUP BY day")
 
 
 def _offer(path: str) -> Offer:
@@ -385,7 +382,7 @@ def offer_of_connection(connection: sqlite3.Connection) -> Offer:
 def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[Night]:
     """The last NIGHTS days with runs of a flow, in the time zone of this host."""
     days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
-    return [Night(_WORST[rank], lasts_us) for _, rank, lasts_us in days[-NIGHTS:]]
+    return [night_of(*row) for row in days[-NIGHTS:]]
 
 
 def _check_numbers(path: str, rows: Iterable[Any]) -> None:

@@ -16,6 +16,7 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
+from ..domain.states import RunState
 from ..errors import StateFileError
 from .lock_file import served_by
 from .paths import default_folder
@@ -28,6 +29,7 @@ FOREVER = 253402300799000000  # paused until somebody ends the pause: the last s
 BUSY_SECONDS = 5.0
 
 SINGLE_MAX = 100  # logical times without a run that the ledger of a schedule has one by one, the latest
+USUAL_RUNS = 20  # of whose durations the median is usual
 ROWS_MAX = 200  # more of them are folded into ranges
 
 VERSION = 2
@@ -93,6 +95,15 @@ CREATE TABLE IF NOT EXISTS ledger (       -- what became of logical times, the l
 );
 CREATE INDEX IF NOT EXISTS ledger_times ON ledger (schedule, last);
 CREATE INDEX IF NOT EXISTS ledger_listed ON ledger (schedule, first) WHERE listed > 0;
+CREATE TABLE IF NOT EXISTS past_run (     -- how runs ended and how long they took, also of those that are pruned
+    schedule     INTEGER NOT NULL,
+    run_id       TEXT NOT NULL,
+    logical_time INTEGER,
+    started_at   INTEGER NOT NULL,
+    state        TEXT NOT NULL,
+    lasts_us     INTEGER NOT NULL,
+    PRIMARY KEY (schedule, run_id)
+);
 CREATE TABLE IF NOT EXISTS predecessor (  -- the flows that a flow comes after
     schedule    INTEGER NOT NULL,
     flow        TEXT NOT NULL,
@@ -121,7 +132,10 @@ class Fate(object):
 
 
 class LedgerRow(NamedTuple):
-    """What became of ``times`` logical times from ``first`` to ``last``; ``listed``: how many can be started."""
+    """What became of ``times`` logical times from ``first`` to ``last``; ``listed``: how many can be started.
+
+    ``state``, ``lasts_us``: how its run ended, and how long it took, if that is known.
+    """
 
     first: int
     last: int
@@ -131,6 +145,32 @@ class LedgerRow(NamedTuple):
     who: str
     decided_at: int
     listed: int
+    state: str = ""
+    lasts_us: Optional[int] = None
+
+
+_LEDGER = LedgerRow._fields[:8]  # the others are in ``past_run``
+
+
+class PastRun(NamedTuple):
+    """A run that has ended, as long as it is known; ``lasts_us``: without its waits for a human."""
+
+    run_id: str
+    logical_time: Optional[int]
+    started_at: int
+    state: str
+    lasts_us: int
+
+
+class Night(NamedTuple):
+    """A day with runs of a flow. ``state``: the worst end; ``lasts_us``: the longest success, None without one.
+
+    ``day``: by the clock of this host, as 2026-11-28.
+    """
+
+    state: str
+    lasts_us: Optional[int] = None
+    day: str = ""
 
 
 class FlowBefore(NamedTuple):
@@ -189,6 +229,7 @@ class ServedSchedule(NamedTuple):
         requests: starts that were asked for and that no supervisor has taken.
         hang: what ails a supervisor that lives without a heartbeat, and what ends that; else empty.
         after: the flows that it comes after; then ``next_at`` is when the last of their runs is due.
+        nights: the last days with runs, also of those that are pruned.
         left_out: why a file that mentions flows is not served: then it has no other fact.
     """
 
@@ -238,6 +279,7 @@ class ServedSchedule(NamedTuple):
     requests: Tuple[StartRequest, ...] = ()
     hang: str = ""
     after: Tuple[FlowBefore, ...] = ()
+    nights: Tuple[Night, ...] = ()
     left_out: str = ""
 
     def is_paused(self, now_us: int) -> bool:
@@ -322,10 +364,8 @@ _LISTS = (
     "SELECT schedule.{} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
     " WHERE spec <> '' OR start_error IS NOT NULL ORDER BY flow, target"  # else it is about to be saved
 ).format(_LISTED_COLUMNS)
-_LISTED = "SELECT schedule, {} FROM ledger WHERE listed > 0 ORDER BY schedule, first".format(
-    ", ".join(LedgerRow._fields)
-)
-_OF_SCHEDULE = "SELECT {} FROM ledger WHERE schedule = ? ORDER BY first, last".format(", ".join(LedgerRow._fields))
+_LISTED = "SELECT schedule, {} FROM ledger WHERE listed > 0 ORDER BY schedule, first".format(", ".join(_LEDGER))
+_OF_SCHEDULE = "SELECT {} FROM ledger WHERE schedule = ? ORDER BY first, last".format(", ".join(_LEDGER))
 
 
 def read_schedules() -> SupervisorView:
@@ -341,11 +381,59 @@ def read_schedules() -> SupervisorView:
             listed.setdefault(row[0], []).append(LedgerRow(*row[1:]))
         rows = connection.execute(_LISTS).fetchall()
         requests = read_requests()
-        before = _read_before(connection)
-        schedules = tuple(_served(row, listed.get(row[0], ()), requests, before.get(row[0], ())) for row in rows)
+        before, nights = _read_before(connection), _read_nights(connection)
+        schedules = tuple(
+            _served(row, listed.get(row[0], ()), requests, before.get(row[0], ()))._replace(
+                nights=tuple(nights.get(row[0], ()))
+            )
+            for row in rows
+        )
         (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
         left_out = tuple(connection.execute("SELECT DISTINCT file, why FROM left_out ORDER BY file"))
     return SupervisorView(path, heartbeat_at, schedules, left_out)
+
+
+#: The ends of runs, the worst last.
+_WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED, RunState.PARTIAL, RunState.FAILED)))
+_DAY = "date(started_at / 1000000, 'unixepoch', 'localtime')"
+#: Worst end, longest success and day, of a table of runs with their durations.
+NIGHTS_SQL = (
+    _DAY
+    + " AS day, max(CASE state "
+    + " ".join("WHEN '{}' THEN {}".format(state, rank) for rank, state in enumerate(_WORST))
+    + " ELSE 0 END), max(CASE state WHEN 'SUCCESS' THEN {} END) FROM {} WHERE {} ORDER BY day"
+)
+
+
+def night_of(day: str, rank: int, lasts_us: Optional[int]) -> Night:
+    """A row of NIGHTS_SQL."""
+    return Night(_WORST[rank], lasts_us, day)
+
+
+def with_known(found: Sequence[Night], known: Sequence[Night]) -> List[Night]:
+    """The nights of a state file, and those that it has no longer; of its oldest one some runs may be pruned."""
+    if not found or not known:
+        return list(found or known)
+    first = found[0]
+    same = [night for night in known if night.day == first.day]
+    lasts = [night.lasts_us for night in [first] + same if night.lasts_us is not None]
+    worst = max((night.state for night in [first] + same), key=_WORST.index)
+    earlier = [night for night in known if night.day < first.day]
+    return earlier + [Night(worst, max(lasts) if lasts else None, first.day)] + list(found[1:])
+
+
+def _has_past(connection: sqlite3.Connection) -> bool:
+    """No in a file of a supervisor of an earlier redrive."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'past_run'").fetchone() is not None
+
+
+def _read_nights(connection: sqlite3.Connection) -> Dict[int, List[Night]]:
+    found: Dict[int, List[Night]] = {}
+    if _has_past(connection):
+        sql = "SELECT schedule, " + NIGHTS_SQL.format("lasts_us", "past_run", "1 GROUP BY schedule, day")
+        for row in connection.execute(sql):
+            found.setdefault(row[0], []).append(night_of(*row[1:]))
+    return found
 
 
 def _read_before(connection: sqlite3.Connection) -> Dict[int, List[FlowBefore]]:
@@ -386,8 +474,32 @@ def _hang(row: ServedSchedule) -> str:
 def read_ledger(id: int) -> List[LedgerRow]:
     """What became of the logical times of a schedule, the oldest first. Raises StateFileError."""
     with _reading(supervisor_path()) as connection:
-        rows = () if connection is None else connection.execute(_OF_SCHEDULE, (id,))
-        return [LedgerRow(*row) for row in rows]
+        if connection is None:
+            return []
+        rows = [LedgerRow(*row) for row in connection.execute(_OF_SCHEDULE, (id,))]
+        past = _past_runs(connection, id) if _has_past(connection) else []
+        return _with_ends(rows, {run.logical_time: run for run in past if run.logical_time is not None})
+
+
+def _past_runs(connection: sqlite3.Connection, id: int) -> List[PastRun]:
+    """The latest first."""
+    sql = "SELECT {} FROM past_run WHERE schedule = ? ORDER BY started_at DESC".format(", ".join(PastRun._fields))
+    return [PastRun(*row) for row in connection.execute(sql, (id,))]
+
+
+def _with_ends(rows: Sequence[LedgerRow], ends: Dict[int, PastRun]) -> List[LedgerRow]:
+    """The ledger with the runs whose end is known one by one, each taken out of its range."""
+    found: List[LedgerRow] = []
+    for row in rows:
+        ended = [at for at in ends if row.fate == Fate.RUN and row.first <= at <= row.last]
+        ended = sorted(ended)[-row.times :]
+        singles = [(at, ends.pop(at)) for at in ended]
+        found += [
+            row._replace(first=at, last=at, times=1, state=run.state, lasts_us=run.lasts_us) for at, run in singles
+        ]
+        if row.times > len(singles):
+            found.append(row._replace(times=row.times - len(singles)))
+    return sorted(found, key=lambda row: (row.first, row.last))
 
 
 def read_spec(id: int) -> str:
@@ -604,7 +716,9 @@ class SupervisorFile(object):
                     connection.execute(sql, (flow, state_path, known[0].id))
                 else:
                     sql = "INSERT INTO schedule (flow, state_path, target, file, supervisor_id, spec)"
-                    connection.execute(sql + " VALUES (?,?,?,?,?,'')", (flow, state_path, target, target, self._id))
+                    values = (flow, state_path, target, target, self._id)
+                    made = connection.execute(sql + " VALUES (?,?,?,?,?,'')", values).lastrowid
+                    connection.execute("DELETE FROM past_run WHERE schedule = ?", (made,))  # of one that is forgotten
             return _stored(connection, *own)[0]
 
     def save(self, row: ServedSchedule, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:
@@ -619,6 +733,17 @@ class SupervisorFile(object):
             connection.execute("DELETE FROM predecessor WHERE schedule = ?", (row.id,))
             rows = [(row.id,) + tuple(one) for one in row.after]
             connection.executemany("INSERT INTO predecessor VALUES (?,?,?,?,?)", rows)
+
+    def note_runs(self, id: int, ended: Sequence[PastRun]) -> List[int]:
+        """Remember how runs ended, unless the schedule was forgotten; return the durations of the latest successes."""
+        with self._transaction() as connection:
+            if not _stored(connection, "id = ?", (id,)):
+                return [run.lasts_us for run in ended if run.state == RunState.SUCCESS][:USUAL_RUNS]
+            values = [(id,) + tuple(run) for run in ended]
+            connection.executemany("INSERT OR REPLACE INTO past_run VALUES (?,?,?,?,?,?)", values)
+            connection.execute(_FORGET_RUNS, {"id": id, "singles": SINGLE_MAX})
+            known = _past_runs(connection, id)
+        return [run.lasts_us for run in known if run.state == RunState.SUCCESS][:USUAL_RUNS]
 
     def warn(self, id: int, warning: str, now_us: int, runs_ahead: int = 0) -> None:
         """Record what an operator has to know; what was decided of times after now is undecided again.
@@ -677,7 +802,15 @@ class SupervisorFile(object):
 # --- The ledger ----------------------------------------------------------------------------------------------------
 
 
-_INSERT = "INSERT INTO ledger (schedule, {}) VALUES (?,?,?,?,?,?,?,?,?)".format(", ".join(LedgerRow._fields))
+_INSERT = "INSERT INTO ledger (schedule, {}) VALUES (?,?,?,?,?,?,?,?,?)".format(", ".join(_LEDGER))
+#: Of older runs the longest of each end on each day stays, for fourteen days with runs.
+_FORGET_RUNS = (
+    "DELETE FROM past_run WHERE schedule = :id AND rowid NOT IN"
+    " (SELECT rowid FROM past_run WHERE schedule = :id ORDER BY started_at DESC LIMIT :singles)"
+    " AND (rowid NOT IN (SELECT longest FROM (SELECT rowid AS longest, max(lasts_us) FROM past_run"
+    " WHERE schedule = :id GROUP BY {0}, state)) OR {0} NOT IN"
+    " (SELECT DISTINCT {0} FROM past_run WHERE schedule = :id ORDER BY 1 DESC LIMIT 14))"
+).format(_DAY)
 _LATEST_RUN = "SELECT rowid FROM ledger WHERE schedule = ? AND fate = 'run' ORDER BY last DESC LIMIT 1"
 _EXTEND = "UPDATE ledger SET last = max(last, ?), times = times + ?, decided_at = ? WHERE rowid = ?"
 _SINGLES = "SELECT rowid FROM ledger WHERE schedule = ? AND times = 1 AND fate <> 'run' ORDER BY first DESC"
@@ -691,7 +824,7 @@ def _add_to_ledger(connection: sqlite3.Connection, id: int, decided: Sequence[Le
     for row in decided:
         latest = connection.execute(_LATEST_RUN, (id,)).fetchone() if row.fate == Fate.RUN else None
         if latest is None:
-            connection.execute(_INSERT, (id,) + row)
+            connection.execute(_INSERT, (id,) + row[: len(_LEDGER)])
         else:
             connection.execute(_EXTEND, (row.last, row.times, row.decided_at) + latest)
     singles = connection.execute(_SINGLES, (id,)).fetchall() if decided else []

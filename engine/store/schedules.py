@@ -11,7 +11,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -47,7 +46,7 @@ from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
 from ..statefile.opening import holds_nothing
-from ..statefile.supervisor_file import read_schedules
+from ..statefile.supervisor_file import PastRun, read_schedules
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
@@ -119,8 +118,8 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     ``progress`` None: the schedule has not started in this file. ``replaced``: the schedule that holds in this file, if
     the flow has another one now. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
-    ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``usual_us``: the
-    median duration of the latest successful runs. ``decided``: the logical times that the ledger lacks; ``caught_up``:
+    ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``ended``: the
+    latest runs that have ended, the latest first. ``decided``: the logical times that the ledger lacks; ``caught_up``:
     those among the earlier ones that have got a run since.
     """
 
@@ -131,7 +130,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     next_late_at: int | None = None
     has_unsent_page: bool = False
     latest: RunRow | None = None
-    usual_us: int | None = None
+    ended: tuple[PastRun, ...] = ()
     decided: tuple[DecidedTimes, ...] = ()
     caught_up: tuple[int, ...] = ()
     last_run_row: int = 0  # the latest row of table ``run``
@@ -161,9 +160,9 @@ _LATEST = (
     "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since FROM run WHERE dag_name = ?"
     " ORDER BY started_at DESC, rowid DESC LIMIT 1"
 )
-_DURATIONS = (
-    "SELECT ended_at - started_at - waited_us FROM run"
-    " WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL ORDER BY started_at DESC LIMIT 20"
+_ENDED = (
+    "SELECT run_id, logical_time, started_at, state, max(ended_at - started_at - waited_us, 0) FROM run"
+    " WHERE dag_name = ? AND ended_at IS NOT NULL ORDER BY started_at DESC LIMIT 40"
 )
 _NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
@@ -189,7 +188,6 @@ def load_status(
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
     latest = connection.execute(_LATEST, (name,)).fetchone()
-    durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
     undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
     expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(
@@ -200,7 +198,7 @@ def load_status(
         _next_late_at(connection, held, progress, late_from, None if held is served else replaced_at or now),
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else _run_of(latest),
-        usual_us=round(median(durations)) if durations else None,
+        ended=tuple(PastRun(*row) for row in connection.execute(_ENDED, (name,))),
         **_ledger_facts(connection, held, progress, mark or LedgerMark()),
         next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),
     )

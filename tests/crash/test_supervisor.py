@@ -323,16 +323,22 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
             assert known is not None and known.state_path is not None
             await wait_until_async(lambda: app.list_screen.table.move_to_key(str(known.state_path)))
             await wait_until_async(lambda: (entry := app.list_screen.entry) is not None and entry.schedule is not None)
-            await pilot.press("S", "j", "j", "enter")
+            await pilot.press("S")
+            await wait_until_async(lambda: getattr(app.screen, "row", None) is not None)
+            await pilot.press("r")
             await wait_until_async(lambda: isinstance(app.screen, FormDialog))
             await pilot.press(*"friday", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.last_state == "SUCCESS")
-            await pilot.press("S", "enter", "enter")
+            await pilot.press("p", "enter", *"move", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
+            assert (row := folder.row("other")) is not None and row.pause_reason == "move"
 
-            broken = str(folder.write("broken", more=", ("))
-            await wait_until_async(lambda: app.list_screen.table.move_to_key(broken))
-            await pilot.press("S", "j", "j", "enter")
+            folder.write("broken", more=", (")
+            await pilot.press("/", *"broken", "enter")
+            await wait_until_async(
+                lambda: (row := getattr(app.screen, "row", None)) is not None and row.flow == "broken"
+            )
+            await pilot.press("a")
             await wait_until_async(
                 lambda: (row := folder.row("broken")) is not None and row.acknowledged_at is not None
             )
@@ -340,6 +346,22 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
     asyncio.run(act())
     ((params,),) = folder.ask("other", "SELECT params FROM run")
     assert json.loads(params)["day"] == "friday"
+
+
+@pytest.mark.long
+def test_runs_that_are_pruned_keep_their_time_end_and_duration(folder: Folder):
+    """In the ledger and in the usual duration, also of a supervisor that has never seen the runs."""
+    folder.write("load", "every 1s", more=", retention=1, misfire='all'")
+    process = folder.serve()
+    folder.until("load", lambda row: len([one for one in read_ledger(row.id) if one.lasts_us is not None]) >= 4)
+    run_redrive("schedule", "pause", "load")
+    row = folder.until("load", lambda row: row.running_since is None and row.last_state == "SUCCESS")
+    process.terminate()
+    process.wait()
+    wait_until(lambda: folder.ask("load", "SELECT count(*) FROM run") == [(1,)])
+    assert row.usual_us is not None and row.nights[-1].state == "SUCCESS"
+    times = run_redrive("schedule", "times", "load", "--json").stdout.splitlines()
+    assert len([one for one in map(json.loads, times) if one["state"] == "SUCCESS" and one["lasts_us"] > 0]) >= 4
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from redrive.engine.statefile.supervisor_file import FOREVER, MissedRun, ServedS
 
 NOW = 1_700_000_000_000_000
 PAST, COMING = st.integers(NOW - 10**12, NOW), st.integers(NOW, NOW + 10**12)
-OWN = {"supervisor_id", "spec", "edits", "ledger_until", "seen_run"}  # of the supervisor alone
+OWN = {"supervisor_id", "spec", "edits", "ledger_until", "seen_run", "nights"}  # of the supervisor alone
 TEXTS = {name: st.just("") for name in ("target", "file", "object")}
 FIELDS = {
     **{name: st.just(ServedSchedule._field_defaults.get(name)) for name in ServedSchedule._fields},

@@ -23,7 +23,8 @@ from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
-from redrive.engine.statefile.state_files import Night, Offer
+from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.supervisor_file import Night
 from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual.worker import WorkerCancelled
 

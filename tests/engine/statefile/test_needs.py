@@ -21,8 +21,8 @@ from redrive.engine.statefile.lists import (
     query,
 )
 from redrive.engine.statefile.needs import attention_count, exit_code_of, needs_of
-from redrive.engine.statefile.state_files import Night, Offer, offer_of
-from redrive.engine.statefile.supervisor_file import ServedSchedule
+from redrive.engine.statefile.state_files import Offer, offer_of
+from redrive.engine.statefile.supervisor_file import Night, ServedSchedule
 
 MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
@@ -325,4 +325,4 @@ def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -
             "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
             f" VALUES ('later-{days}', 'etl', {at}, {at}, 'SUCCESS')",
         )
-    assert offer_of(str(state)).nights == [Night("SUCCESS", 0)] * 14
+    assert [night._replace(day="") for night in offer_of(str(state)).nights] == [Night("SUCCESS", 0)] * 14

@@ -18,6 +18,8 @@ from redrive.engine.statefile.supervisor_file import (
     SINGLE_MAX,
     Fate,
     LedgerRow,
+    Night,
+    PastRun,
     ServedSchedule,
     SupervisorFile,
     dismiss,
@@ -26,6 +28,7 @@ from redrive.engine.statefile.supervisor_file import (
     read_ledger,
     read_schedules,
     supervisor_path,
+    with_known,
 )
 
 HOUR = 3600 * 1_000_000
@@ -83,6 +86,28 @@ def test_old_times_are_folded_and_every_one_still_counts(file: SupervisorFile):
     assert only_row().missed_times == 1_000 and len(only_row().missed) >= SINGLE_MAX
     save(file, stored, [], (2_001 * HOUR, 3 * HOUR))  # a backfill: of a single one, and of one in the range
     assert only_row().missed_times == 998 and sum(row.times for row in read_ledger(stored.id)) == 1_999
+
+
+def test_a_run_that_is_pruned_leaves_its_end_and_its_duration(file: SupervisorFile):
+    stored = file.claim("/f.py:flow", "f", "/f.db")
+    save(file, stored, [run(at * HOUR) for at in range(1, 501)])
+    for at in range(1, 501):
+        end = "FAILED" if at == 30 else "SUCCESS"
+        lasts = file.note_runs(stored.id, [PastRun(f"r{at}", at * HOUR, at * HOUR, end, at)])
+    assert lasts == [*range(500, 480, -1)]
+    rows = read_ledger(stored.id)
+    assert sum(row.times for row in rows) == 500
+    assert (rows[-1].first, rows[-1].state, rows[-1].lasts_us) == (500 * HOUR, "SUCCESS", 500)
+    nights = only_row().nights
+    assert len(nights) >= 14 and nights[-1].lasts_us == 500 and nights[-2].lasts_us is not None
+    in_file = Night("SUCCESS", 3, nights[-2].day), Night("FAILED", None, nights[-1].day)
+    found = with_known(in_file, nights)
+    assert [night.day for night in found] == [night.day for night in nights]
+    assert found[-1] == in_file[-1] and found[-2].lasts_us == nights[-2].lasts_us
+    forget(stored.id)
+    assert file.note_runs(stored.id, [PastRun("r", 1, 1, "SUCCESS", 7)]) == [7]
+    save(file, file.claim("/f.py:flow", "f", "/f.db"), [])
+    assert only_row().nights == (), "what was forgotten belongs to no other schedule"
 
 
 def test_a_flow_keeps_its_schedule_wherever_it_is_and_under_another_name(file: SupervisorFile):
