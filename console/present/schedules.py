@@ -351,7 +351,11 @@ def times_lines(
     right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
     if decided:
         last = decided[: -TIMES_MAX - 1 : -1]
-        listed = [one for one in TIMES_COLUMNS if one.name != "times" or any(entry.times > 1 for entry in last)]
+        is_needed = {
+            "times": any(entry.times > 1 for entry in last),
+            "lasts_us": any(entry.lasts_us is not None for entry in last),
+        }
+        listed = [one for one in TIMES_COLUMNS if is_needed.get(one.name, True)]
         listed = [*measured(listed, {"first": longest_cells(_span_screen(entry, row) for entry in last)})]
         lines = (screen_row(listed, entry, row, columns - size, more) for entry in last)
         right = [screen_titles(listed, columns - size), *lines]

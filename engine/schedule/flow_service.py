@@ -29,6 +29,7 @@ from ..core.schedule import (
     Step,
     StepKind,
     decide_step,
+    is_ahead,
     iso_time,
     local_time,
     logical_name,
@@ -590,6 +591,8 @@ class FlowService:
         next_at = None if status.progress is None else status.progress.next_at
         if status.progress is None or status.replaced is not None or next_at == self._far_at:
             return
+        if is_ahead(status.progress.decided_until, now):
+            return  # the clock was wrong, not the schedule: it is undecided again
         problem, self._far_at = next_problem(schedule, next_at, now), next_at
         if not problem or problem == self.row.warning:
             return

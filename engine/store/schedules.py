@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.projection import RunRow
 from ..core.schedule import (
+    CLOCK_STEP_US,
     LISTED_MAX,
     Schedule,
     decide_schedule,
@@ -158,7 +159,7 @@ _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updat
 
 _LATEST = (
     "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since FROM run WHERE dag_name = ?"
-    " ORDER BY started_at DESC, rowid DESC LIMIT 1"
+    " ORDER BY started_at > ?, started_at DESC, rowid DESC LIMIT 1"  # last what a clock that was ahead has dated
 )
 _ENDED = (
     "SELECT run_id, logical_time, started_at, state, max(ended_at - started_at - waited_us, 0) FROM run"
@@ -187,7 +188,7 @@ def load_status(
     """
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
-    latest = connection.execute(_LATEST, (name,)).fetchone()
+    latest = connection.execute(_LATEST, (name, now + CLOCK_STEP_US)).fetchone()
     undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
     expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(

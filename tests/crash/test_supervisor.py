@@ -525,13 +525,18 @@ def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
     ahead = time.time_ns() // 1000 + 400 * 86_400 * SECOND
     with contextlib.closing(sqlite3.connect(folder.states / "load.db")) as connection, connection:
         connection.execute("UPDATE schedule SET decided_until = ?, next_at = ?", (ahead, ahead + SECOND))
+        connection.execute("UPDATE run SET started_at = ?, ended_at = ?", (ahead, ahead))
     with contextlib.closing(sqlite3.connect(folder.states / "schedules.supervisor")) as connection, connection:
         connection.execute("UPDATE schedule SET ledger_until = ?", (ahead,))
     began = time.time_ns() // 1000
     assert "ahead of the clock: redrive serve" in run_redrive("doctor", folder.states / "load.db").stdout
     folder.serve()
-    folder.until("load", lambda row: row.warning and row.last_state == "SUCCESS" and (row.last_started_at or 0) > began)
+    folder.until(
+        "load", lambda row: row.warning and row.last_state == "SUCCESS" and began < (row.last_started_at or 0) < ahead
+    )
     assert "ahead of the clock" in run_redrive("inbox").stdout
+    pages = folder.ask("load", "SELECT body FROM page")
+    assert len(pages) == 1 and "holidays" not in pages[0][0], "the schedule is right, and the clock was wrong"
 
 
 def test_all_times_that_were_due_are_in_the_ledger_once_through_an_edit(folder: Folder):
