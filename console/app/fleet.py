@@ -299,8 +299,8 @@ class FleetApp(ConsoleApp):
                 return
             name = "start-now" if act.name == "start" and act.logical is None else act.name
             self.show_message(decision_sentence(row, name, at_us or act.logical or 0, row.missed_times))
-            read: Callable[[], None] = getattr(self.console_screen, "read", lambda: None)
-            read()
+            if self.console_screen is not self.list_screen:
+                await cast("SchedulesScreen", self.console_screen).read_rows()
 
         self.run_worker(write())
 

@@ -104,11 +104,12 @@ class SchedulesScreen(ConsoleScreen):
         self.read()
 
     def read(self) -> None:
-        """Read everything again."""
+        """Read everything again in the background."""
         if self.is_current:
-            run_latest(self, self._read, "schedules")
+            run_latest(self, self.read_rows, "schedules")
 
-    async def _read(self) -> None:
+    async def read_rows(self) -> None:
+        """Read everything again."""
         try:
             self._view, self._problem = await asyncio.to_thread(read_schedules), ""
         except StateFileError as error:
