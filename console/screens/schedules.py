@@ -14,6 +14,7 @@ from textual import events
 from textual.widget import Widget
 
 from ...engine.core.schedule import daylight_note
+from ...engine.domain.text import counted
 from ...engine.errors import RedriveError, StateFileError
 from ...engine.schedule.flow_service import decode_spec
 from ...engine.statefile.supervisor_file import (
@@ -179,7 +180,7 @@ class SchedulesScreen(ConsoleScreen):
         """Update heading, rules and keys."""
         glyphs, now_us = self.console.glyphs, self._now_us
         shown, rows = [*self._shown.values()], self._view.rows
-        parts: list[Line] = [[Piece(f"{number(len(rows))} schedules", Role.STRONG), Piece(" of this machine")]]
+        parts: list[Line] = [[Piece(counted(len(rows), "schedule"), Role.STRONG), Piece(" of this machine")]]
         if self.filter_text:
             parts.append([Piece(f"/{one_line(self.filter_text)}: {number(len(shown))}", Role.MATCH)])
         if found := sum(present.wants_look(row, now_us) for row in rows):
