@@ -20,6 +20,8 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, ActPreview, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import NeedKind
+from ...engine.statefile.needs import Need
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.preview import RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
@@ -37,16 +39,17 @@ from ..text.columns import (
 )
 from ..text.figures import SECOND, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
 from ..text.text import one_line, pad
 from .preview import consequences
 from .runs import waiting_text
+from .schedules import need_sentence
 from .states import no_match_line, order_line, sign_and_word, state_sign
-from .tasks import Scene, attempts_text
+from .tasks import Scene, attempts_text, named_tasks
 
 _FOLD, AGE = Width(1, gap=0), Width(8, is_right=True)
 _KIND, _KIND_FROM = Width(max(map(len, DeadLetterKind)), gap=2), 76
-_NAMED_MAX = 2
+_NAMED_MAX, _LOST_NAMED = 2, 12
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
 
@@ -120,8 +123,19 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
     if filter_text and total:
         return no_match_line(filter_text, f" {number(total)}")
     if why:
-        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(f" no task needs a human, but the run does: {why}")]
+        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(f" {why}; none of its tasks needs a human")]
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
+
+
+def need_lines(need: Need, scene: Scene, resume_key: str, columns: int) -> list[Line]:
+    """What a run needs of which no task needs a human. ``resume_key``: starts an executor here; empty: none can."""
+    lost = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
+    keys = [[], [Piece(f" {resume_key}", Role.KEY), Piece(" goes on with the run here")]] if resume_key else []
+    return [
+        *indented(need_sentence(need, scene.now_us), columns, Role.STRONG),
+        *(named_tasks("Ran when it was lost", number(len(lost)), lost, _LOST_NAMED, scene) if lost else ()),
+        *(keys if need.kind in (NeedKind.LOST, NeedKind.STUCK) else ()),
+    ]
 
 
 # --- Rows ----------------------------------------------------------------------------------------------------------

@@ -40,7 +40,9 @@ class InboxScreen(SplitScreen):
         self.inbox = Inbox(self.board, self.console.remedies)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
-        self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
+        self.detail_pane = self.evidence = EvidenceView(
+            self.scene, self.console.memory.get, self._lines_of_run, id="beside"
+        )
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
@@ -223,6 +225,14 @@ class InboxScreen(SplitScreen):
         need = self.console.need_of_run
         why = need_sentence(need, self.console.live.now_us) if need is not None else ""
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, why)
+
+    def _lines_of_run(self, columns: int) -> list[Line]:
+        """Beside an empty list: what the run as a whole needs, what was lost, and the key that goes on."""
+        need, label = self.console.need_of_run, self.console.keymap.label
+        if need is None or self.table.order:
+            return []
+        resume = label("resume_here") if self.console.launch.state_path is not None else ""
+        return present.need_lines(need, self.scene(), resume, columns)
 
     # --- What is selected -----------------------------------------------------------------------------------------
 

@@ -489,10 +489,16 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
     """The page of one task or of one cause."""
 
     def __init__(
-        self, scene: Callable[[], Scene], memory: Callable[[str], CauseHistory | None], *, id: str | None = None
+        self,
+        scene: Callable[[], Scene],
+        memory: Callable[[str], CauseHistory | None],
+        nothing: Callable[[int], list[Line]] = lambda columns: [],
+        *,
+        id: str | None = None,
     ) -> None:
         super().__init__(scene, id=id)
         self._memory = memory
+        self._nothing = nothing  # what is said for a width if there is no subject
         self.subject: Subject | None = None
         self._painted_age = ""
 
@@ -520,7 +526,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
         row = scene.board.projection.tasks.get(subject) if subject is not None else None
         if row is None:
-            return []
+            return self._nothing(self.columns)
         memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
         return evidence_page(row, scene, replace(found, memory=memory), self.columns)
 
