@@ -229,7 +229,6 @@ async def test_closing_writes_what_is_queued_and_takes_nothing_more(tmp_path: Pa
 
 
 def test_layer_b_tries_a_locked_file_three_times_50_and_100_ms_apart() -> None:
-    """002.03, 002.05."""
     pauses: list[float] = []
     answers: list[Any] = [failure(sqlite3.SQLITE_BUSY), failure(sqlite3.SQLITE_LOCKED), "in"]
 

@@ -1,4 +1,4 @@
-"""Document 002: the send buffer, and its incident, in time that only passes when idle."""
+"""Document 002: the send buffer, its incident, and the three layers of retries, in time that only passes when idle."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ import pytest
 from redrive.engine.core.failures.classify import classify_http
 from redrive.engine.toolkit.retry import set_observer
 from redrive.engine.toolkit.send_buffer import (
+    BATCH_CODES,
+    CHANNEL_CODES,
+    QUERY_CODES,
+    Budget,
     BufferFull,
     ClientConfig,
+    Layer,
     SendBuffer,
     SendRejected,
     SendSettings,
+    batch_layer,
+    budgeted,
+    call_through,
+    channel_layer,
+    exec_query,
     is_transient,
+    query_layer,
 )
 
 
@@ -163,7 +174,7 @@ class TestTheIncident:
         run(main())
 
     def test_when_all_tries_are_spent_the_last_error_is_everybodys(self):
-        """002.06, 002.07, 002.16: 3 retries, 4 tries in all; ``Future.set_exception(last error)``."""
+        """002.06, 002.16: 3 retries, 4 tries in all; ``Future.set_exception(last error)``."""
 
         async def main() -> None:
             errors = [GrpcError(code) for code in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNAVAILABLE")]
@@ -493,20 +504,188 @@ class TestSettings:
             SendSettings.from_environment(environment)
 
 
-class TestClient:
-    def test_the_clamp_bounds_all_calls_of_a_batch(self):
-        """002.08: calls of 30 s take two minutes; the clamp cuts the last one, and begins no wait that it would cut."""
+def failing(code: str, seconds: float = 0) -> tuple[list[float], Callable[[], Awaitable[None]]]:
+    times: list[float] = []
+
+    async def call() -> None:
+        times.append(now())
+        await asyncio.sleep(seconds)
+        raise GrpcError(code)
+
+    return times, call
+
+
+class TestLayers:
+    def test_the_defaults_of_the_three_layers(self):
+        """002.04, 002.05, 002.06: attempts, first and last wait, codes."""
+        a, b, c = channel_layer(), query_layer(), batch_layer()
+        assert (a.policy.max_attempts, a.policy.base, a.policy.cap) == (5, 0.1, 10)
+        assert (b.policy.max_attempts, b.policy.base, b.policy.jitter) == (3, 0.05, "none")
+        assert (c.policy.max_attempts, c.policy.base, c.policy.jitter) == (4, 0.1, "add50")
+        assert a.codes == CHANNEL_CODES == {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+        assert b.codes == QUERY_CODES == {"UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED"}
+        assert c.codes == BATCH_CODES == {"DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL"}
+
+    def test_a_query_is_tried_three_times_50_and_100_ms_apart(self):
+        """002.05."""
 
         async def main() -> None:
-            service = Service(*[after(30, GrpcError("DEADLINE_EXCEEDED"))] * 4)
-            with pytest.raises((GrpcError, TimeoutError)):
-                await SendBuffer(service, SendSettings(elapsed_seconds_max=45)).put(1, urgent=True)
-            assert (len(service.calls), now()) == (2, pytest.approx(45))
-            service = Service(after(1, GrpcError("UNAVAILABLE")))
-            started, buffer = now(), SendBuffer(service, SendSettings(elapsed_seconds_max=1.1), uniform=half)
+            times, call = failing("UNAVAILABLE")
             with pytest.raises(GrpcError):
-                await buffer.put(1, urgent=True)
-            assert (len(service.calls), now() - started) == (1, 1)
+                await exec_query(call)
+            assert times == [0, 0.05, 0.15]
+
+        run(main())
+
+    @pytest.mark.parametrize("code", ["NOT_FOUND", "RESOURCE_EXHAUSTED"])
+    def test_a_layer_lets_pass_what_is_not_its_own(self, code):
+        """002.03: each layer catches only its codes."""
+
+        async def main() -> None:
+            times, call = failing(code)
+            with pytest.raises(GrpcError):
+                await exec_query(call)
+            assert len(times) == 1
+
+        run(main())
+
+    def test_an_error_without_a_code_passes_all_layers(self):
+        """002.17, last row."""
+        calls = 0
+
+        async def call() -> None:
+            nonlocal calls
+            calls += 1
+            raise ValueError("not serializable")
+
+        with pytest.raises(ValueError, match="not serializable"):
+            run(call_through([channel_layer(), query_layer(), batch_layer()], call))
+        assert calls == 1
+
+    def test_each_layer_catches_what_the_one_inside_did_not(self):
+        """002.03, 002.07: INTERNAL is none of the channel's; the query layer heals it; the caller sees a result."""
+
+        async def main() -> None:
+            errors = [GrpcError("INTERNAL"), GrpcError("INTERNAL")]
+
+            async def call() -> str:
+                if errors:
+                    raise errors.pop()
+                return "taken"
+
+            assert await call_through([channel_layer(), query_layer()], call) == "taken"
+
+        run(main())
+
+    def test_three_layers_multiply_to_sixty_calls(self):
+        """002.08: 5 x 3 x 4, without a budget."""
+
+        async def main() -> None:
+            times, call = failing("UNAVAILABLE")
+            with pytest.raises(GrpcError):
+                await call_through([channel_layer(None), query_layer(), batch_layer()], call)
+            assert len(times) == 60
+
+        run(main())
+
+    def test_one_budget_counts_the_calls_of_all_layers(self):
+        """002.08: the inner layers report to one counter."""
+
+        async def main() -> None:
+            times, call = failing("UNAVAILABLE")
+            budget = Budget(calls=7, now=asyncio.get_running_loop().time)
+            with pytest.raises(GrpcError):
+                await call_through([channel_layer(None), query_layer(), batch_layer()], call, budget)
+            assert len(times) == budget.calls_made == 7
+
+        run(main())
+
+    def test_a_batch_alone_takes_two_minutes_and_the_clamp_ends_it(self):
+        """002.08: four calls of 30 s are over 120 s at layer C alone; one elapsed clamp over all layers ends that."""
+
+        async def main() -> None:
+            times, call = failing("DEADLINE_EXCEEDED", seconds=30)
+            with pytest.raises(GrpcError):
+                await call_through([batch_layer()], call)
+            assert len(times) == 4
+            assert 120.7 <= now() <= 121.05
+            started = now()
+            budget = Budget(elapsed_seconds=60, now=asyncio.get_running_loop().time)
+            with pytest.raises(TimeoutError):
+                await call_through([channel_layer(None), query_layer(), batch_layer()], call, budget)
+            assert now() - started == pytest.approx(60)
+
+        run(main())
+
+    def test_no_wait_is_begun_that_the_clamp_would_cut(self):
+        async def main() -> None:
+            times, call = failing("UNAVAILABLE", seconds=1)
+            budget = Budget(elapsed_seconds=1.12, now=asyncio.get_running_loop().time)
+            slow = Layer("slow", batch_layer().policy, BATCH_CODES, uniform=half)
+            with pytest.raises(GrpcError):
+                await call_through([slow], call, budget)
+            assert (times, now()) == ([0], 1)
+
+        run(main())
+
+    def test_the_channels_own_deadline_covers_all_of_its_attempts(self):
+        """Part 5, 002: layer A lists DEADLINE_EXCEEDED but cannot retry its own deadline; only B and C can."""
+
+        async def main() -> None:
+            times: list[float] = []
+
+            async def stuck() -> None:
+                times.append(now())
+                await asyncio.sleep(1e6)
+
+            with pytest.raises(TimeoutError):
+                await call_through([channel_layer(30)], stuck)
+            assert times == [0]
+            times.clear()
+            with pytest.raises(TimeoutError):
+                await call_through([channel_layer(30), query_layer()], stuck)
+            assert len(times) == 3
+
+        run(main())
+
+    def test_the_outermost_budget_stays_in_force(self):
+        """002.08: a layer that brings a budget of its own cannot spend more than was promised outside."""
+
+        async def main() -> None:
+            times, call = failing("UNAVAILABLE")
+            clock = asyncio.get_running_loop().time
+            with budgeted(Budget(calls=2, now=clock)), pytest.raises(GrpcError):
+                await call_through([channel_layer(None)], call, Budget(calls=100, now=clock))
+            assert len(times) == 2
+
+        run(main())
+
+    def test_layers_inside_a_send_share_the_budget_of_the_batch(self):
+        """002.08: buffer, query and channel end together, and every future has an outcome."""
+
+        async def main() -> None:
+            times, call = failing("DEADLINE_EXCEEDED", seconds=10)
+
+            async def send(items: Sequence[int]) -> None:
+                await call_through([channel_layer(None), query_layer()], call)
+
+            settings = SendSettings(elapsed_seconds_max=45)
+            outcomes = await asyncio.gather(
+                *(SendBuffer(send, settings).put(index, urgent=True) for index in range(2)), return_exceptions=True
+            )
+            assert all(isinstance(outcome, (GrpcError, TimeoutError)) for outcome in outcomes)
+            assert now() <= 45.001
+            assert len(times) <= 2 * 5
+
+        run(main())
+
+    def test_a_batch_does_not_spend_the_budget_of_whoever_filled_it(self):
+        async def main() -> None:
+            service = Service(after(0, GrpcError("UNAVAILABLE")))
+            buffer = SendBuffer(service)
+            with budgeted(Budget(calls=0, now=asyncio.get_running_loop().time)):
+                assert await buffer.put(1) is True
+            assert len(service.calls) == 2
 
         run(main())
 
