@@ -339,8 +339,7 @@ class FleetScreen(ConsoleScreen):
         """The rule with the name of the flow says what is below the rows of the list."""
         return [one for one in super().views_beside(rule) if rule is self.upper_rule or one is not self.table]
 
-    def on_line_view_hidden_rows_changed(self) -> None:
-        super().on_line_view_hidden_rows_changed()
+    def on_line_view_hidden_rows_changed(self) -> None:  # Textual calls the handler of each class
         self._show_panel()
 
     def show_key_bar(self) -> None:
