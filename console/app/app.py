@@ -29,6 +29,7 @@ from ..terminal.tty import Tty
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
+from ..widgets.line_view import LineView
 from .commands import CommandMenu, Copying, save_screen
 from .confirmations import named
 from .operator import OperatorActions
@@ -79,6 +80,7 @@ class ConsoleApp(ViewConsole):
         self.tour = Tour(self)
         self.commands = CommandMenu(self, self._argument_commands())
         self._badge_counts: BadgeCounts | None = None
+        self._shown_runner: RunnerStatus | None = None
         self._run_id = run_id
         self._first_view = view
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
@@ -205,6 +207,12 @@ class ConsoleApp(ViewConsole):
         if self.is_stopping and not self.live.status.executor.alive:
             self.exit(0)
         self._refresh_other_runs()
+        if self.runner != self._shown_runner:  # what each task waits for depends on it
+            self._shown_runner = self.runner
+            self.tick(self.live.now_us)
+            for screen in self._stacked_screens():
+                for view in screen.query(LineView):
+                    view.refresh()
         self.show_frames()
 
     def _refresh_other_runs(self) -> None:

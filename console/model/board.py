@@ -91,6 +91,7 @@ class Board:
         self._approvals = dict.fromkeys(row.name for row in self.projection.tasks.values() if is_approval(row))
         self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
+        self.timed: set[str] = set()  # tasks whose words may change without an event
         self._problems: set[int] = set()
         self._dead: list[str] | None = None  # until a task moves: a frame asks for them for each of its lists
         self.noticed: set[str] = set()  # open tasks that are later or slower than expected
@@ -174,6 +175,7 @@ class Board:
         self._problems.discard(number)
         self._dead = None
         self.active.discard(row.name)
+        self.timed.discard(row.name)
         self._waiting_bits &= ~(1 << number)
         if row.state in NOT_STARTED:
             self._waiting_bits |= 1 << number
@@ -183,6 +185,8 @@ class Board:
         self.counts[counted_state(row)] += 1
         if row.state in UNDER_WAY:
             self.active.add(row.name)
+        if row.state in UNDER_WAY or row.state is TaskState.READY or row.next_retry_at is not None:
+            self.timed.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
         if row.notice is not None:

@@ -219,7 +219,7 @@ def known_counts(run: RunFacts) -> Mapping[TaskState, int]:
     return {
         TaskState.DEAD_LETTER: run.dead_letters,
         TaskState.RUNNING: run.working - run.asked,
-        TaskState.RETRYING: run.waiting,
+        TaskState.PENDING: run.waiting + run.asked,
     }
 
 

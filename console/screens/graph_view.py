@@ -9,7 +9,7 @@ from itertools import pairwise
 from textual import events
 from textual.message import Message
 
-from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
+from ...engine.domain.states import NEEDS_HUMAN
 from ..model.board import Board
 from ..model.graph.groups import Step
 from ..model.graph.rows import Silhouette
@@ -119,7 +119,6 @@ def _nearest(origin: int, size: int, first: int, last: int) -> int:
 _HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
 _LIT_STEPS = frozenset({Step.ROWS, Step.DRAWING, Step.FOUND})
-_TICKS = UNDER_WAY | {TaskState.READY}
 
 
 class GraphView(Canvas):
@@ -183,11 +182,7 @@ class GraphView(Canvas):
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
         if self.graph is not None:
-            self.tasks_changed([name for name in self._in_view() if self._has_ticking_time(name)])
-
-    def _has_ticking_time(self, name: str) -> bool:
-        row = self._board.row(name)
-        return row.state in _TICKS or (row.state is TaskState.PENDING and row.next_retry_at is not None)
+            self.tasks_changed(self._board.timed.intersection(self._in_view()))
 
     @property
     def _board(self) -> Board:
@@ -199,7 +194,7 @@ class GraphView(Canvas):
         assert graph is not None
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
         if graph.is_drawing:
-            return [name for name in self._board.active if first <= graph.row_of(name) < last]
+            return [name for name in self._board.timed if first <= graph.row_of(name) < last]
         if graph.lists_tasks:
             return [graph.task_at_row(y) for y in range(first, last)]
         tasks = (graph.groups.rows[y].task for y in range(first, last))

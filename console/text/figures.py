@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from ...engine.domain.text import format_duration  # one format for pages, engine and console
+from ...engine.domain.text import format_duration, format_left  # one format for pages, engine and console
 
 if TYPE_CHECKING:  # importing msgspec would delay the first frame
     from .glyphs import Glyphs
@@ -55,7 +55,7 @@ def age(duration_us: int) -> str:
 def countdown(due_at: int, now: int) -> str:
     """``in  7s`` before the instant ``due_at``, which keeps its width for a minute; ``due 4s ago`` after it."""
     left = due_at - now
-    return f"in {clock(left + SECOND - 1).strip():>3}" if left > 0 else f"due {format_duration(-left)} ago"
+    return f"in {format_left(left):>3}" if left > 0 else f"due {format_duration(-left)} ago"
 
 
 def offset(duration_us: int) -> str:

@@ -12,7 +12,7 @@ from heapq import nsmallest
 
 from ..domain import states
 from ..domain.states import SkipCause, TaskState
-from ..domain.text import format_duration, shell_word
+from ..domain.text import format_duration, format_left, shell_word
 from . import waiting
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
@@ -96,7 +96,7 @@ def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
 
 def _not_before(case: TaskCase) -> str:
     assert case.row.next_retry_at is not None
-    return f"not before its time, in {format_duration(case.row.next_retry_at - case.now)}"
+    return f"not before its time, in {format_left(case.row.next_retry_at - case.now)}"
 
 
 def _state_text(case: TaskCase) -> str:
@@ -158,14 +158,14 @@ def _down(case: TaskCase) -> str:
     breaker = case.breaker_against()
     assert breaker is not None and breaker.reopens_at is not None
     left = breaker.reopens_at - case.now
-    when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
+    when = f"lets a probe through in {format_left(left)}" if left > 0 else "is about to let a probe through"
     if left <= 0 and case.has_no_slot():
         when = "lets a probe through once a slot is free"
     return f"breaker {case.spec.downstream} is open and {when}"
 
 
 def _budget_spent(case: TaskCase) -> str:
-    left = format_duration((case.reserve_at() or case.now) - case.now)
+    left = format_left((case.reserve_at() or case.now) - case.now)
     return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
 
 
@@ -210,7 +210,7 @@ def _retrying(case: TaskCase) -> str:
     if due is None:
         return "to be retried; the executor starts it next"
     left = due - case.now
-    when = f"due in {format_duration(left)}" if left > 0 else f"due {format_duration(-left)} ago"
+    when = f"due in {format_left(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
@@ -245,7 +245,7 @@ def _shortened(case: TaskCase) -> str:
     if row.shortened_us is None or row.delay_us is None or deadline is None:
         return ""
     left = deadline - case.now
-    due = f"is due in {format_duration(left)}" if left > 0 else f"was due {format_duration(-left)} ago"
+    due = f"is due in {format_left(left)}" if left > 0 else f"was due {format_duration(-left)} ago"
     return f"; shortened from {format_duration(row.shortened_us)} to {format_duration(row.delay_us)}: the run {due}"
 
 
@@ -257,7 +257,7 @@ def _sensing(case: TaskCase) -> str:
         return checks
     left = due - case.now
     return (
-        f"{checks}; next check in {format_duration(left)}"
+        f"{checks}; next check in {format_left(left)}"
         if left > 0
         else f"{checks}; next check due {format_duration(-left)} ago"
     )
@@ -318,7 +318,7 @@ def _waits_for_approval(case: TaskCase) -> str:
     if ends_at is not None and ends_at <= case.now:  # no executor was there to fail it
         again = f"redrive requeue {shell_word(row.name)} asks again"
         return f"{states.describe_unanswered(ends_at)}: the next executor fails it; {again}"
-    ends = "" if ends_at is None else f"; without an answer it fails in {format_duration(ends_at - case.now)}"
+    ends = "" if ends_at is None else f"; without an answer it fails in {format_left(ends_at - case.now)}"
     answer = case.context.runner.answers or f"redrive approve or reject {shell_word(row.name)}"
     return f"waits for an approval for {case.since(row.started_at)}: {answer}{ends}"
 
@@ -349,7 +349,7 @@ def _dead_lettered(case: TaskCase) -> str:
     row = case.row
     reason = _poisoned_at_once(case) or _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
-        f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
+        f", before it counts as failed in {format_left(row.expires_at - case.now)}"
         if row.expires_at is not None and case.context.runner.is_alive
         else ""
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from ..domain.events import EventKind
 from ..domain.rows import RunFacts
-from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
@@ -368,10 +368,11 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
-    return ONLY_WAITS if found & UNDER_WAY and not found & _AT_WORK else RUN_STYLES[RunState.RUNNING]
+    return ONLY_WAITS if found & _OPEN and not found & _AT_WORK else RUN_STYLES[RunState.RUNNING]
 
 
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
+_OPEN: Collection[str] = MOVING | {Asked.APPROVAL}
 
 
 def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:

@@ -104,6 +104,11 @@ def format_duration(duration_us: int) -> str:
     return "{}d{:02}h".format(hours // 24, hours % 24) if hours < 240 else "{}d".format(hours // 24)
 
 
+def format_left(left_us: int) -> str:
+    """``format_duration`` in whole seconds, rounded up, for what counts down: it is over when this is."""
+    return format_duration(-(-left_us // SECOND) * SECOND)
+
+
 def format_clock(at: int) -> str:
     """Format an instant (microseconds UTC) as the time of day on this machine: ``02:00``, ``02:00:30``."""
     clock = datetime.fromtimestamp(at // SECOND, timezone.utc).astimezone()

@@ -451,7 +451,7 @@ RUN_FACTS = (
     " WHERE "
     + FOLLOWS_RUN
     + " AND later.state = 'SUCCESS' LIMIT {})) END, ".format(SUCCESSES_MAX)
-    + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
+    + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'PENDING', 'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
     + ", "

@@ -28,7 +28,7 @@ from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.states import Look
-from redrive.console.present.tasks import Scene, named_task, state_facts
+from redrive.console.present.tasks import Scene, named_task, node_facts, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
@@ -37,8 +37,9 @@ from redrive.console.text.pieces import Piece, Role, plain
 from redrive.engine.core.projection import AttemptRow, RunRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code, run_view
+from redrive.engine.core.waiting import WaitReason
 from redrive.engine.domain.rows import ExecutorState, RunFacts
-from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
+from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
 from redrive.engine.statefile.lists import DurationStats, NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need
 from redrive.engine.statefile.state_files import Offer
@@ -80,6 +81,10 @@ ROOMS = [
 ]
 
 
+_DUE = [NOW + 70 * S - 300_000, NOW - 7 * S]
+INSTANTS = {**dict.fromkeys(TIMED, _DUE), TaskState.PENDING: [None, *_DUE]}
+
+
 @st.composite
 def boards(draw):
     """A board and the status of its session: any states, executors, pauses, breakers, instants, clocks and links."""
@@ -97,7 +102,7 @@ def boards(draw):
     room = draw(st.sampled_from(ROOMS))
     for row in projection.tasks.values():
         row.state = draw(st.sampled_from(room))
-        row.next_retry_at = draw(st.sampled_from([NOW + 70 * S, NOW - 7 * S])) if row.state in TIMED else None
+        row.next_retry_at = draw(st.sampled_from(INSTANTS[row.state])) if row.state in INSTANTS else None
         row.started_at, row.ended_at = started_at, None if row.state is TaskState.RUNNING else NOW - 70 * S
         row.attempt, row.delay_us, row.ceiling_us, row.failures = 1, 7 * S, 16 * S, draw(st.integers(0, 1))
         is_open = row.state is TaskState.RUNNING
@@ -237,9 +242,19 @@ def run_words(board, status, now_us):
         status.executor.alive, 0, status.executor.gone_at, status.executor.pid, status.executor.run_id,
         status.executor.stopped,
     )  # fmt: skip
-    working, waits = counts[TaskState.READY] + counts[TaskState.RUNNING], sum(counts[state] for state in TIMED)
+    working = counts[TaskState.READY] + asked + counts[TaskState.RUNNING]
+    waits = sum(counts[state] for state in WITH_INSTANT)
     unfinished = RunFacts(
-        run.run_id, "flow", START, None, "RUNNING", run.blocked_since, run.paused_since, working=working, waiting=waits
+        run.run_id,
+        "flow",
+        START,
+        None,
+        "RUNNING",
+        run.blocked_since,
+        run.paused_since,
+        working=working,
+        waiting=waits,
+        asked=asked,
     )
     offer = Offer("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
@@ -294,6 +309,21 @@ def test_no_clock_ticks_where_nothing_moves(found):
     for view, name, text in ticking_texts(board, later, NOW + 11 * S):
         if status.link is not Link.LIVE or not is_moved(board.row(name), board, status):
             assert text == before[view, name], (view, status, board.row(name).state)
+
+
+@pytest.mark.timeout(900)
+@MANY
+@given(boards())
+def test_the_node_the_row_and_the_page_count_down_alike(found):
+    board, status = found
+    scene = scene_of(board, status, NOW)
+    for name, row in board.projection.tasks.items():
+        sentence = board.explain(name, scene.now_us, scene.runner)
+        texts = [plain(state_facts(row, scene)), *map(plain, node_facts(name, scene)), sentence]
+        left = {duration for text in texts for duration in re.findall(r"\bin +(\d\w*)", text)}
+        assert scene.view(name).reason is WaitReason.PARENTS or len(left) <= 1, texts
+        if not scene.runner.is_alive and row.state in MOVING:
+            assert not left, texts
 
 
 COUNTDOWN = re.compile(r"\bin +\d|\bdue\b|▸")

@@ -23,6 +23,7 @@ from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.views import part_done, task_view
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.lists import DurationStats
 
@@ -265,3 +266,19 @@ def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag,
     for column in silhouette.columns:
         is_bad = any(column.counts[state] for state in NEEDS_HUMAN)
         assert (bottom[column.x] in (Role.HUMAN, Role.FAILED)) >= is_bad
+
+
+async def test_the_node_of_a_task_says_what_its_row_says_when_an_executor_starts_and_as_time_passes(clock):
+    session = FakeSession(projection_of([("go", []), ("on", ["go"])]))
+    session.projection.tasks["go"].next_retry_at = clock.now + 9 * S
+    session.set_status(executor=ExecutorState(gone_at=clock.now - S, pid=7, stopped=True))
+    async with open_console(session, clock, "2", size=(120, 40)) as driver:
+        assert driver.text.count("queued, no executor runs it") == 2
+        session.set_status(executor=ExecutorState(alive=True, pid=8))
+        await driver.settle()
+        assert driver.text.count("not before its time, in  9s") == 2
+        assert "waiting 0/2" in driver.text
+        clock.now += 4 * S
+        driver.app.tick(clock.now)
+        await driver.settle()
+        assert driver.text.count("not before its time, in  5s") == 2
