@@ -240,7 +240,7 @@ class OperatorActions:
 
     def pause(self, board: Board) -> None:
         is_paused = board.projection.run.paused_since is not None
-        self.send("unpause" if is_paused else "pause", (), DEFAULT_REASON, on_done=self._show_who_goes_on)
+        self.send("unpause" if is_paused else "pause", (), "", on_done=self._show_who_goes_on)
 
     def _show_who_goes_on(self, command: Command, answer: Answer) -> None:
         """Show the answer; after an unpause without an executor also what makes the run go on."""

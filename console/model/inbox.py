@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
-from ...engine.core.waiting import HUMAN_WAITS, RunnerStatus, WaitReason
+from ...engine.core.waiting import HUMAN_WAITS, RunnerStatus, WaitReason, pause_author
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_fingerprint
 from ...engine.domain.text import format_clock, shell_word
@@ -322,7 +322,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | Non
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), HUMAN_WAITS[reason]
     whys = {
-        WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
+        WaitReason.PAUSE: f"paused {pause_author(board.projection.run)}",
         WaitReason.DEADLINE: entry.message,
         WaitReason.APPROVAL: _asked(board.row(name)),
         WaitReason.NOTHING: "all tasks above it have ended, and nothing starts it",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from ...engine.core.views import RUN_STYLES, run_style, run_view
-from ...engine.core.waiting import RunnerStatus, WaitReason
+from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration
@@ -179,7 +179,7 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
         return one_line(f"{where}{words}"), MENDS.get(alarm.kind, ()), Role.TEXT
     if paused is not None and paused.paused_since is not None:
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
-        return f"paused for {age(now_us - paused.paused_since)}", mends, Role.WAITING
+        return one_line(f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"), mends, Role.WAITING
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
         return f"schedule {pause}", ("schedule",), Role.DIM
     if waits := [one.flow for one in _flows_before(entry) if one.waits]:

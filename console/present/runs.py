@@ -13,7 +13,7 @@ from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import CUT_OFF, IDLE, Asked, RunView, describe_run, run_code, run_style, run_view
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import NeedKind, ScheduleRow, quantile
@@ -186,7 +186,8 @@ def _needs(row: ListedRun, place: Look) -> Line:
     """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
-    notes = [note for note in (lateness(row.run, place.now_us), "paused" if shown.is_paused else "") if note]
+    paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if row.run.paused_since is not None else ""
+    notes = [note for note in (lateness(row.run, place.now_us), paused) if note]
     if waiting is not None:
         words = _need_words(waiting) or ([_ACKNOWLEDGE] if row.run.ended_at is not None else notes[:1])
         notes = [note for note in notes if note not in words]

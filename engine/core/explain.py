@@ -143,7 +143,7 @@ def _dispatched_next(case: TaskCase) -> str:
 
 def _paused(case: TaskCase) -> str:
     run = case.projection.run
-    return f"the run is paused by {run.paused_by or 'an operator'} for {case.since(run.paused_since)}"
+    return f"the run is paused for {case.since(run.paused_since)} {waiting.pause_author(run)}"
 
 
 def _probed(case: TaskCase) -> str:

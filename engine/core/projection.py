@@ -130,7 +130,7 @@ class RunRow(Struct):
     state: RunState = RunState.RUNNING
     blocked_since: int | None = None
     paused_since: int | None = None
-    paused_by: str | None = None
+    paused_by: str | None = None  # with the reason, if one was given
     deadline_at: int | None = None
     deadline_passed_at: int | None = None  # when the deadline has begun to end the run
     deadline_is_time: int = 0  # 1: a time of day: a step of the clock does not move it

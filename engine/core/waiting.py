@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain import states
+from ..domain.rows import RunFacts
 from ..domain.states import RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
@@ -635,11 +636,16 @@ def _is_pause_over(projection: RunProjection, now_us: int) -> bool:
     return since is not None and now_us - since >= PAUSE_SECONDS * 1e6
 
 
+def pause_author(run: RunRow | RunFacts) -> str:
+    """``by ana@ops: "partner migrates"``: who has paused a run, and why if that was said."""
+    return f"by {run.paused_by or 'an operator'}"
+
+
 def _holder(projection: RunProjection, now_us: int, context: ExplainContext, downstream: str | None) -> str:
     """Describe the breaker of a downstream; without a downstream the pause."""
     if downstream is None:
         run = projection.run
-        return f"a pause of {run.paused_by or 'an operator'} since {format_clock(run.paused_since or now_us)}"
+        return f"a pause since {format_clock(run.paused_since or now_us)} {pause_author(run)}"
     view = context.breakers.get(downstream)
     reason = f" ({view.breaker.why})" if view is not None and view.breaker.why else ""
     return f"the breaker of {downstream}, which only an operator can close{reason}"

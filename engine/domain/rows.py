@@ -128,6 +128,7 @@ class RunFacts(NamedTuple):
         failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
         undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
         waited_us: how long it was blocked, or ended and reopened: nobody worked.
+        paused_by: with the reason, if one was given.
         succeeded_at: when the latest successful run of its flow ended, where that is asked for.
     """
 
@@ -150,4 +151,5 @@ class RunFacts(NamedTuple):
     undecided: int = 1
     waited_us: int = 0
     logical_time: Optional[int] = None
+    paused_by: Optional[str] = None
     succeeded_at: Optional[int] = None

@@ -250,7 +250,7 @@ def _warn_if_paused(context: ActionContext) -> None:
         return
     by = _paused_by(context)
     if by:
-        context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
+        context.consequences.append("nothing starts before redrive unpause: the run is paused by {}".format(by))
 
 
 def _paused_by(context: ActionContext) -> str:

@@ -442,7 +442,7 @@ IS_UNDECIDED = (
     " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
     " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
 )
-#: SQL: the columns of a RunFacts of ``run``, up to ``logical_time``.
+#: SQL: the columns of a RunFacts of ``run``, up to ``paused_by``.
 RUN_FACTS = (
     "run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
     " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER'), "
@@ -456,7 +456,7 @@ RUN_FACTS = (
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
     + ", "
     + IS_UNDECIDED
-    + ", waited_us, logical_time"
+    + ", waited_us, logical_time, substr(paused_by, 1, {})".format(TEXT_CHARACTERS)
 )
 ATTENTION_RUNS = Listing(
     "attention_runs",

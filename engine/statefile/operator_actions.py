@@ -846,11 +846,10 @@ def _pause(context: ActionContext) -> Answer:
     """Start no task until ``unpause``; running tasks continue."""
     since, by = _run_pause(context)
     if since is not None:
-        return Answer(False, "already paused by {} {}".format(by or "an operator", ago(context.transaction.at - since)))
-    paused = RunChanged(
-        RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.author.actor}
-    )
-    context.transaction.change_run(context.run_id, paused)
+        return Answer(False, "already paused {} by {}".format(ago(context.transaction.at - since), by or "an operator"))
+    author, at = context.transaction.author, context.transaction.at
+    by = '{}: "{}"'.format(author.actor, text_of_note(author.reason)) if author.reason else author.actor
+    context.transaction.change_run(context.run_id, RunChanged(RunChange.PAUSED, {"paused_since": at, "paused_by": by}))
     return Answer(True, "paused: running tasks continue, nothing new starts")
 
 
