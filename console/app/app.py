@@ -16,7 +16,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.runs import need_of_whole
+from ..model.runs import needs_of_board
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
@@ -98,11 +98,11 @@ class ConsoleApp(ViewConsole):
         return self.tour.line
 
     @property
-    def need_of_run(self) -> Need | None:
-        """What the followed run needs beside its tasks; None in the past, and while the data is stale."""
+    def needs_of_run(self) -> Sequence[Need]:
+        """What the followed run needs."""
         board, status = self.live.board, self.live.status
-        is_present = board is not None and not self.live.is_past and not status.is_stale
-        return need_of_whole(board, status, self.live.now_us) if board is not None and is_present else None
+        known = None if self.live.is_past or status.is_stale else status
+        return [] if board is None else needs_of_board(board, known, self.live.now_us)
 
     @property
     def attention_count(self) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from ...engine.core.part import part_of
 from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.views import run_code
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
@@ -66,8 +66,7 @@ def is_lost(run: RunRow, status: SessionStatus) -> bool:
 
 
 def _has_process(run_id: str, status: SessionStatus) -> bool:
-    is_executed = status.executor.alive and status.executor.run_id in (None, run_id)
-    return is_executed or status.service_pid is not None
+    return needs.has_process(run_id, status.executor, status.service_pid)
 
 
 def waiting_runs(
@@ -90,10 +89,32 @@ def waiting_runs(
     return sorted(found, key=lambda one: one.is_notice)
 
 
-def need_of_whole(board: Board, status: SessionStatus, now_us: int) -> Need | None:
-    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
-    run, counts = board.projection.run, (board.dead_letters, len(board.asked))
-    return needs.need_of_whole(run, *counts, now_us, _has_process(run.run_id, status))
+def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> list[Need]:
+    """What a run needs, by the rule of the lists. ``status``: None where nobody knows who runs it, as in the past."""
+    run, failed = board.projection.run, board.counts[TaskState.FAILED]
+    is_late = run.deadline_at is not None and run.ended_at is not None and run.ended_at > run.deadline_at
+    is_well = run.ended_at is not None and run.state not in (RunState.FAILED, RunState.PARTIAL) and not is_late
+    if is_well or run.acknowledged_at is not None:  # as the lists leave it out
+        return []
+    ended_by_deadline = sum(reason is WaitReason.DEADLINE for reason in board.held_tasks().values())
+    facts = RunFacts(
+        run.run_id,
+        run.dag_name,
+        run.started_at,
+        run.ended_at,
+        run.state,
+        run.blocked_since,
+        deadline_at=run.deadline_at,
+        dead_letters=board.dead_letters,
+        failed_tasks=failed + ended_by_deadline,
+        asked=len(board.asked),
+        undecided=board.finished < board.total or (run.state is RunState.PARTIAL and _has_bad_rows(board)),
+    )
+    return needs_of_run(facts, now_us, status is None or _has_process(run.run_id, status))
+
+
+def _has_bad_rows(board: Board) -> bool:
+    return any(row.bad_rows for row in board.projection.tasks.values())
 
 
 # --- The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs -----

@@ -36,6 +36,7 @@ from textual.widget import Widget
 
 from ...engine.domain import acts
 from ...engine.domain.states import TaskState
+from ...engine.statefile.needs import attention_count
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
@@ -560,14 +561,14 @@ def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
     """The tabs, with the number of what needs a human in each."""
     board = console.live.board
     waiting, is_seen = console.waiting_runs, board is None or board.projection.run.acknowledged_at is not None
-    in_list = 0 if board is None else board.dead_letters + len(board.asked if is_seen else board.held_tasks())
+    failed = 0 if board is None or is_seen else board.counts[TaskState.FAILED]
+    own = max(attention_count(console.needs_of_run) - failed, 0)  # failed ones have a sign of their own
     counts = {
         ScreenName.RUNS: sum(not one.is_notice for one in waiting),
-        ScreenName.INBOX: (in_list or console.need_of_run is not None) + sum(one.weight for one in waiting),
+        ScreenName.INBOX: own + sum(one.weight for one in waiting),
         ScreenName.SYSTEMS: console.attention_count,
     }
     badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
-    failed = 0 if board is None or is_seen else board.counts[TaskState.FAILED]
     if failed:
         found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
         badges[ScreenName.INBOX] = " ".join(filter(None, found))

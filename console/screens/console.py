@@ -111,8 +111,8 @@ class Console(Protocol):
         """The other unfinished runs of the state file that need a human."""
 
     @property
-    def need_of_run(self) -> Need | None:
-        """What the followed run needs beside its tasks; None in the past, and while the data is stale."""
+    def needs_of_run(self) -> Sequence[Need]:
+        """What the followed run needs."""
 
     @property
     def attention_count(self) -> int:

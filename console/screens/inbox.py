@@ -222,7 +222,7 @@ class InboxScreen(SplitScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        need = self.console.need_of_run
+        need = next((one for one in self.console.needs_of_run if not one.is_notice), None)
         why = need_sentence(need, self.console.live.now_us) if need is not None else ""
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, why)
 

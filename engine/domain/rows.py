@@ -125,7 +125,7 @@ class RunFacts(NamedTuple):
         failed: a FAILED task; ``error``: its error.
         later_successes: of its flow since its start, up to a bound. 0 for an unfinished run.
         working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant or a task.
-        failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
+        failed_tasks: how many are FAILED, or were ended by the deadline; ``asked``: how many wait for an approval.
         undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
         waited_us: how long it was blocked, or ended and reopened: nobody worked.
         paused_by: with the reason, if one was given.

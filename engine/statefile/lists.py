@@ -452,7 +452,8 @@ RUN_FACTS = (
     + FOLLOWS_RUN
     + " AND later.state = 'SUCCESS' LIMIT {})) END, ".format(SUCCESSES_MAX)
     + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'PENDING', 'RETRYING', 'SENSING'"))
-    + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
+    + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND (task.state = 'FAILED'"
+    " OR (task.state = 'CANCELLED' AND task.failure_mode = 'deadline'))), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
     + ", "
     + IS_UNDECIDED

@@ -6,10 +6,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and the inbox of the console, exit codes.
 """
 
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
-from ..domain.rows import NO_EXECUTOR, RunFacts
-from ..domain.states import HOLDING_BREAKERS, RunState
+from ..domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
+from ..domain.states import HOLDING_BREAKERS, RunState, describe_passed
 from .lists import NeedKind, NeedRow
 from .state_files import Offer
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
@@ -93,9 +93,9 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     executor = offer.executor or NO_EXECUTOR
     is_silent = executor.silent_since is not None
     for run in offer.runs:
-        is_running = executor.alive and not is_silent and executor.run_id in (None, run.run_id)
+        is_served = has_process(run.run_id, executor, offer.service_pid)
         groups = [one for one in offer.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
-        for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None, groups):
+        for need in needs_of_run(run, now_us, is_served, groups):
             if need.kind is NeedKind.LOST and is_silent:
                 yield need._replace(
                     path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
@@ -146,7 +146,8 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
         ] or [dead]
     if run.asked:
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
-    detail = "" if run.failed is None else _failure(run.failed, run.error)
+    passed = "" if run.deadline_at is None or not run.failed_tasks else describe_passed(run.deadline_at)
+    detail = passed if run.failed is None else _failure(run.failed, run.error)
     if run.ended_at is not None and not run.dead_letters:
         if run.state == RunState.PARTIAL and not run.undecided:
             return []
@@ -154,7 +155,7 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)
         return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
-    own = need_of_whole(run, run.dead_letters, run.asked, now_us, has_process)
+    own = _need_of_whole(run, now_us, has_process)
     if own is not None:
         found.append(own)
     if run.failed_tasks:
@@ -162,21 +163,24 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
     return found
 
 
-def need_of_whole(run: Any, dead_letters: int, asked: int, now_us: int, has_process: bool) -> Optional[Need]:
-    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it.
-
-    ``run``: a RunFacts, or the row of the run.
-    """
+def _need_of_whole(run: RunFacts, now_us: int, has_process: bool) -> Optional[Need]:
+    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
     need = Need(NeedKind.LOST, "", run.started_at, run.dag_name, run.run_id)
-    if run.ended_at is not None or dead_letters:
+    if run.dead_letters:
         return None
     if run.blocked_since is not None:
-        return None if asked else need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
+        return None if run.asked else need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
     if is_lost(run.ended_at, run.blocked_since, has_process):
         return need
     if run.deadline_at is not None and run.deadline_at < now_us:
         return need._replace(kind=NeedKind.LATE, since=run.deadline_at)
     return None
+
+
+def has_process(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> bool:
+    """Whether a process executes a run, or starts an executor for it."""
+    is_heard = executor.alive and executor.silent_since is None
+    return (is_heard and executor.run_id in (None, run_id)) or service_pid is not None
 
 
 def is_lost(ended_at: Optional[int], blocked_since: Optional[int], has_process: bool) -> bool:

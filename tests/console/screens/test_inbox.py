@@ -489,7 +489,7 @@ def waiting_run(clock: StillClock, reason: str, count: int = 11) -> FakeSession:
 @pytest.mark.parametrize(
     ("reason", "said", "mending"),
     [
-        ("pause", "Nothing failed: the run is paused by", "p unpause: 11 tasks may start"),
+        ("pause", "Nothing failed: the run is paused for", "p unpause: 11 tasks may start"),
         ("credential", "Nothing failed: breaker vault is open", "7 systems: one probe"),
         ("forced", "Nothing failed: breaker vault is held", "7 systems: the breaker is closed"),
     ],

@@ -167,7 +167,7 @@ def test_a_row_says_as_the_sentence_that_an_operator_holds_the_breaker():
 
 def test_a_paused_run_names_who_paused_it():
     projection = projection_of(("task", [], "READY", {}), paused_since=NOW - 3 * MINUTE, paused_by="ana@host")
-    assert sentence(projection) == "the run is paused by ana@host for 3m00"
+    assert sentence(projection) == "the run is paused for 3m00 by ana@host"
 
 
 def test_a_time_before_which_a_task_must_not_start_is_reported():

@@ -200,13 +200,14 @@ def test_hurry_clears_a_not_before_and_nothing_else(state_file: StateFile) -> No
     assert results(answer) == {"a": "done", "b": "refused"} and state_file.column("a", "next_retry_at") is None
 
 
-def test_a_pause_names_who_paused_and_happens_once(state_file: StateFile) -> None:
+def test_a_pause_names_who_paused_and_why_and_happens_once(state_file: StateFile) -> None:
+    by = 'ana@ops: "the vendor has fixed it"'
     state_file.create({"a": ""})
     assert state_file.act("pause")["ok"]
-    assert (state_file.run_column("paused_since"), state_file.run_column("paused_by")) == (START, "ana@ops")
+    assert (state_file.run_column("paused_since"), state_file.run_column("paused_by")) == (START, by)
     state_file.now += 3 * SECOND
     again = state_file.send(state_file.command("pause", actor="ben@ops"))
-    assert not again["ok"] and again["message"] == "already paused by ana@ops 3s ago"
+    assert not again["ok"] and again["message"] == f"already paused 3s ago by {by}"
     assert state_file.act("unpause")["ok"] and state_file.run_column("paused_since") is None
     assert not state_file.act("unpause")["ok"]
 
