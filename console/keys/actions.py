@@ -144,7 +144,7 @@ _CHANGING = (
     Action("pause", ("p",), "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE, "pause"),
     Action(
         "postpone",
-        (),
+        ("T",),
         "deadline…",
         "Give the run a later deadline, or none; what the old one has cancelled runs again.",
         _RUN,

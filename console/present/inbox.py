@@ -348,13 +348,20 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
 _AFTER_FAILURES = frozenset([WaitReason.DEADLINE, WaitReason.NOTHING])
 
 #: Where the sentence of the task names a command that a key of the console replaces.
-_WAIT_VERDICTS = {WaitReason.APPROVAL: "it waits for an answer"}
+_WAIT_VERDICTS = {
+    WaitReason.APPROVAL: "it waits for an answer",
+    WaitReason.DEADLINE: "the deadline of the run has ended it",
+}
 
 #: What ends a wait, by its reason: the action whose key does it, and what follows. A wait that is not here ends by a
 #: requeue or a skip.
 MENDS: Mapping[WaitReason, Sequence[tuple[str, str]]] = {
     WaitReason.PAUSE: (("pause", "unpause: {tasks} may start"),),
     WaitReason.APPROVAL: (("copy", "approve: {below} may start"), ("next", "reject: {below} will not run")),
+    WaitReason.DEADLINE: (
+        ("postpone", "deadline…: with another one {tasks} may start"),
+        ("requeue", "requeue: they run again without a deadline"),
+    ),
     WaitReason.CREDENTIAL: (("view_systems", "systems: one probe of the breaker, once the credential is mended"),),
     WaitReason.FORCED_OPEN: (("view_systems", "systems: the breaker is closed there"),),
 }

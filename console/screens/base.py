@@ -35,15 +35,17 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ...engine.domain import acts
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.needs import attention_count
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
+from ..model.inbox import COMPARED_MAX
 from ..model.lists import describe_state_filter, next_state_filter
 from ..model.preview import refusal_of
 from ..model.systems import blocking_downstream
 from ..present import header
+from ..present.inbox import mends_of, wait_of
 from ..present.systems import compact
 from ..present.tasks import Scene
 from ..present.timeline import bar_entries, describe_path
@@ -58,6 +60,9 @@ from ..widgets.table import MarkRangeToggled
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
+
+
+_REDRIVES = frozenset(["requeue", "skip"])
 
 
 class TooSmall(LineView):
@@ -363,8 +368,15 @@ class ConsoleScreen(Screen[None]):
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
-        offered = [*self._ends_of_pause(), *filter(self.is_offered, self.footer_actions())]
+        footer = self.footer_actions()
+        has_redrives = self.console.live.board is not None and any(one.name in _REDRIVES for one in footer)
+        useless = _REDRIVES - self._useful_redrives() if has_redrives else ()
+        offered = [one for one in footer if one.name not in useless and self.is_offered(one)]
+        offered = [*self._ends_of_pause(), *offered]
         hints = [(label(action.name), self._word_of(action)) for action in offered]
+        if has_redrives and not self.awaits_answer and self.console.lock_reason is None:
+            mending = {label(action): sentence.partition(":")[0] for action, sentence in self._mends()}
+            hints = [*mending.items(), *(hint for hint in hints if hint[0] not in mending)]
         if self.awaits_answer:
             answers = [(label(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
             keys = {key for key, _ in answers}
@@ -400,6 +412,23 @@ class ConsoleScreen(Screen[None]):
         if action.act is None or acts.BY_NAME[action.act].scope is not acts.Scope.TASKS:
             return True
         return refusal_of(live.board, action.act, name, is_abandoned=not live.status.executor.alive) is None
+
+    def _useful_redrives(self) -> frozenset[str]:
+        """Of a requeue and a skip, those that end the wait of what an act applies to: it does not end by itself."""
+        tasks, names, mends = self.board.projection.tasks, self._first_targets(), self._mends()
+        if mends:
+            return _REDRIVES & dict(mends).keys()
+        goes_on = bool(names) and all(tasks[name].state in MOVING for name in names)
+        return frozenset() if goes_on and wait_of(names, self.scene()) is None else _REDRIVES
+
+    def _first_targets(self) -> Sequence[str]:
+        board = self.console.live.board
+        return [] if board is None else [n for n in self.target_tasks()[:COMPARED_MAX] if n in board.projection.tasks]
+
+    def _mends(self) -> Sequence[tuple[str, str]]:
+        """What ends the wait of the tasks that an act applies to, if no failure is behind it."""
+        names = self._first_targets()
+        return mends_of(names, self.scene()) if names else ()
 
     @property
     def awaits_answer(self) -> bool:

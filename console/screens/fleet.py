@@ -24,7 +24,6 @@ from ..model.lists import next_order, parse_filter
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
-from ..present.inbox import mends_of
 from ..present.states import Look, no_match_line
 from ..present.tasks import Scene, TaskNames
 from ..sessions.target import is_remote
@@ -407,7 +406,7 @@ class FleetScreen(ConsoleScreen):
         entry, board = self.entry, self.console.live.board
         if action.name in ("requeue", "skip"):
             names = self.target_tasks()
-            return bool(names) and not mends_of(names, self.scene()) and super().is_offered(action)
+            return bool(names) and super().is_offered(action)
         if action.name in ("pause", "resume_here", "ack_run"):
             mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive

@@ -19,7 +19,7 @@ from ..present import inbox as present
 from ..present.schedules import need_sentence
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar, DetailShare, KeyHint, has_room_for_strip
+from ..widgets.bars import Bar, DetailShare, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
 from .panes import EvidenceScreen, EvidenceView, SplitScreen, Subject, read_page
@@ -356,20 +356,6 @@ class InboxScreen(SplitScreen):
         if row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
             return actions
         return [replace(action, label="close") if action.name == "open" else action for action in actions]
-
-    def hints(self) -> list[KeyHint]:
-        """The keys that end a wait come first, and none that leaves it as it is."""
-        hints, names = super().hints(), self.target_tasks()
-        known = [name for name in names if name in self.board.projection.tasks]
-        mends = present.mends_of(known, self.scene()) if known else ()
-        if not mends or self.console.lock_reason is not None:
-            return hints
-        label = self.console.keymap.label
-        useless = {label("requeue"), label("skip")}
-        if not self.awaits_answer:  # whose keys are there already
-            mending = {label(action): sentence.partition(":")[0] for action, sentence in mends}
-            hints = [*mending.items(), *(hint for hint in hints if hint[0] not in mending)]
-        return [hint for hint in hints if hint[0] not in useless]
 
     def has_cursor_jumped(self) -> bool:
         """Whether the row under the cursor has just changed; marked tasks do not depend on it."""

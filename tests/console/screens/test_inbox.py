@@ -8,6 +8,7 @@ import pytest
 from redrive.console.model.inbox import InboxRow
 from redrive.console.screens.base import JUMP_SECONDS
 from redrive.console.text.figures import wall
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskState
@@ -557,3 +558,28 @@ async def test_p_unpauses_a_run_from_its_inbox(clock: StillClock):
     session = waiting_run(clock, "pause")
     async with open_console(session, clock, "4", "p"):
         assert [command.act for command in session.commands] == ["unpause"]
+
+
+WAITS: dict[str, dict[str, object]] = {
+    "approval": {"state": TaskState.READY, "spec": TaskSpec("one", kind="approval")},
+    "sensor": {"state": TaskState.SENSING, "next_retry_at": START + 3600 * S},
+    "pause": {"state": TaskState.READY},
+    "deadline": {"state": TaskState.CANCELLED, "failure_mode": "deadline"},
+    "failure": {"state": TaskState.FAILED},
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_every_view_offers_a_requeue_and_a_skip_only_where_they_end_the_wait(clock: StillClock, wait: str):
+    projection = projection_of([("one", []), ("two", ["one"])])
+    for column, value in WAITS[wait].items():
+        setattr(projection.tasks["one"], column, value)
+    projection.run.paused_since = START if wait == "pause" else None
+    async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
+        said = {}
+        for view in "423":
+            await driver.press(view)
+            said[view] = {word for _, word in driver.app.screen.hints()} & {"requeue", "skip…", "deadline…", "unpause"}
+        expected = {"pause": {"unpause"}, "deadline": {"deadline…", "requeue"}, "failure": {"requeue", "skip…"}}
+        assert said["2"] == said["3"] == expected.get(wait, set())
+        assert wait == "sensor" or said["4"] == said["2"], said
