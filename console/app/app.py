@@ -29,7 +29,6 @@ from ..terminal.tty import Tty
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
-from ..widgets.line_view import LineView
 from .commands import CommandMenu, Copying, save_screen
 from .confirmations import named
 from .operator import OperatorActions
@@ -211,7 +210,7 @@ class ConsoleApp(ViewConsole):
             self._shown_runner = self.runner
             self.tick(self.live.now_us)
             for screen in self._stacked_screens():
-                for view in screen.query(LineView):
+                for view in screen.query("LineView"):
                     view.refresh()
         self.show_frames()
 

@@ -91,30 +91,20 @@ def waiting_runs(
 
 def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> list[Need]:
     """What a run needs, by the rule of the lists. ``status``: None where nobody knows who runs it, as in the past."""
-    run, failed = board.projection.run, board.counts[TaskState.FAILED]
+    run = board.projection.run
     is_late = run.deadline_at is not None and run.ended_at is not None and run.ended_at > run.deadline_at
     is_well = run.ended_at is not None and run.state not in (RunState.FAILED, RunState.PARTIAL) and not is_late
     if is_well or run.acknowledged_at is not None:  # as the lists leave it out
         return []
-    ended_by_deadline = sum(reason is WaitReason.DEADLINE for reason in board.held_tasks().values())
-    facts = RunFacts(
-        run.run_id,
-        run.dag_name,
-        run.started_at,
-        run.ended_at,
-        run.state,
-        run.blocked_since,
-        deadline_at=run.deadline_at,
-        dead_letters=board.dead_letters,
-        failed_tasks=failed + ended_by_deadline,
-        asked=len(board.asked),
-        undecided=board.finished < board.total or (run.state is RunState.PARTIAL and _has_bad_rows(board)),
+    failed = board.counts[TaskState.FAILED] + list(board.held_tasks().values()).count(WaitReason.DEADLINE)
+    facts = RunFacts(run.run_id, run.dag_name, run.started_at, run.ended_at, run.state, run.blocked_since)
+    facts = facts._replace(
+        deadline_at=run.deadline_at, dead_letters=board.dead_letters, failed_tasks=failed, asked=len(board.asked)
     )
+    if run.state is RunState.PARTIAL:
+        bad_rows = any(row.bad_rows for row in board.projection.tasks.values())
+        facts = facts._replace(undecided=board.finished < board.total or bad_rows)
     return needs_of_run(facts, now_us, status is None or _has_process(run.run_id, status))
-
-
-def _has_bad_rows(board: Board) -> bool:
-    return any(row.bad_rows for row in board.projection.tasks.values())
 
 
 # --- The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs -----

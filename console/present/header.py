@@ -308,8 +308,8 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
         parts.append([Piece(f"clock {offset(round(status.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
     if status.others:
-        more = f" +{len(status.others) - 1}" if len(status.others) > 1 else ""
-        found.insert(0, join([[Piece(f"with {one_line(status.others[0])}{more}", Role.DIM)], *parts, executor]))
+        more = f" and {len(status.others) - 1} more" if len(status.others) > 1 else ""
+        found.insert(0, join([[Piece(f"also open by {one_line(status.others[0])}{more}", Role.DIM)], *parts, executor]))
     if status.executor.gone_at is not None:
         found.append([executor[0]])
     if size >= _WIDE:

@@ -372,7 +372,7 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
 
 
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
-_OPEN: Collection[str] = MOVING | {Asked.APPROVAL}
+_OPEN = frozenset([*MOVING, Asked.APPROVAL])
 
 
 def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:

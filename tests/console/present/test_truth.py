@@ -81,7 +81,7 @@ ROOMS = [
 ]
 
 
-_DUE = [NOW + 70 * S - 300_000, NOW - 7 * S]
+_DUE: list[int | None] = [NOW + 70 * S - 300_000, NOW - 7 * S]
 INSTANTS = {**dict.fromkeys(TIMED, _DUE), TaskState.PENDING: [None, *_DUE]}
 
 

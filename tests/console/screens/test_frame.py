@@ -107,7 +107,7 @@ async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(reven
 async def test_other_readers_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
     revenue.set_status(others=("bob@ops-2",))
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
-        assert "with bob@ops-2" in rows_of(app)[1]
+        assert "also open by bob@ops-2" in rows_of(app)[1]
         revenue.set_status(others=(), clock_offset_seconds=4.0)
         await settle(app, pilot)
         app.tick(app.live.now_us)
