@@ -144,7 +144,7 @@ def _facts(
     if board.noticed:
         named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
         facts.append([Piece(f"late: {named}", Role.WARNING)])
-    facts.append(_elapsed(view))
+    facts.append(_elapsed(view, " of work" if run.waited_us else ""))
     eta: Line = _sensors(board) if view.sign is Sign.SENSING else []
     if forecast is not None and run.blocked_since is None:
         eta = _eta(forecast)
@@ -175,9 +175,12 @@ def _sensors(board: Board) -> Line:
     return [Piece(f"waits for {one_line(rows[0].name)} (sensor, {counted(rows[0].deferrals, 'check')}){more}")]
 
 
-def _elapsed(view: RunView) -> Line:
-    """The time of work; of a run in which nothing moves also for how long: ``after 5m51, for 50s``."""
-    elapsed = clock(view.clock).strip()
+def _elapsed(view: RunView, unit: str) -> Line:
+    """The time of work; of a run in which nothing moves also for how long: ``after 5m51, for 50s``.
+
+    ``unit``: names it, if the run has waited before.
+    """
+    elapsed = f"{clock(view.clock).strip()}{unit}"
     if view.is_moving or not view.fact:
         return [Piece(elapsed)]
     if view.style is IDLE:
