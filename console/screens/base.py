@@ -35,7 +35,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ...engine.domain import acts
-from ...engine.domain.states import MOVING, TaskState
+from ...engine.domain.states import ABOUT_TO_START, TaskState
 from ...engine.statefile.needs import attention_count
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board, BoardUpdate
@@ -418,7 +418,7 @@ class ConsoleScreen(Screen[None]):
         tasks, names, mends = self.board.projection.tasks, self._first_targets(), self._mends()
         if mends:
             return _REDRIVES & dict(mends).keys()
-        goes_on = bool(names) and all(tasks[name].state in MOVING for name in names)
+        goes_on = bool(names) and all(tasks[name].state in ABOUT_TO_START for name in names)
         return frozenset() if goes_on and wait_of(names, self.scene()) is None else _REDRIVES
 
     def _first_targets(self) -> Sequence[str]:
