@@ -9,6 +9,7 @@ from textual import events
 from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
+from ...engine.statefile.needs import Need
 from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
@@ -220,15 +221,19 @@ class InboxScreen(SplitScreen):
             return ()
         return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
 
+    @property
+    def _need(self) -> Need | None:
+        return next((one for one in self.console.needs_of_run if not one.is_notice), None)
+
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        need = next((one for one in self.console.needs_of_run if not one.is_notice), None)
+        need = self._need
         why = need_sentence(need, self.console.live.now_us) if need is not None else ""
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, why)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
         """Beside an empty list: what the run as a whole needs, what was lost, and the key that goes on."""
-        need, label = self.console.need_of_run, self.console.keymap.label
+        need, label = self._need, self.console.keymap.label
         if need is None or self.table.order:
             return []
         resume = label("resume_here") if self.console.launch.state_path is not None else ""
