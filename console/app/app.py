@@ -206,7 +206,7 @@ class ConsoleApp(ViewConsole):
         if self.is_stopping and not self.live.status.executor.alive:
             self.exit(0)
         self._refresh_other_runs()
-        if self.runner != self._shown_runner:  # what each task waits for depends on it
+        if not self.live.is_past and self.runner != self._shown_runner:  # what each task waits for depends on it
             self._shown_runner = self.runner
             self.tick(self.live.now_us)
             for screen in self._stacked_screens():

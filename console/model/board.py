@@ -185,7 +185,8 @@ class Board:
         self.counts[counted_state(row)] += 1
         if row.state in UNDER_WAY:
             self.active.add(row.name)
-        if row.state in UNDER_WAY or row.state is TaskState.READY or row.next_retry_at is not None:
+        has_time = row.state is TaskState.PENDING and row.next_retry_at is not None
+        if row.state in UNDER_WAY or row.state is TaskState.READY or has_time:
             self.timed.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])

@@ -130,12 +130,15 @@ class ScreenDriver:
 
     async def settle(self) -> None:
         """Messages delivered, workers done, and what waits for the cursor to rest has been said."""
-        await self.pilot.pause()
-        await wait_for_workers(self.app)
-        while not is_settled(self.app.screen):
-            await self.pilot.pause(0.02)
-        await wait_for_workers(self.app)
-        await self.pilot.pause()
+        is_still = False
+        while not is_still:  # a message that came late may start a timer, and a timer a worker
+            await self.pilot.pause()
+            await wait_for_workers(self.app)
+            while not is_settled(self.app.screen):
+                await self.pilot.pause(0.02)
+            await wait_for_workers(self.app)
+            await self.pilot.pause()
+            is_still = is_settled(self.app.screen) and not list(self.app.workers)
 
     async def emit(self, session: FakeSession, *batches: Any) -> None:
         """Events come; wait until they have been painted."""

@@ -271,7 +271,7 @@ async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSe
         await press(app, pilot, "1")
         heading = rows_of(app)[3]
         now, before = (
-            next(row for row in rows_of(app)[10:] if row.startswith(f" run-2026-04-{day}")) for day in (25, 24)
+            next(row for row in rows_of(app)[4:] if row.startswith(f" run-2026-04-{day}")) for day in (25, 24)
         )
         assert heading.startswith(" 2 runs · 2 need a human")
         assert "● running" in now
