@@ -147,7 +147,7 @@ def test_a_dead_letter_of_a_run_that_is_over_is_listed_and_kept_until_somebody_d
         output_of("run", flow, "--state", state, "--run-id", run_id, "--plain", code=0)
     ended = output_of("run", flow, "--state", state, "--run-id", "good-3", "--plain", code=0)
     flow.write_text(ONE_LETTER)
-    assert "late (FAILED, 1 dead letter, 3 later runs succeeded)" in ended
+    assert "late (FAILED, 1 dead letter, 1 failed, 3 later runs succeeded)" in ended
     assert "DEAD_LETTER broken" in output_of("inbox", state)
     assert "late" not in output_of("prune", state, "--keep", "1", "--dry-run").partition("kept:")[0]
     answer = output_of("requeue", "--state", state, "--run", "late", "broken", "--reason", "mended", code=0)

@@ -145,7 +145,11 @@ class Storm:
             terminal.read_for(0.2)
         terminal.send("2")
         terminal.until(lambda: f" {state} {count}/48 ".lower() in terminal.lines[0].lower())
-        terminal.until(lambda: terminal.lines[3].startswith((" groups", " matches")) and "DEAD" not in terminal.text)
+        terminal.until(
+            lambda: (
+                any(line.startswith((" groups", " matches")) for line in terminal.lines) and "DEAD" not in terminal.text
+            )
+        )
         terminal.send("q")
         assert terminal.wait() in (0, 3), terminal.text
         assert terminal.is_given_back()
