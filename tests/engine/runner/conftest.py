@@ -48,6 +48,7 @@ class Recorder:
     def __init__(self) -> None:
         self.attempt: RunningAttempt | None = None
         self.pid = 0
+        self.has_started = False
         self.start_ticks: int | None = None
         self.text = b""
         self.progresses: list[tuple[int, int | None]] = []
@@ -60,7 +61,9 @@ class Recorder:
         self._news = asyncio.Event()
 
     def started(self, pid: int, start_ticks: int | None) -> None:
+        self._notify()
         self.pid, self.start_ticks = pid, start_ticks
+        self.has_started = True
 
     def output(self, data: bytes) -> None:
         self._notify()
@@ -111,8 +114,8 @@ class Recorder:
         return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)
 
     async def wait_for_output(self, text: bytes) -> None:
-        """Wait until the output contains this."""
-        await self._until(lambda: text in self.text)
+        """Wait until the output contains this, and the process is known: a program may write before."""
+        await self._until(lambda: text in self.text and self.has_started)
 
     async def stack(self, met: Callable[[str], bool]) -> str:
         """Ask for the stack until it is as meant: a busy machine answers later than a kill waits for it."""
