@@ -81,6 +81,7 @@ class FarAgent:
         self._stderr = folder / "stderr"
         self.counts: Counter[object] = Counter()  # id -> its responses
         self.refusal: Any = None
+        self._is_greeted = False
         self._has_new = threading.Condition()
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
@@ -103,9 +104,13 @@ class FarAgent:
             with self._has_new:
                 self.counts.update(message["id"] for message in messages if "id" in message)
                 self.refusal = next((message["refused"] for message in messages if "refused" in message), self.refusal)
+                self._is_greeted = self._is_greeted or any("hello" in message for message in messages)
                 self._has_new.notify_all()
 
     def load(self) -> None:
+        """Wait for the greeting as a console does: the bootstrap's buffered reader can hold bytes behind the bundle."""
+        with self._has_new:
+            assert self._has_new.wait_for(lambda: self._is_greeted, LIMIT_SECONDS)
         sources = module_sources(modules_in((*CHANGING, *ON_DEMAND)))
         self._write(json.dumps({"ask": "load", "sources": sources}).encode() + b"\n")
 
