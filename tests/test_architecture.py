@@ -203,7 +203,7 @@ READERS_OF_THIS_MACHINES_CLOCK = {
     "console/cli/needs.py",  # redrive inbox of all files
     "console/cli/schedule.py",
     "console/cli/systems.py",  # the pools of this machine
-    "console/cli/telemetry.py",
+    "console/cli/metrics.py",
 }
 
 

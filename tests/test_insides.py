@@ -241,7 +241,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         ),
         "SQLite's -wal": (
             "console/cli/maintenance.py",
-            "console/cli/telemetry.py",
+            "console/cli/metrics.py",
             "engine/executor/watchdog.py",
             "engine/schedule/flow_service.py",
             OPENING,

@@ -78,8 +78,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed(
             "report",
             "report",
-            "A run as one HTML file to post: the graph, the timeline, causes, acts, slow tasks; or in a few lines, or"
-            " as an OpenTelemetry trace",
+            "A run as one HTML file to post: the graph, the timeline, causes, acts, slow tasks; or in a few lines",
         ),
     ),
     "Decide about tasks": (
@@ -139,7 +138,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     "Care for the machine": (
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
         Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
-        Listed("metrics", "telemetry", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
+        Listed("metrics", "metrics", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
     ),
     "Learn": (
         Listed("help", "help", "Print a page of the manual, or its topics"),
@@ -173,7 +172,6 @@ MOVED: dict[str, tuple[str, ...]] = {
     "pages": ("systems", "pages"),
     "pools": ("systems", "pools"),
     "quarantine": ("systems", "rows"),
-    "trace": ("report",),
 }
 
 #: Commands that there were -> what does their work now.
@@ -182,6 +180,7 @@ GONE: dict[str, str] = {
     "classify": "redrive check",
     "history": "redrive runs --tasks",
     "summary": "redrive report --short",
+    "trace": "redrive tasks --json",
 }
 
 #: Options that there were, by command -> what does their work now.
@@ -190,7 +189,9 @@ GONE_OPTIONS: dict[tuple[str, str], str] = {
     ("rehearse", "--slow"): "slow() of redrive.engine.testing",
     ("rehearse", "--takes"): "play(durations=...) of redrive.engine.testing",
     ("rehearse", "--until"): "play(until=...) of redrive.engine.testing",
+    ("help", "--man"): "redrive help TOPIC",
     ("report", "--markdown"): "redrive report --short",
+    ("report", "--otlp"): "redrive tasks --json",
     ("serve", "--metrics"): "redrive metrics --listen, in a unit of its own",
 }
 

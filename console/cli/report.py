@@ -32,19 +32,8 @@ from .options import NamedFile, Words
 @Words(old_run=True).declare
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
-@click.option(
-    "--otlp", "url", metavar="URL", help="Export it as a trace to an OTLP/HTTP receiver, as http://localhost:4318."
-)
-def write_report(file: NamedFile, path: str | None, is_short: bool, url: str | None) -> int:
-    """The file loads nothing from elsewhere and can be read on a phone. In a trace tasks are spans, and their attempts
-    spans below; a second export is the same trace.
-    """
-    if url is not None:
-        if path is not None or is_short:
-            raise click.UsageError("--otlp prints no report: leave the other options out")
-        from .telemetry import export_trace
-
-        return export_trace(file.to_read(), url)
+def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
+    """The file loads nothing from elsewhere and can be read on a phone."""
     if path is None and not is_short and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --short")
 

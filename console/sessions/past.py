@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -25,18 +25,6 @@ from .session import Session
 
 READ_EVENTS = 2_000  # for each query, so that other queries need not wait long
 CACHED_EVENTS_MAX = 16_000  # in the cache of ranges, which drops the least recently used
-
-
-async def events_of_run(session: Session, projection: RunProjection) -> AsyncIterator[Event]:
-    """The events of a run up to its projection, in pages."""
-    after, is_last = 0, False
-    while not is_last:
-        page = await session.run_events(projection.run.run_id, after, READ_EVENTS)
-        is_last = len(page) < READ_EVENTS or page[-1].seq >= projection.seq
-        for event in page:
-            if event.seq <= projection.seq:
-                yield event
-        after = page[-1].seq if page else after
 
 
 class HistoryPoint(NamedTuple):

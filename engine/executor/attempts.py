@@ -27,7 +27,6 @@ from ..domain.states import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
 from ..flow.source import open_zone
 from ..runner.attempt import Attempt
-from ..runner.command import trace_id
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt, ignore
 from ..runner.zygote.connection import ZygoteGone
@@ -352,7 +351,6 @@ class AttemptManager:
         self.uniform = clock.uniform
         self.own = own
         run = own.projection.run
-        self._trace_id = trace_id(run.dag_name, run.run_id, run.started_at)
         zone = open_zone(opened.flow.timezone, opened.flow.name)
         self._date = local_time(run.logical_time or run.started_at, zone).date().isoformat()
         self._freed_by = own.ready_queue.unblocked_by
@@ -411,7 +409,6 @@ class AttemptManager:
             earlier_result=claim.earlier_result,
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.task, claim.key_generation),
-            trace_id=self._trace_id,
             date=self._date,
             streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,
             stdin="" if self.streams is None else self.streams.stdin(),

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from ..core.outcome import COMMAND_START_ERROR, FILE_ADVICE, KnownCauseError, unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
-from ..domain.text import sha256_hex
 from ..errors import PermanentError
 from ..flow.source import FROM_FILE
 from .protocol import NO_INPUTS, RESULT_LIMIT, SMALL_LIMIT, AttemptOrder, clean_text, write_all
@@ -346,23 +345,7 @@ def variables_of(order: AttemptOrder) -> dict[str, str]:
         "REDRIVE_DATE": logical_time.partition("T")[0] or order.date,
         "REDRIVE_PARAMS": _json(params),
         **{variable_name("REDRIVE_PARAM_", name): _raw_or_json(value) for name, value in params.items()},
-        **({"TRACEPARENT": _trace_parent(order)} if order.trace_id else {}),
     }
-
-
-def trace_id(flow: str, run_id: str, started_at: int) -> str:
-    """Return the trace id of a run: 32 hexadecimal digits, the same whenever they are asked for."""
-    return sha256_hex(f"{flow}\0{run_id}\0{started_at}".encode("utf-8", "surrogateescape"))[:32]
-
-
-def span_id(trace: str, *names: object) -> str:
-    """Return the span id of a part of a run: 16 hexadecimal digits. ``names``: none for the run, a task, an attempt."""
-    return sha256_hex("\0".join(map(str, (trace, *names))).encode("utf-8", "surrogateescape"))[:16]
-
-
-def _trace_parent(order: AttemptOrder) -> str:
-    """Return the header of W3C Trace Context (https://www.w3.org/TR/trace-context/#traceparent-header), sampled."""
-    return f"00-{order.trace_id}-{span_id(order.trace_id, order.task, order.attempt)}-01"
 
 
 def encoded_variables(order: AttemptOrder) -> dict[bytes, bytes]:

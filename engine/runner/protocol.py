@@ -44,7 +44,6 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
-    ``trace_id``: of the run, in hexadecimal; empty: no trace context is handed on.
     ``date``: the day of the run, as ``YYYY-MM-DD``.
     ``streams``: of a command: how many streams of its caller it writes to. With 2 its stdout is the result pipe, apart
     from its stderr; with 1 both are one; with 0 its output goes to the log alone.
@@ -67,7 +66,6 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
     typed: Mapping[str, str] = {}
-    trace_id: str = ""
     date: str = ""
     streams: int = 0
     stdin: str = ""

@@ -713,7 +713,7 @@ def probe_of(home: Path, number: int) -> Path:
     folder = home / str(number)
     (folder / "old").mkdir(parents=True)
     path = folder / "probe"
-    own = "'SHLVL', 'OLDPWD', 'PWD', '_', 'TRACEPARENT'"  # of the shell; of redrive
+    own = "'SHLVL', 'OLDPWD', 'PWD', '_'"  # of the shell
     names = f"{{name: text for name, text in os.environ.items() if name not in ({own}) and name[:8] != 'REDRIVE_'}}"
     seen = f"[sys.argv[1:], sys.stdin.read(), os.getcwd(), mask, os.nice(0), {names}]"
     write = f"open('{folder}/seen', 'a').write(json.dumps({seen}, sort_keys=True))"

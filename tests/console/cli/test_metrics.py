@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import click
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from redrive.console.cli.telemetry import METRICS, parse_address
+from redrive.console.cli.metrics import METRICS, parse_address
 from support.commands import run_redrive, start_redrive
 from support.waiting import wait_until
 

@@ -11,7 +11,7 @@ import msgspec
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.console.cli.telemetry import Samples, add_run
+from redrive.console.cli.metrics import Samples, add_run
 from redrive.console.model.board import Board, SessionStatus, runner_of
 from redrive.console.model.runs import fleet_entries, needs_of_board, status_of, waiting_runs
 from redrive.console.present.fleet import FLEET_COLUMNS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli.telemetry import Samples, add_schedule
+from redrive.console.cli.metrics import Samples, add_schedule
 from redrive.console.present.schedules import SCHEDULE_COLUMNS
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.engine.statefile.supervisor_file import FOREVER, MissedRun, ServedSchedule
