@@ -43,7 +43,6 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "App._batch_count": INTERNALS,
         "App._css_update_count": INTERNALS,
         "screen._css_update_count": INTERNALS,
-        "self.screen._compositor": INTERNALS,
     },
     "a late timer does what it does in Textual": {
         "textual.message_pump.MessagePump.set_timer is set": INTERNALS,

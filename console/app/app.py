@@ -29,7 +29,7 @@ from ..terminal.tty import Tty
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
-from .commands import CommandMenu, Copying, save_screen
+from .commands import CommandMenu, Copying
 from .confirmations import named
 from .operator import OperatorActions
 from .preferences import Preferences
@@ -46,7 +46,7 @@ _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DE
 #: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "reload", "stop_run", "reset_breaker"),
-    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "how_to_leave", "tour"),
+    *("help", "palette", "copy", "mouse", "bell", "how_to_leave", "tour"),
 )
 
 
@@ -267,8 +267,6 @@ class ConsoleApp(ViewConsole):
             "theme": self.preferences.use_theme,
             "at": self.time_travel.to_time,
             "manual": lambda topic: self.commands.manual(topic),
-            "replay": lambda speed: self.time_travel.play(int(speed)),
-            "shot": lambda _: save_screen(self),
         }
 
     def meaning_of(self, name: str) -> str:
@@ -324,8 +322,6 @@ class ConsoleApp(ViewConsole):
             "palette": commands.palette,
             "help": commands.help,
             "manual": commands.manual,
-            "keys": commands.list_keys,
-            "theme": preferences.choose_theme,
             "mouse": preferences.toggle_mouse,
             "bell": preferences.toggle_bell,
             # time travel

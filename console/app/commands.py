@@ -1,18 +1,14 @@
-"""The command palette, help and the list of all keys; copies to the clipboard, and pictures of the screen."""
+"""The command palette and help; copies to the clipboard."""
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
 from .. import manual
-from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
-from ..keys.keymap import key_label
+from ..keys.actions import BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
 from ..manual import page_lines
 from ..model.board import Board
 from ..model.inbox import fingerprint_of_task
@@ -23,13 +19,11 @@ from ..screens.console import errors_shown, run_latest
 from ..screens.dialogs import ChoiceOption, CommandPalette, TextDialog, choose, help_lines
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
-from ..text.pieces import Line, Piece, Role, wrap
-from ..text.text import one_line, pad, sanitize, sanitize_lines, shorten
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line, sanitize, sanitize_lines, shorten
 from . import theme
-from .time_travel import SPEEDS
 from .views import ViewConsole
 
-_REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 #: Commands with an argument that the operator types -> help.
 _ARGUMENT_HELP = {
     "at": "Show the run as it was at a time: 03:12, or an event's number.",
@@ -39,8 +33,6 @@ _ARGUMENT_HELP = {
 _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
 _SEARCHING = frozenset(["filter", "filter_states", "next", "previous", "palette", "help", "sort", "copy"])
 
-
-_ACTION_CELLS, _KEYS_CELLS = 18, 14  # of the list of all keys
 _HEADINGS = ("Change the run", "Go", "Find", "Show", "Move")
 
 
@@ -65,7 +57,6 @@ class CommandMenu:
     def __init__(self, console: ViewConsole, argument_commands: Mapping[str, Callable[[str], None]]) -> None:
         self._console = console
         self._argument_commands = argument_commands
-        self._history: list[str] = []
 
     def help(self) -> None:
         """Show what the signs mean, and the keys of the visible screen."""
@@ -90,21 +81,6 @@ class CommandMenu:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, keymap, columns)
                 yield []
-
-    def list_keys(self) -> None:
-        """Show the keys of all actions."""
-        keymap = self._console.keymap
-
-        def lines(columns: int) -> Sequence[Line]:
-            found: list[Line] = []
-            for action in ACTIONS:
-                keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
-                name = Piece(f"{pad(action.name, _ACTION_CELLS)} ")
-                line = [name, Piece(f"{pad(keys, _KEYS_CELLS)} ", Role.KEY), Piece(action.help, Role.DIM)]
-                found += wrap(line, columns, min(_ACTION_CELLS + _KEYS_CELLS + 2, columns // 2))
-            return found
-
-        self._console.push_screen(TextDialog([Piece("All keys", Role.TITLE)], lines))
 
     def manual(self, topic: str = "") -> None:
         """Show a page of the manual; without a topic, let the operator choose one."""
@@ -132,15 +108,12 @@ class CommandMenu:
             ChoiceOption(f"theme:{name}", f"theme {name}", theme.load_theme(name).description)
             for name in theme.theme_names()
         ]
-        entries += [ChoiceOption(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
-        entries.append(ChoiceOption("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 
         def chosen(value: str | None) -> None:
             if value is not None:
-                self._history.append(value.replace(":", " ", 1) if ":" in value else value.replace("_", " "))
                 run_latest(self._console, partial(self._run, value), "palette")
 
-        self._console.push_screen(CommandPalette(entries, self._history, text, _argument_entry), chosen)
+        self._console.push_screen(CommandPalette(entries, text, _argument_entry), chosen)
 
     async def _run(self, value: str) -> None:
         command, colon, argument = value.partition(":")
@@ -232,23 +205,3 @@ class Copying:
             self._console.show_message(message, Role.WARNING)
         else:
             self._console.show_message(f"{word} sent to the terminal's clipboard ({whole:,} bytes, by OSC 52)")
-
-
-# --- Saves the screen as a picture (SVG) and as text -----------------------------------------------------------------
-
-
-_WEB_FONT = re.compile(r"@font-face\s*\{[^}]*\}")
-
-
-def save_screen(console: ViewConsole, folder: Path | None = None) -> None:
-    """Save the screen in ``folder`` (default: the current one) and say where. Files are never overwritten."""
-    folder, stem = folder or Path.cwd(), f"redrive-{time.strftime('%Y%m%dT%H%M%S')}"
-    picture = _WEB_FONT.sub("", console.export_screenshot(title="redrive"))  # the reader's font: nothing is loaded
-    try:
-        for suffix, text in ((".svg", picture), (".txt", f"{console.screen_text()}\n")):
-            with (folder / f"{stem}{suffix}").open("x", encoding="utf-8") as file:
-                file.write(text)
-    except OSError as error:
-        console.show_message(one_line(f"the screen was not saved in {folder}: {error.strerror}"), Role.WARNING)
-        return
-    console.show_message(one_line(f"the screen is saved: {folder / stem}.svg and .txt"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...engine.errors import RedriveError
-from ..screens.dialogs import ChoiceOption, choose
 from ..text.pieces import Role
 from . import theme
 from .views import ViewConsole
@@ -14,11 +13,6 @@ class Preferences:
 
     def __init__(self, console: ViewConsole) -> None:
         self._console = console
-
-    def choose_theme(self) -> None:
-        """Let the operator choose a theme."""
-        options = [ChoiceOption(name, name, theme.load_theme(name).description) for name in theme.theme_names()]
-        choose(self._console, "Theme", options, self.use_theme)
 
     def use_theme(self, name: str) -> None:
         """Use a theme now and in later consoles."""

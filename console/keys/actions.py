@@ -270,7 +270,6 @@ _FINDING = (
 
 _MARKS = (
     Action("mark", ("space",), "mark", "Mark or unmark for an act on many.", _MARKING),
-    Action("mark_range", ("v",), "range", "Mark from here on; again: end of the range.", _MARKING),
     Action("mark_all", ("a",), "all", "Mark all that match; in the graph without a filter, every problem.", _MARKING),
 )
 
@@ -290,12 +289,10 @@ _SHOWING = (
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("schedule", ("S",), "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
-    Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
     Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     Action("manual", (), "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
     Action("tour", ("X",), "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
-    Action("keys", (), "keys", "List every key.", EVERYWHERE),
 )
 
 TIME_TRAVEL_ACTIONS = (
@@ -440,7 +437,6 @@ VIEW_CALLS: Mapping[str, ViewCall] = {
     "first_error": ViewCall("go_to_first_error"),
     "sort": ViewCall("change_order"),
     "mark": ViewCall("mark"),
-    "mark_range": ViewCall("mark_range"),
     "mark_all": ViewCall("mark_all"),
     "fold": ViewCall("zoom", (-1,)),
     "unfold": ViewCall("zoom", (1,)),

@@ -56,7 +56,6 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import DragSelection, LineView
-from ..widgets.table import MarkRangeToggled
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
@@ -458,12 +457,6 @@ class ConsoleScreen(Screen[None]):
     def on_empty_table_key_pressed(self) -> None:
         """Say why the key did nothing."""
         self.console.show_message("the list is empty")
-
-    def on_mark_range_toggled(self, message: MarkRangeToggled) -> None:
-        """Say what the next moves mark."""
-        key = self.console.keymap.label("mark_range")
-        words = f"moves mark rows from here on; {key} ends the range" if message.is_begun else "the range ends here"
-        self.console.show_message(words)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 

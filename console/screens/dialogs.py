@@ -248,63 +248,8 @@ class TextDialog(Modal[None]):
 # --- The command palette: type part of a name, Enter runs the selected match -----------------------------------------
 
 
-HISTORY_MAX = 100
-_RECALL_STEPS = {"up": -1, "down": 1}
 _MATCHES_MAX = 12
 _WORD_CELLS = 22
-
-
-class CommandPrompt(TextField):
-    """Up in an empty prompt recalls earlier commands, Tab completes; all other arrows move in the list above.
-
-    Args:
-        earlier: what Up and Down recall, latest last.
-        complete: text -> completions, best first; Tab cycles through them.
-    """
-
-    def __init__(self, earlier: Sequence[str], complete: Callable[[str], Sequence[str]]) -> None:
-        super().__init__()
-        self._earlier, self._complete = earlier, complete
-        self._history: Sequence[str] = ("",)  # the last entry is the text that is typed
-        self._place = 0
-        self._completions: list[str] = []
-        self._last_completion: str | None = None
-
-    def open(self, text: str, hint: str) -> None:
-        """Start again with ``text``."""
-        self._history = [*self._earlier[-HISTORY_MAX:], text]
-        self._place = len(self._history) - 1
-        self._completions = []
-        self._last_completion = None
-        self.reset(" :", text, hint)
-
-    def on_key(self, event: events.Key) -> None:
-        """Recall an earlier entry, complete, or type."""
-        if event.key in _RECALL_STEPS and self._can_recall:
-            self._recall(self._place + _RECALL_STEPS[event.key])
-        elif event.key == "tab":
-            self._complete_next()
-        else:
-            return
-        event.stop()
-        event.prevent_default()  # else the field would handle it as well
-
-    @property
-    def _can_recall(self) -> bool:
-        """Whether the prompt is empty, or shows a recalled command."""
-        return len(self._history) > 1 and self.text == self._history[self._place]
-
-    def _recall(self, place: int) -> None:
-        if 0 <= place < len(self._history):
-            self._place = place
-            self.text = self._history[place]
-
-    def _complete_next(self) -> None:
-        if self.text != self._last_completion or not self._completions:
-            self._completions = list(self._complete(self.text))
-        if self._completions:
-            self._last_completion = self._completions.pop(0)
-            self.text = self._last_completion
 
 
 class CommandPalette(Modal[str | None]):
@@ -325,7 +270,6 @@ class CommandPalette(Modal[str | None]):
     def __init__(
         self,
         entries: Sequence[ChoiceOption],
-        history: Sequence[str] = (),
         text: str = "",
         reader: Callable[[str], ChoiceOption | None] = lambda text: None,
     ) -> None:
@@ -334,7 +278,7 @@ class CommandPalette(Modal[str | None]):
         self._entries = {entry.value: entry for entry in entries}
         self._parsed_entry: dict[str, ChoiceOption] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
-        self.prompt = CommandPrompt(history, self._completions)
+        self.prompt = TextField()
         self._text = text
         self._reader = reader
 
@@ -343,7 +287,7 @@ class CommandPalette(Modal[str | None]):
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _MATCHES_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
-        self.prompt.open(self._text, "a command; arrows choose, Tab completes")
+        self.prompt.reset(" :", self._text, "a command; arrows choose")
         yield self.table
         yield self.prompt
 
@@ -363,9 +307,6 @@ class CommandPalette(Modal[str | None]):
         self.table.set_order([entry.value for entry in entries])
         self.table.move_to(0)
 
-    def _completions(self, text: str) -> list[str]:
-        return [entry.label for entry in matching(list(self._entries.values()), text)]
-
     def on_text_field_changed(self, message: TextField.Changed) -> None:
         self._match(message.text)
 
@@ -374,7 +315,7 @@ class CommandPalette(Modal[str | None]):
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
         else:
-            self.prompt.open("", _no_match(self.prompt.text))
+            self.prompt.reset(" :", hint=_no_match(self.prompt.text))
             self._match("")
 
     def on_text_field_cancelled(self) -> None:

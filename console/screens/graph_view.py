@@ -19,7 +19,6 @@ from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import PAGING, Bar, bindings
 from ..widgets.line_view import WheelView
-from ..widgets.table import MarkRangeToggled
 
 # --- A drawing of any size; only the cells of the viewport are rendered, row by row ----------------------------------
 
@@ -128,7 +127,7 @@ class GraphView(Canvas):
     that its details are painted in the same frame as the cursor.
     """
 
-    BINDINGS = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
+    BINDINGS = bindings(*PAGING, "left", "right", "open", "mark", "mark_all")
 
     class TaskOpened(Message):
         """A task was opened with Enter."""
@@ -147,7 +146,6 @@ class GraphView(Canvas):
         self.highlight = present.Highlight()
         self.critical_path: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
-        self._anchor: str | None = None
         self._cursor_row = 0  # at the last paint
 
     # --- Told -----------------------------------------------------------------------------------------------------
@@ -155,7 +153,6 @@ class GraphView(Canvas):
     def set_graph(self, graph: Graph) -> None:
         self.graph = graph
         self.marks = {name: None for name in self.marks if name in graph.board.projection.tasks}
-        self._anchor = None
         graph.resize(self.columns, self.rows)
         self.step_changed()
 
@@ -260,14 +257,12 @@ class GraphView(Canvas):
         """Repaint what the cursor move changed: two rows if highlight and viewport stay."""
         graph, lit, origin, row = self.graph, self.highlight, self.origin, self._cursor_row
         assert graph is not None
-        if self._anchor is not None:
-            self._mark_range_to(graph.selected)
         self._update_highlight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
         if graph.is_drawing:
             self.refresh()
-        elif self.highlight == lit and self.origin == origin and self._anchor is None:
+        elif self.highlight == lit and self.origin == origin:
             self.refresh_rows(row - origin[1])
             self.refresh_rows(self._cursor_row - origin[1])
         else:
@@ -353,15 +348,6 @@ class GraphView(Canvas):
             self.post_message(self.TaskMarksChanged())
         self._move(0, 1)
 
-    def mark_range(self) -> None:
-        """Begin a range, or end it."""
-        graph = self.graph
-        self._anchor = graph.selected if self._anchor is None and graph is not None else None
-        if self._anchor is not None:
-            self._mark_range_to(self._anchor)
-            self.refresh()
-        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
-
     def mark_all(self) -> None:
         """Mark all tasks that match the filter, without a filter all that need a human; again: none."""
         if self.graph is not None:
@@ -376,17 +362,6 @@ class GraphView(Canvas):
         for name in names:
             self.marks.pop(name, None)
         self.refresh()
-        self.post_message(self.TaskMarksChanged())
-
-    def _mark_range_to(self, name: str | None) -> None:
-        graph = self.graph
-        if graph is None or name is None or self._anchor is None:
-            return
-        rows = sorted((self._rows_of(self._anchor)[-1], self._rows_of(name)[-1]))
-        if graph.lists_tasks:
-            self.marks.update(dict.fromkeys(graph.task_at_row(y) for y in range(max(rows[0], 0), rows[1] + 1)))
-        else:
-            self.marks[name] = None
         self.post_message(self.TaskMarksChanged())
 
     # --- Drawing --------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class SplitScreen(ConsoleScreen):
         key = self.console.keymap.label("next_pane")
         self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
-    mark_range = mark_all = mark
+    mark_all = mark
 
     def back(self) -> None:
         """Go from the detail pane to the list; from the list as on every screen."""

@@ -4,7 +4,6 @@ Each name, why the console needs it, and what Textual could offer instead:
 
 - ``App._display``, ``LayoutUpdate``, ``ChopsUpdate``, ``_batch_count``: the driver gets composed strips,
   not the escape sequences that Textual renders from them; a driver method ``display(update)``.
-- ``_compositor.render_strips``: the screen as text, for ``:shot``; a sibling of ``export_screenshot``.
 - ``XTermParser``: keys of a line that delays and splits sequences; a public module.
 - ``MessagePump.set_timer``, ``Timer._skip``: a late timer of one call fires; ``set_timer(skip=False)``.
 - ``App._load_screen_css``, ``_css_update_count``: no restyling of the view that is left; a mend in Textual.
@@ -102,10 +101,6 @@ class AppInternals(App[Any]):
         super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
         self.failure: BaseException | None = None  # that ended the App, if it crashed
         self._shown_modes: set[str] = set()
-
-    def screen_text(self) -> str:
-        """The text of the visible screen, without the blanks at the ends of rows."""
-        return "\n".join(row.text.rstrip() for row in self.screen._compositor.render_strips())
 
     @property
     def draws_updates(self) -> bool:

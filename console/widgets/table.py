@@ -1,5 +1,5 @@
-"""A list of any length, of which only the visible rows exist: cursor, marks, ranges, and an order that may change under
-the reader without taking the row from under the cursor."""
+"""A list of any length, of which only the visible rows exist: cursor, marks, and an order that may change under the
+reader without taking the row from under the cursor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,6 @@ class EmptyTableKeyPressed(Message):
     """A key for a row was pressed in a table without rows."""
 
 
-@dataclass
-class MarkRangeToggled(Message):
-    """A range of marks was begun or ended."""
-
-    is_begun: bool
-
-
 class VirtualTable(WheelView, Generic[Key], can_focus=True):
     """Rows by key, in an order.
 
@@ -40,7 +33,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     """
 
     UNMARKED = Role.MARK  # of the blank before a row without a mark
-    BINDINGS = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
+    BINDINGS = bindings(*PAGING, "open", "mark", "mark_all")
 
     @dataclass
     class CursorMoved(Message):
@@ -77,8 +70,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self.first_visible = 0  # place
         self._is_laid_out = False
         self._marks: set[Any] = set()
-        self._anchor: int | None = None  # where a range of marks began
-        self._marks_before_range: set[Any] = set()
 
     # --- what is in it --------------------------------------------------------------------------------------------
 
@@ -94,7 +85,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         height_of_cursor = self.cursor - self.first_visible
         self.order = order
         self._place_by_key = None
-        self._anchor = None
         place = self.place_of(before) if before is not None else None
         self.cursor = self._clamp(self.cursor if place is None else place)
         self.first_visible = self.cursor - height_of_cursor
@@ -137,9 +127,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         before, top_before = self.cursor, self.first_visible
         self.cursor, self.first_visible = self._clamp(place), top
         self._scroll_into_view()
-        if self.cursor != before and self._anchor is not None:
-            self._mark_range_to(self.cursor)
-        elif self.first_visible != top_before:
+        if self.first_visible != top_before:
             self.refresh()
         elif self.cursor != before:
             self.refresh_rows(before - self.first_visible)
@@ -222,15 +210,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             self._marks_changed()
             self.move_to(self.cursor + 1)
 
-    def mark_range(self) -> None:
-        """Begin a range at the cursor, or end it."""
-        if self._can_mark():
-            self._anchor = self.cursor if self._anchor is None else None
-            self._marks_before_range = set(self._marks)
-            if self._anchor is not None:
-                self._mark_range_to(self.cursor)
-            self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
-
     def mark_all(self) -> None:
         """Mark everything; if everything is marked, nothing."""
         if self._mark_sign is None:
@@ -248,7 +227,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     def set_marks(self, items: Iterable[Any]) -> None:
         """Mark these and no others."""
         self._marks = set(items).intersection(self.all_items())
-        self._anchor = None
         self._marks_changed()
 
     def unmark(self, item: Any) -> None:
@@ -266,13 +244,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def _are_marked(self, items: Sequence[Any]) -> bool:
         return bool(items) and self._marks.issuperset(items)
-
-    def _mark_range_to(self, place: int) -> None:
-        """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
-        anchor = place if self._anchor is None else self._anchor
-        rows = self.order[min(anchor, place) : max(anchor, place) + 1]
-        self._marks = self._marks_before_range.union(item for row in rows for item in self.items_of(row))
-        self._marks_changed()
 
     def _marks_changed(self) -> None:
         self.refresh()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from redrive.console.app import theme
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
 from redrive.console.screens.dialogs import ChoiceOption, CommandPalette, matching
@@ -78,12 +77,9 @@ async def close_all(app: ConsoleApp, pilot: Pilot[object]) -> None:
         await press(app, pilot, "escape")
 
 
-@pytest.mark.parametrize("words", ["help", "keys"])
-async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(
-    words: str, revenue: FakeSession, clock: StillClock
-):
+async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
-        await press(app, pilot, "colon", *words, "enter")
+        await press(app, pilot, "question_mark")
         wide = [plain(line) for line in app.screen.view.lines]
         await pilot.resize_terminal(50, 30)
         await settle(app, pilot)
@@ -134,30 +130,6 @@ async def test_the_palette_runs_a_command_by_its_name_and_nothing_else(revenue: 
         assert revenue.commands == []
         await enter(*"requeue", "enter")
         assert [command.act for command in revenue.commands] == ["requeue"]
-        await enter("up")
-        assert app.screen.prompt.text == "requeue", "the latest command"
-
-
-async def test_shot_saves_the_screen_as_svg_and_as_text(revenue, clock, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    async with shown(revenue, clock) as (app, pilot):
-        before = rows_of(app)
-        await press(app, pilot, "colon", *"shot", "enter")
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        assert "the screen is saved" in text_of(app)
-        picture, text = (path.read_text() for path in sorted(tmp_path.iterdir()))
-        assert text.splitlines()[:-1] == before[:-1]
-        assert picture.startswith("<svg") and "clean_refunds" in picture
-        assert "@font-face" not in picture
-        assert "url(http" not in picture and "href" not in picture
-
-
-async def test_a_screen_that_cannot_be_saved_is_reported(revenue, clock, tmp_path):
-    async with shown(revenue, clock) as (app, pilot):
-        save_screen(app, tmp_path / "absent")
-        await pilot.pause()
-        assert "was not saved" in text_of(app)
 
 
 async def test_colon_q_leaves(revenue: FakeSession, clock: StillClock):
@@ -176,12 +148,6 @@ def test_the_exact_name_comes_before_what_only_mentions_it():
         ChoiceOption("c", "undo", "the last stop"),
     ]
     assert [entry.value for entry in matching(entries, "stop")] == ["b", "a", "c"]
-
-
-async def test_all_keys_are_listed(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (120, 60)) as (app, pilot):
-        await press(app, pilot, "colon", *"keys", "enter")
-        assert "requeue" in text_of(app)
 
 
 # --- Themes ---------------------------------------------------------------------------------------------------------

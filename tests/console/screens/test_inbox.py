@@ -165,10 +165,6 @@ async def test_marks_belong_to_tasks_and_are_what_an_act_means(session, clock):
         await driver.press("s")
         assert "Skip 2 tasks" in driver.text
         assert "load_part_0001" in driver.text and "load_part_0002" in driver.text
-        await driver.press("escape", "escape", "g", "j", "v", "j", "j", "k")
-        assert "2 marked" in driver.text, "a range follows the cursor"
-        await driver.press("v", "j", "j")
-        assert "2 marked" in driver.text
 
 
 async def test_all_that_match_are_marked_and_again_none(session, clock):

@@ -406,7 +406,7 @@ async def play_on(app: Any, pilot: Any, clock: StillClock, seconds: float) -> No
 
 async def test_the_run_is_played_from_here_until_it_is_the_present(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
+        await press(app, pilot, "@", *"12", "enter", FASTER, FASTER)
         assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
         seen = set()
         while app.live.is_past:
@@ -418,7 +418,7 @@ async def test_the_run_is_played_from_here_until_it_is_the_present(session: Coun
 
 async def test_played_countdowns_count(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "@", *"21", "enter", ":", *"replay", "space", *"10x", "enter")
+        await press(app, pilot, "@", *"21", "enter", FASTER, FASTER)
         assert "×10" in header(app) and "retry in 32s" in text_of(app)
         await play_on(app, pilot, clock, seconds=1)
         assert "retry in 22s" in text_of(app)
@@ -432,7 +432,7 @@ async def test_played_countdowns_count(session: CountingSession, clock: StillClo
 
 async def test_from_the_present_it_is_played_from_the_beginning(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, ":", *"replay", "space", *"10x", "enter")
+        await press(app, pilot, FASTER, FASTER)
         assert "×10" in header(app) and app.time_travel.position.seq < 10
         await press(app, pilot, "escape")
         assert not app.live.is_past and app.time_travel._timer is None

@@ -111,7 +111,7 @@ async def test_when_the_row_under_the_cursor_is_gone_its_place_is_kept(stage) ->
 async def test_an_empty_list_is_no_problem(stage) -> None:
     widget = table(0)
     async with stage(widget) as app:
-        await app.press("j", "k", "G", "enter", "space", "v", "a", "pagedown")
+        await app.press("j", "k", "G", "enter", "space", "a", "pagedown")
         assert widget.cursor_key is None
         assert app.messages_of(VirtualTable.RowOpened) == []
         widget.set_order(names(3))
@@ -135,17 +135,6 @@ async def test_space_marks_and_goes_on(stage) -> None:
         assert app.lines[:3] == ["▪● task-0", " ● task-1", "▪● task-2"]
         await app.press("g", "space")
         assert widget.marks == ["task-2"]
-
-
-async def test_a_range_follows_the_cursor_in_both_directions(stage) -> None:
-    widget = table(mark_sign="▪")
-    async with stage(widget) as app:
-        await app.press("space", "j", "j", "v", "j", "j")
-        assert widget.marks == ["task-0", "task-3", "task-4", "task-5"]
-        await app.press("k", "k", "k")
-        assert widget.marks == ["task-0", "task-2", "task-3"]
-        await app.press("v", "j", "j", "j", "j", "j")
-        assert widget.marks == ["task-0", "task-2", "task-3"]
 
 
 async def test_all_are_marked_and_unmarked_by_one_key(stage) -> None:
@@ -177,7 +166,7 @@ async def test_a_row_that_was_dealt_with_is_unmarked_alone(stage) -> None:
 async def test_rows_without_marks_cannot_be_marked(stage) -> None:
     widget = table(10)
     async with stage(widget) as app:
-        await app.press("space", "v", "a")
+        await app.press("space", "a")
         assert widget.marks == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.screens.dialogs import HISTORY_MAX, CommandPrompt
 from redrive.console.text.pieces import Piece
 from redrive.console.widgets.bars import TEXT_MAX, Footer, TextField
 from redrive.console.widgets.table import VirtualTable
@@ -99,40 +98,6 @@ async def test_an_empty_field_shows_its_hint(stage) -> None:
         assert "goes into the journal" in app.lines[0]
         await app.press("x")
         assert "journal" not in app.lines[0]
-
-
-async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
-    prompt = CommandPrompt(["theme dark", "requeue a"], lambda text: ())
-    async with stage(prompt) as app:
-        prompt.open("", "")
-        await app.press("up")
-        assert prompt.text == "requeue a"
-        await app.press("up", "up", "up")
-        assert prompt.text == "theme dark"
-        await app.press("down", "down", "down")
-        assert prompt.text == ""
-
-
-async def test_history_is_bounded(stage) -> None:
-    prompt = CommandPrompt([str(number) for number in range(1000)], lambda text: ())
-    async with stage(prompt):
-        prompt.open("", "")
-        for _ in range(HISTORY_MAX + 5):
-            prompt.on_key(events.Key("up", None))
-        assert prompt.text == str(1000 - HISTORY_MAX)
-
-
-async def test_tab_takes_one_offer_after_the_other(stage) -> None:
-    offers = ["theme dark", "theme light"]
-    prompt = CommandPrompt((), lambda text: [offer for offer in offers if offer.startswith(text)])
-    async with stage(prompt) as app:
-        prompt.open("", "")
-        await app.press("t", "h", "tab")
-        assert prompt.text == "theme dark"
-        await app.press("tab")
-        assert prompt.text == "theme light"
-        await app.press("backspace", "tab")
-        assert prompt.text == "theme light"
 
 
 async def test_the_foot_shows_keys_until_something_is_asked_for(stage) -> None:
