@@ -21,6 +21,7 @@ from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize, sanitize_lines, shorten
+from ..widgets.dialog import ask
 from . import theme
 from .views import ViewConsole
 
@@ -108,12 +109,8 @@ class CommandMenu:
             ChoiceOption(f"theme:{name}", f"theme {name}", theme.load_theme(name).description)
             for name in theme.theme_names()
         ]
-
-        def chosen(value: str | None) -> None:
-            if value is not None:
-                run_latest(self._console, partial(self._run, value), "palette")
-
-        self._console.push_screen(CommandPalette(entries, text, _argument_entry), chosen)
+        palette = CommandPalette(entries, text, _argument_entry)
+        ask(self._console, palette, lambda value: run_latest(self._console, partial(self._run, value), "palette"))
 
     async def _run(self, value: str) -> None:
         command, colon, argument = value.partition(":")

@@ -25,7 +25,7 @@ from ..present.tasks import Scene, TaskNames
 from ..text.names import shared_prefix
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
-from ..widgets.dialog import Question
+from ..widgets.dialog import AskedText, Question
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
@@ -90,13 +90,14 @@ def preview_question(act: str, preview: ActPreview, scene: Scene, rate: float | 
             f"{act} {count:,}" if count > 1 else act,
             reason="required" if act == "skip" else "none",
         ),
-        value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
-        value_error=_json_problem,
+        values=[_SUBSTITUTE] if preview.needed_by else (),
         enter_accepts=act != "requeue",
     )
 
 
 def _json_problem(text: str) -> str | None:
+    if not text:
+        return "A value is needed in its place."
     try:
         json.loads(text)
     except ValueError:
@@ -104,20 +105,18 @@ def _json_problem(text: str) -> str | None:
     return None
 
 
+_SUBSTITUTE = AskedText("Instead: ", 'JSON: 42, {"rows": 0}, "a text"', problem=_json_problem)
+
+
 def _with_rate(question: Question, rate: float) -> Question:
     """``question`` with a field for the starts per second."""
-    return replace(
-        question,
-        value_label="Starts per second: ",
-        value_hint=f"{rate:g}",
-        value_default=f"{rate:g}",
-        value_characters="0123456789.",
-        value_error=_rate_problem,
-        missing_value_error="Type how many may start per second.",
-    )
+    shown = f"{rate:g}"
+    return replace(question, values=[AskedText("Starts per second: ", shown, shown, "0123456789.", _rate_problem)])
 
 
 def _rate_problem(text: str) -> str | None:
+    if not text:
+        return "Type how many may start per second."
     try:
         return None if float(text) > 0 else "Type a number above 0."
     except ValueError:
@@ -316,14 +315,13 @@ def note_question(cause: InboxCause, facts: Sequence[str]) -> Question:
         title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
         facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
         accept="write it",
-        value_hint="for the next operator who is paged",
-        value_label="Note: ",
-        missing_value_error="Nothing is written yet.",
-        value_error=_note_problem,
+        values=[AskedText("Note: ", "for the next operator who is paged", problem=_note_problem)],
     )
 
 
 def _note_problem(text: str) -> str | None:
+    if not text:
+        return "Nothing is written yet."
     too_many = len(text) - NOTE_CHARACTERS_MAX
     return f"Too long by {too_many:,} characters." if too_many > 0 else None
 

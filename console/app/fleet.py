@@ -23,7 +23,7 @@ from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
 from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, schedule_acts
-from ..screens.dialogs import ChoiceOption, FormDialog, FormField, choose
+from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
 from ..sessions.live_run import LiveRun
@@ -32,8 +32,8 @@ from ..sessions.session import LiveSession, current_actor
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line
-from ..widgets.dialog import Dialog, Question, Reply
+from ..text.text import one_line, pad
+from ..widgets.dialog import AskedText, Dialog, Question, Reply, ask
 from .app import ConsoleApp
 from .theme import Theme
 
@@ -268,25 +268,21 @@ class FleetApp(ConsoleApp):
         self,
         row: ServedSchedule,
         act: ScheduleAct,
-        change: Callable[[str], Callable[[], object]],
+        change: Callable[[Reply], Callable[[], object]],
         *,
         facts: Sequence[str] = (),
         at_us: int = 0,
         has_reason: bool = False,
+        values: Sequence[AskedText] = (),
     ) -> None:
-        """Ask about an act with what it will do, and write it. ``change``: of the reason that was given."""
+        """Ask about an act with what it will do, and write it. ``change``: of the answer."""
         lines: list[Line] = [[Piece(one_line(fact))] for fact in (*facts, act.help)]
         missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
         title: Line = [Piece(one_line(f"{act.label.capitalize()}: {row.flow}"), Role.TITLE)]
         reason: Literal["none", "optional"] = "optional" if has_reason else "none"
         key = self.keymap.label(act.action)
-        question = Question(title, act.label, trigger=key, facts=lines, preview=missed, reason=reason)
-
-        def replied(reply: Reply | None) -> None:
-            if reply is not None and reply.is_accepted:
-                self._decide(row, act, change(reply.reason), at_us)
-
-        self.push_screen(Dialog(question), replied)
+        question = Question(title, act.label, trigger=key, facts=lines, preview=missed, reason=reason, values=values)
+        ask(self, Dialog(question), lambda reply: self._decide(row, act, change(reply), at_us))
 
     def _decide(self, row: ServedSchedule, act: ScheduleAct, change: Callable[[], object], at_us: int = 0) -> None:
         """Write what the operator decided, and say what holds now. ``at_us``: the end of a pause."""
@@ -310,7 +306,12 @@ class FleetApp(ConsoleApp):
         def pause(words: str) -> None:
             change = partial(supervisor_file.pause, [row.id], ends[words], who=current_actor())
             self._ask(
-                row, act, lambda why: partial(change, reason=why), facts=[words], at_us=ends[words], has_reason=True
+                row,
+                act,
+                lambda reply: partial(change, reason=reply.reason),
+                facts=[words],
+                at_us=ends[words],
+                has_reason=True,
             )
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
@@ -318,24 +319,18 @@ class FleetApp(ConsoleApp):
     async def _prompt_for_params(self, row: ServedSchedule, act: ScheduleAct) -> None:
         """Ask for the parameters of a run, and start it."""
         try:
-            fields = await read_param_fields(row)
+            asked = await read_params(row)
         except RedriveError as error:
             self._warn(str(error))
             return
 
-        def asked(params: Mapping[str, str]) -> Callable[[], object]:
+        def request(reply: Reply) -> Callable[[], object]:
             place = row.flow, row.state_path or "", act.logical
+            params = {name: text for name, text in zip(asked, reply.values, strict=True) if text}
             return partial(write_request, *place, params, current_actor(), self._clock.now_us())
 
-        def start(params: Mapping[str, str] | None) -> None:
-            if params is not None:
-                self._decide(row, act, asked(params))
-
-        if fields:
-            facts: list[Line] = [[Piece(one_line(act.help))], [Piece("Empty: as the flow says.")]]
-            self.push_screen(FormDialog(f"Start {row.flow}", facts, fields), start)
-        else:
-            self._ask(row, act, lambda _: asked({}))
+        facts = ["An empty line: as the flow says."] if asked else []
+        self._ask(row, act, request, facts=facts, values=[*asked.values()])
 
     def _warn(self, sentence: str) -> None:
         self.show_message(one_line(sentence), Role.WARNING)
@@ -359,8 +354,8 @@ class FleetApp(ConsoleApp):
 # --- The parameters of a run that is started by hand -----------------------------------------------------------------
 
 
-async def read_param_fields(row: ServedSchedule) -> list[FormField]:
-    """A line for each parameter of a flow, with its value in the latest run.
+async def read_params(row: ServedSchedule) -> Mapping[str, AskedText]:
+    """A line for each parameter of a flow by its name, with its value in the latest run.
 
     Secrets and the logical time have none. Raises RedriveError.
     """
@@ -372,11 +367,12 @@ async def read_param_fields(row: ServedSchedule) -> list[FormField]:
             f"the parameters of {row.flow} are not known: redrive schedule start takes --param"
         ) from None
     previous = await _previous_params(row)
-    return [
-        param_field(name, default, spec.param_types.get(name), previous.get(name))
-        for name, default in spec.params.items()
-        if name not in (*spec.secrets, LOGICAL_TIME)
-    ]
+    shown = {name: one for name, one in spec.params.items() if name not in (*spec.secrets, LOGICAL_TIME)}
+    cells = max(map(len, shown), default=0)
+    return {
+        name: asked_param(name, default, spec.param_types.get(name), previous.get(name), cells)
+        for name, default in shown.items()
+    }
 
 
 async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
@@ -390,7 +386,9 @@ async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
     return {} if latest is None else json.loads(latest.params)
 
 
-def param_field(name: str, default: object, declared: ParamSpec | None, previous: object) -> FormField:
+def asked_param(
+    name: str, default: object, declared: ParamSpec | None, previous: object, name_cells: int = 0
+) -> AskedText:
     """The line of one parameter. ``declared``: its type and choices; without, it has the type of its default."""
     kind = declared.type if declared is not None else "str" if default is None else type(default).__name__
     wanted = describe_type(kind)
@@ -403,10 +401,11 @@ def param_field(name: str, default: object, declared: ParamSpec | None, previous
         try:
             convert_param(text or default, default, types)
         except ValueError as error:
-            return str(error)
+            return one_line(f"{name} {error}")
         return None
 
-    return FormField(name, "" if previous in (None, default) else _param_text(previous), hint, problem)
+    value = "" if previous in (None, default) else _param_text(previous)
+    return AskedText(f"{pad(name, name_cells)}  ", hint, value, problem=problem)
 
 
 def _param_text(value: object) -> str:

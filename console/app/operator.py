@@ -36,9 +36,9 @@ from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
 from ..sessions.session import listed_events, new_command, unanswered
 from ..text.figures import clock
-from ..text.pieces import Line, Piece, Role, wrap
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.dialog import Dialog, Question, Reply
+from ..widgets.dialog import Dialog, Question, Reply, ask
 from . import confirmations
 from .confirmations import GRACE_SECONDS
 from .views import ViewConsole
@@ -51,8 +51,6 @@ RATE_PER_SECOND = 5.0
 LATE_SECONDS = 3  # of an answer, until it is said to be missing
 ANSWER_SECONDS = 8.0  # the message with an answer stays visible
 SECOND_US = 1_000_000
-DIALOG_COLUMNS = 76
-_DIALOG_FRAME_COLUMNS = 5
 _JOURNAL_ROWS = 100
 _NOTES_SHOWN = 2
 
@@ -151,7 +149,7 @@ class OperatorActions:
             if reply.is_alternative:
                 options["canary"] = True
             if is_spread or reply.is_alternative:
-                options["rate_per_second"] = float(reply.value) if is_spread else RATE_PER_SECOND
+                options["rate_per_second"] = float(reply.values[0]) if is_spread else RATE_PER_SECOND
             self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else begin_grace)
 
         question = confirmations.requeue_question(
@@ -167,7 +165,7 @@ class OperatorActions:
         targets = targets_of(board, names)
 
         def skip(reply: Reply) -> None:
-            options = {"substitute": json.loads(reply.value)} if reply.value else {}
+            options = {"substitute": json.loads(reply.values[0])} if reply.values else {}
             self.send("skip", targets, reply.reason, options)
 
         self._confirm_for(names, "skip", confirmations.preview_question("skip", preview, self._scene(board)), skip)
@@ -235,7 +233,7 @@ class OperatorActions:
         about = {"fingerprint": cause.fingerprint, "downstream": cause.downstream}
         question = confirmations.note_question(cause, facts)
         self._confirm_for(
-            names, "note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.value})
+            names, "note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.values[0]})
         )
 
     def pause(self, board: Board) -> None:
@@ -480,15 +478,8 @@ class OperatorActions:
 
     def confirm(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
-
-        def replied(reply: Reply | None) -> None:
-            if reply is not None and reply.is_accepted:
-                act(reply)
-
         self._console.console_screen.key_bar.clear_message()  # what led here has been said
-        room = min(self._console.size.width, DIALOG_COLUMNS) - _DIALOG_FRAME_COLUMNS
-        facts = [line for fact in question.facts for line in wrap(fact, room)]
-        self._console.push_screen(Dialog(replace(question, facts=facts, trigger=self._key_for(action))), replied)
+        ask(self._console, Dialog(replace(question, trigger=self._key_for(action))), act)
 
     def choose_time(self, title: str, act: Callable[[int], None], warning: str = "") -> None:
         """Let the operator choose in how many seconds pages may come again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,7 +16,7 @@ from ..model.lists import parse_filter
 from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
 from ..widgets.bars import Bar, TextField, bindings
-from ..widgets.dialog import Modal, bar_of
+from ..widgets.dialog import Modal, ask, bar_of
 from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
 
@@ -35,7 +35,7 @@ class ChoiceOption(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-class ChoiceDialog(Modal[str | None]):
+class ChoiceDialog(Modal[str]):
     """Returns the value of the chosen option, or None."""
 
     guarded_keys = frozenset({"enter"})
@@ -72,81 +72,10 @@ class ChoiceDialog(Modal[str | None]):
 
 
 def choose(
-    app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], None], warning: str = ""
+    app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], object], warning: str = ""
 ) -> None:
     """Let the operator choose an option, the first by default, and call ``act`` with its value."""
-
-    def chosen(value: str | None) -> None:
-        if value is not None:
-            act(value)
-
-    app.push_screen(ChoiceDialog([Piece(one_line(title), Role.TITLE)], options, warning), chosen)
-
-
-# --- A form: a line for each value -----------------------------------------------------------------------------------
-
-
-class FormField(msgspec.Struct, frozen=True):
-    """``value``: at first; ``problem``: text -> why it is invalid, or None."""
-
-    name: str
-    value: str
-    hint: str
-    problem: Callable[[str], str | None]
-
-
-class FormDialog(Modal[Mapping[str, str] | None]):
-    """Returns the values by their names, without those that are empty; or None. Enter in the last line accepts."""
-
-    guarded_keys = frozenset({"enter"})
-
-    def __init__(self, title: str, facts: Sequence[Line], fields: Sequence[FormField]) -> None:
-        super().__init__([Piece(one_line(title), Role.TITLE)])
-        self._facts = facts
-        cells = max(len(field.name) for field in fields)
-        self._fields = {TextField(f"{pad(one.name, cells)}  ", one.value, hint=one.hint): one for one in fields}
-        self._hint = Bar()
-
-    def body(self) -> Iterable[Widget]:
-        """Yield the facts, a line for each value, and what Enter does."""
-        yield from map(bar_of, self._facts)
-        yield Bar()
-        yield from self._fields
-        yield self._hint
-        keys = [Piece("Enter", Role.KEY), Piece(" goes on, at last starts the run  "), Piece("Esc", Role.KEY)]
-        yield bar_of([*keys, Piece(" goes back")])
-
-    def first_focus(self) -> Widget:
-        return next(iter(self._fields))
-
-    def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """Say what a value must be."""
-        problem = self._problem(message.field)
-        self._hint.show([Piece(problem, Role.WARNING)] if problem else [])
-
-    def on_text_field_submitted(self, message: TextField.Submitted) -> None:
-        """Go to the next line; after the last one accept, unless a value is invalid."""
-        fields = list(self._fields)
-        wrong = [one for one in fields if self._problem(one)]
-        place = fields.index(message.field) + 1
-        if message.field not in wrong and place < len(fields):
-            fields[place].focus()
-        elif wrong:
-            wrong[0].focus()
-            self._hint.show([Piece(self._problem(wrong[0]) or "", Role.WARNING)])
-        elif self.was_readable(message.time):
-            self.dismiss({self._fields[one].name: one.text.strip() for one in fields if one.text.strip()})
-
-    def on_text_field_cancelled(self) -> None:
-        """Close the form; nothing is done."""
-        self.dismiss(None)
-
-    def _problem(self, field: TextField) -> str | None:
-        problem = self._fields[field].problem(field.text.strip())
-        return None if problem is None else one_line(f"{self._fields[field].name} {problem}")
-
-
-# --- The columns of a list: Space or a click shows or hides one, Enter applies the choice, Esc leaves it as it was ---
+    ask(app, ChoiceDialog([Piece(one_line(title), Role.TITLE)], options, warning), act)
 
 
 # --- A dialog with scrollable, searchable lines ----------------------------------------------------------------------
@@ -252,7 +181,7 @@ _MATCHES_MAX = 12
 _WORD_CELLS = 22
 
 
-class CommandPalette(Modal[str | None]):
+class CommandPalette(Modal[str]):
     """Returns the value of the chosen entry, or None."""
 
     ASKS: ClassVar[bool] = False

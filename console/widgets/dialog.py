@@ -9,11 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.containers import Vertical
 from textual.message import Message
@@ -21,7 +21,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys.keymap import key_label
-from ..text.pieces import Line, Piece, Role, width
+from ..text.pieces import Line, Piece, Role, width, wrap
 from .bars import Bar, TextField, bindings
 from .line_view import LineView
 from .text_view import LinesView
@@ -42,7 +42,7 @@ class DialogHost(Protocol):
         """A dialog opened or closed."""
 
 
-class Modal(ModalScreen[ModalResult]):
+class Modal(ModalScreen[ModalResult | None]):
     """A framed dialog. Subclasses implement ``body`` and ``first_focus``; ``cancel`` dismisses it.
 
     Args:
@@ -113,6 +113,16 @@ class Modal(ModalScreen[ModalResult]):
         self.dismiss(None)
 
 
+def ask(app: App[Any], box: Modal[ModalResult], act: Callable[[ModalResult], object]) -> None:
+    """Show a box over what is visible, and call ``act`` with its answer, if there is one."""
+
+    def closed(answer: ModalResult | None) -> None:
+        if answer is not None:
+            act(answer)
+
+    app.push_screen(box, closed)
+
+
 def bar_of(line: Line, *, id: str | None = None) -> Bar:
     bar = Bar(id=id)
     bar.show(line)
@@ -132,6 +142,24 @@ _CHOICES_APART = 2  # cells
 _NUMBER_CHARACTERS = "0123456789,"
 
 
+class AskedText(msgspec.Struct, frozen=True):
+    """A line to type in a question.
+
+    Attributes:
+        label: before the line.
+        hint: in it, while it is empty.
+        text: at first; what must be typed elsewhere comes before what may stay.
+        characters: the only ones; the keys of the answers then work in its line, too. Empty: any.
+        problem: text -> why it is invalid, or None; asked also for the empty text.
+    """
+
+    label: str
+    hint: str = ""
+    text: str = ""
+    characters: str = ""
+    problem: Callable[[str], str | None] = lambda text: None
+
+
 class Question(msgspec.Struct, frozen=True):
     """A question.
 
@@ -143,14 +171,9 @@ class Question(msgspec.Struct, frozen=True):
         trigger: the key that led here; must be another one.
         reason: whether a reason is asked for, and whether an empty one is refused.
         type_exactly: what must be typed before yes is possible: a number, a run's name.
-        value_hint: None if no value is requested, else the hint of its field; an empty value counts as missing.
-        value_label: the label of that field.
-        missing_value_error: the message if it is empty.
-        value_error: text -> why the value is invalid, or None.
-        alternative: key and label of a second way to accept, for which nothing need be typed.
-        enter_accepts: whether Enter in the last field accepts; else it goes on to the answers, with Cancel chosen.
-        value_default: the value at first.
-        value_characters: the only characters of a value; the keys of the answers then work in its field, too.
+        values: what else is typed.
+        alternative: key and label of a second way to accept, for which ``type_exactly`` need not be typed.
+        enter_accepts: whether Enter in the last line accepts; else it goes on to the answers, with Cancel chosen.
     """
 
     title: Line
@@ -160,14 +183,9 @@ class Question(msgspec.Struct, frozen=True):
     preview: Sequence[Line] = ()
     reason: Literal["none", "optional", "required"] = "none"
     type_exactly: str | None = None
-    value_hint: str | None = None
-    value_label: str = "Instead: "
-    missing_value_error: str = "A value is needed in its place."
-    value_error: Callable[[str], str | None] = lambda text: None
+    values: Sequence[AskedText] = ()
     alternative: tuple[str, str] | None = None
     enter_accepts: bool = True
-    value_default: str = ""
-    value_characters: str = ""
 
     @property
     def yes_key(self) -> str:
@@ -180,11 +198,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer."""
+    """Yes. ``values``: the texts of ``Question.values``, without blanks at their ends."""
 
-    is_accepted: bool
     reason: str = ""
-    value: str = ""
+    values: Sequence[str] = ()
     is_alternative: bool = False
 
 
@@ -253,7 +270,7 @@ class Choices(LineView, can_focus=True):
 
 
 class Dialog(Modal[Reply]):
-    """Asks a ``Question``; is dismissed with a ``Reply``."""
+    """Asks a ``Question``; is dismissed with a ``Reply``, or with None for no."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(question.title)
@@ -266,21 +283,36 @@ class Dialog(Modal[Reply]):
         self._choices = Choices(*yes)
         self._hint = Bar()
         self._position = Bar()
-        self._value = TextField(
-            question.value_label,
-            question.value_default,
-            hint=question.value_hint or "",
-            characters=question.value_characters,
-        )
+        self._values = [
+            TextField(one.label, one.text, hint=one.hint, characters=one.characters) for one in question.values
+        ]
         self._reason = TextField("Reason: ", hint="why; it goes into the journal")
         digits = _NUMBER_CHARACTERS if (question.type_exactly or "").isdigit() else ""
         self._typed = TextField(f"Type {question.type_exactly} to go on: ", characters=digits)
+        self._fields = self._asked_fields()
+
+    def _asked_fields(self) -> dict[TextField, Callable[[str], str | None]]:
+        """The lines in their order, each with what is wrong with a text in it."""
+        question = self.question
+        values = {field: one.problem for field, one in zip(self._values, question.values, strict=True)}
+        others = {self._reason: self._reason_problem} if question.reason != "none" else {}
+        if question.type_exactly is not None:
+            others[self._typed] = self._typed_problem
+        return {**others, **values} if any(one.text for one in question.values) else {**values, **others}
+
+    def _reason_problem(self, text: str) -> str | None:
+        is_missing = self.question.reason == "required" and not text
+        return "A reason is needed: it goes into the journal." if is_missing else None
+
+    def _typed_problem(self, text: str) -> str | None:
+        wanted = self.question.type_exactly
+        return None if text.replace(",", "") == wanted else f"Type {wanted}, or press Esc."
 
     def body(self) -> Iterable[Widget]:
         """Yield facts, list, fields and the two answers."""
         yield from self._text_widgets()
         yield Bar()
-        yield from self._fields()
+        yield from self._fields
         yield self._hint
         yield self._choices
 
@@ -292,15 +324,16 @@ class Dialog(Modal[Reply]):
 
     def first_focus(self) -> Widget:
         """The first field, else Cancel."""
-        return next(iter([*self._fields(), self._choices]))
+        return next(iter([*self._fields, self._choices]))
 
     def _text_widgets(self) -> Sequence[Widget]:
         found: list[Widget] = []
-        room = self.app.size.height - _FRAME_ROWS - len(self._fields())
-        if self.question.facts:
-            facts = LinesView(self.question.facts, wrap=True)
+        room = self.app.size.height - _FRAME_ROWS - len(self._fields)
+        columns = min(self.app.size.width, DIALOG_COLUMNS) - _FRAME_COLUMNS - 1
+        if lines := [line for fact in self.question.facts for line in wrap(fact, columns)]:
+            facts = LinesView(lines)
             facts.can_focus = False
-            facts.styles.height = shown = max(min(len(self.question.facts), room - 1), 1)  # the answers stay in view
+            facts.styles.height = shown = max(min(len(lines), room - 1), 1)  # the answers stay in view
             room -= shown
             found.append(facts)
         if self.question.preview:
@@ -309,27 +342,12 @@ class Dialog(Modal[Reply]):
             found += [Bar(), preview, self._position]
         return found
 
-    def _fields(self) -> list[TextField]:
-        question = self.question
-        asked = [
-            (self._value, question.value_hint),
-            (self._reason, None if question.reason == "none" else question.reason),
-            (self._typed, question.type_exactly),
-        ]
-        if question.value_default:
-            asked.reverse()  # what must be typed comes before what may stay
-        return [field for field, what in asked if what is not None]
-
     def on_lines_view_position_changed(self, message: LinesView.PositionChanged) -> None:
         """Say how much of the list is in view."""
         first, last = message.view.span
         count = len(self.question.preview)
         if message.view.id == "preview" and last - first < count:
             self._position.show([Piece(f"{first + 1} to {last} of {count:,}; Tab and PgDn show the rest", Role.DIM)])
-
-    def cancel(self) -> None:
-        """Close the dialog with the answer no."""
-        self.dismiss(Reply(False))
 
     def on_text_field_cancelled(self) -> None:
         """Close the dialog: Esc was pressed in a field."""
@@ -340,55 +358,43 @@ class Dialog(Modal[Reply]):
         self._hint.show([])
 
     def on_text_field_submitted(self, message: TextField.Submitted) -> None:
-        """Focus the next field; after the last one, answer yes."""
-        if not self.question.enter_accepts:
-            self._go_to_answers()
-            return
-        fields = self._fields()
-        place = fields.index(message.field)
-        if place + 1 < len(fields):
-            fields[place + 1].focus()
-        else:
+        """Go on to the next field, unless this one is wrong; after the last one accept, or go on to the answers."""
+        fields = [*self._fields]
+        after = fields[fields.index(message.field) + 1 :]
+        goes_on = bool(after) and self.question.enter_accepts
+        wrong = self._first_wrong([message.field] if goes_on else fields)
+        if wrong is not None:
+            wrong.focus()
+        elif goes_on:
+            after[0].focus()
+        elif self.question.enter_accepts:
             self._accept(message.time)
-
-    def _go_to_answers(self) -> None:
-        missing = self._validation_error(is_alternative=False)
-        self._hint.show([Piece(missing, Role.WARNING)] if missing is not None else [])
-        if missing is None:
+        else:
             self._choices.focus()
+
+    def _first_wrong(self, fields: Iterable[TextField]) -> TextField | None:
+        """The first of these fields whose text is invalid, and say why."""
+        for field in fields:
+            problem = self._fields[field](field.text.strip())
+            if problem is not None:
+                self._hint.show([Piece(problem, Role.WARNING)])
+                return field
+        return None
 
     def on_choices_chosen(self, message: Choices.Chosen) -> None:
         """Answer with the word that was chosen."""
         if message.place:
-            self._accept(message.time, other=message.place > 1)
+            self._accept(message.time, is_alternative=message.place > 1)
         else:
             self.cancel()
 
-    def _accept(self, at: float, other: bool = False) -> None:
-        if not self.was_readable(at):
-            return
-        missing = self._validation_error(is_alternative=other)
-        if missing is None:
-            self.dismiss(Reply(True, self._reason.text.strip(), self._value.text.strip(), other))
-        else:
-            self._hint.show([Piece(missing, Role.WARNING)])
+    def _accept(self, at: float, *, is_alternative: bool = False) -> None:
+        needed = [field for field in self._fields if field is not self._typed or not is_alternative]
+        if self.was_readable(at) and self._first_wrong(needed) is None:
+            values = tuple(field.text.strip() for field in self._values)
+            self.dismiss(Reply(self._reason.text.strip(), values, is_alternative))
 
     def on_key(self, event: events.Key) -> None:
         """A key of an answer that the focused field does not take."""
         if event.key != "enter":
             self._choices.on_key(event)
-
-    def _validation_error(self, is_alternative: bool) -> str | None:
-        question = self.question
-        if question.value_hint is not None:
-            value = self._value.text.strip()
-            problem = question.value_error(value) if value else question.missing_value_error
-            if problem is not None:
-                return problem
-        if question.reason == "required" and not self._reason.text.strip():
-            return "A reason is needed: it goes into the journal."
-        if is_alternative:
-            return None
-        if question.type_exactly is not None and self._typed.text.strip().replace(",", "") != question.type_exactly:
-            return f"Type {question.type_exactly}, or press Esc."
-        return None

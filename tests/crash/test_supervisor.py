@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from redrive.console.app.fleet import FleetApp
-from redrive.console.screens.dialogs import FormDialog
 from redrive.console.sessions.address import Endpoint
 from redrive.console.sessions.open import FleetTarget, open_session
+from redrive.console.widgets.dialog import Dialog
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.start_requests import STALE_US, UNCLAIMED_US, claim, write_request
 from redrive.engine.statefile.supervisor_file import (
@@ -326,7 +326,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
             await pilot.press("S")
             await wait_until_async(lambda: getattr(app.screen, "row", None) is not None)
             await pilot.press("r")
-            await wait_until_async(lambda: isinstance(app.screen, FormDialog))
+            await wait_until_async(lambda: isinstance(app.screen, Dialog))
             await pilot.press(*"friday", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.last_state == "SUCCESS")
             await pilot.press("p", "enter", *"move", "enter")

@@ -260,7 +260,7 @@ def build(hold: Tty, options: argparse.Namespace):
             self.push_screen(Dialog(question), lambda reply: self.replied(act, reply))
 
         def replied(self, act: str, reply: Reply | None) -> None:
-            if reply is not None and reply.is_accepted:
+            if reply is not None:
                 self.wrote(f"{act} {reply.reason}".strip())
 
     def acting(name: str):

@@ -220,7 +220,7 @@ async def test_a_run_is_started_with_typed_parameters(served: str):
     async with schedules_of(served) as (app, press):
         await press("r", "enter")
         shown = text_of(app)
-        assert "Start rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
+        assert "rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
         assert "one of full, partial; default: full" in shown
         await press("enter", "x", "enter")
         assert "size wants" in text_of(app) and requests() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.console.text.pieces import Line, Piece
 from redrive.console.widgets.bars import TextField
-from redrive.console.widgets.dialog import Choices, Dialog, Question, Reply
+from redrive.console.widgets.dialog import AskedText, Choices, Dialog, Question, Reply
 from redrive.console.widgets.line_view import LineView
 
 
@@ -20,9 +20,9 @@ def question(**more: object) -> Question:
     return Question([Piece("Requeue 3 tasks?")], "requeue 3", trigger="r", **more)  # type: ignore[arg-type]
 
 
-async def asked(app, what: Question) -> list[Reply]:
+async def asked(app, what: Question) -> list[Reply | None]:
     """Show the question; the answer will be in the list."""
-    replies: list[Reply] = []
+    replies: list[Reply | None] = []
     app.push_screen(Dialog(what), replies.append)
     await app.pilot.pause()
     await app.pilot.pause()
@@ -39,7 +39,7 @@ async def test_the_focus_is_on_cancel_so_enter_does_nothing(stage) -> None:
         replies = await asked(app, question())
         assert isinstance(app.focused, Choices)
         await app.press("enter")
-        assert replies == [Reply(False)]
+        assert replies == [None]
 
 
 @pytest.mark.parametrize("key", ["escape", "q"])
@@ -47,7 +47,7 @@ async def test_escape_is_no(stage, key: str) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(app, question())
         await app.press(key)
-        assert replies == [Reply(False)]
+        assert replies == [None]
 
 
 async def test_the_key_of_yes_is_yes_and_the_trigger_is_nothing(stage) -> None:
@@ -56,7 +56,7 @@ async def test_the_key_of_yes_is_yes_and_the_trigger_is_nothing(stage) -> None:
         await app.press("r", "r", "y", "j")
         assert replies == []
         await app.press("a")
-        assert replies == [Reply(True)]
+        assert replies == [Reply()]
 
 
 async def test_another_yes_has_a_key_and_a_place_of_its_own(stage) -> None:
@@ -65,7 +65,7 @@ async def test_another_yes_has_a_key_and_a_place_of_its_own(stage) -> None:
             replies = await asked(app, question(alternative=("o", "one first")))
             assert any("[ o one first ]" in line for line in app.lines)
             await app.press(*keys)
-            assert replies == [Reply(True, is_alternative=True)]
+            assert replies == [Reply(is_alternative=True)]
 
 
 def test_two_answers_cannot_share_a_key() -> None:
@@ -75,23 +75,25 @@ def test_two_answers_cannot_share_a_key() -> None:
 
 async def test_a_value_is_asked_for_until_it_can_be(stage) -> None:
     def problem(text: str) -> str | None:
-        return None if text.isdigit() else "digits only"
+        return None if text.isdigit() else "digits only" if text else "a value is needed"
 
     async with stage(Backdrop(), size=(80, 24)) as app:
-        replies = await asked(app, question(value_hint="a number", value_error=problem, reason="required"))
-        await app.press("enter", *"fix", "enter")
-        assert replies == [] and any("A value is needed" in line for line in app.lines)
-        await app.press("shift+tab", "x", "enter", "enter")
+        replies = await asked(
+            app, question(values=[AskedText("Instead: ", "a number", problem=problem)], reason="required")
+        )
+        await app.press("tab", *"fix", "enter")
+        assert replies == [] and any("a value is needed" in line for line in app.lines)
+        await app.press("x", "enter", "enter")
         assert replies == [] and any("digits only" in line for line in app.lines)
-        await app.press("shift+tab", "backspace", "7", "enter", "enter")
-        assert replies == [Reply(True, "fix", "7")]
+        await app.press("backspace", "7", "enter", "enter")
+        assert replies == [Reply("fix", ("7",))]
 
 
 async def test_yes_can_be_chosen(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(app, question())
         await app.press("l", "h", "right", "enter")
-        assert replies == [Reply(True)]
+        assert replies == [Reply()]
 
 
 async def test_one_click_chooses_and_only_a_second_one_takes(stage) -> None:
@@ -102,7 +104,7 @@ async def test_one_click_chooses_and_only_a_second_one_takes(stage) -> None:
         assert replies == []
         await app.pilot.click(Choices, offset=(16, 0), times=2)
         await app.pilot.pause()
-        assert replies == [Reply(True)]
+        assert replies == [Reply()]
 
 
 async def test_a_reason_that_is_needed_is_asked_for_until_it_is_there(stage) -> None:
@@ -113,7 +115,7 @@ async def test_a_reason_that_is_needed_is_asked_for_until_it_is_there(stage) -> 
         assert replies == []
         assert any("A reason is needed" in line for line in app.lines)
         await app.press("f", "i", "x", "enter")
-        assert replies == [Reply(True, "fix")]
+        assert replies == [Reply("fix")]
 
 
 async def test_the_key_of_yes_is_a_letter_in_a_reason(stage) -> None:
@@ -122,7 +124,7 @@ async def test_the_key_of_yes_is_a_letter_in_a_reason(stage) -> None:
         await app.press("a", "q")
         assert replies == []
         await app.press("enter")
-        assert replies == [Reply(True, "aq")]
+        assert replies == [Reply("aq")]
 
 
 async def test_many_are_confirmed_by_their_number_and_by_nothing_else(stage) -> None:
@@ -134,14 +136,14 @@ async def test_many_are_confirmed_by_their_number_and_by_nothing_else(stage) -> 
         await app.press("tab", "a")
         assert replies == []
         await app.press("shift+tab", "7", "enter")
-        assert replies == [Reply(True)]
+        assert replies == [Reply()]
 
 
 async def test_enter_goes_from_the_reason_to_the_number(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(app, question(reason="optional", type_exactly="25"))
         await app.press("x", "enter", "2", "5", "enter")
-        assert replies == [Reply(True, "x")]
+        assert replies == [Reply("x")]
 
 
 async def test_the_exact_list_can_be_read_to_its_end(stage) -> None:
