@@ -28,10 +28,9 @@ class HangRow(NamedTuple):
     task: str
 
 
-def killed_attempt(row: TaskRow) -> AttemptRow | None:
-    """The latest attempt that was killed at its timeout; None if none was."""
-    killed = (one for one in reversed(row.attempts.values()) if one.outcome == "timed_out" and one.sigterm_at)
-    return next(killed, None)
+def killed_attempts(row: TaskRow) -> list[AttemptRow]:
+    """The attempts that were killed at their timeout."""
+    return [one for one in row.attempts.values() if one.outcome == "timed_out" and one.sigterm_at]
 
 
 class TaskOrder(StrEnum):
@@ -243,7 +242,7 @@ class TimelineRows:
 
     def has_hung(self, name: str) -> bool:
         """Whether an attempt of a task was killed at its timeout, and the run has room to say where it hung."""
-        return self._groups is None and killed_attempt(self._board.row(name)) is not None
+        return self._groups is None and bool(killed_attempts(self._board.row(name)))
 
     def _grouped(self, order: Iterable[str]) -> Iterator[RowKey]:
         rows: list[RowKey] = []

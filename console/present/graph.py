@@ -474,9 +474,7 @@ def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, scene: Scene
     until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
     when = "" if is_over else until + path.ends
     critical = [Piece(f"critical path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
-    words = "quick to slow, beside usual" if scene.board.duration_stats else "short to long"
-    shades = [Piece(f"{''.join(scene.glyphs.heat)} {words}", Role.DONE)] if is_over else []
-    shown = join([left, critical, shades], "   ")
+    shown = join([left, critical], "   ")
     room = silhouette.size - width(shown) - 2
     return two_sided(shown, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
 
@@ -593,7 +591,23 @@ def _path_lines(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> lis
             shown = scene.names.short(name, _PATH_NAME_CELLS, scene.glyphs.more)
             text = f"{shown} {format_duration(duration_us)}"
             labels.place(silhouette.columns[place].x, Piece(text, Role.CRITICAL), is_moved=False)
-    return [bars, labels.line()]
+    return [bars, two_sided(labels.line(), _silhouette_legend(silhouette, labels.end, scene), silhouette.size)]
+
+
+def _silhouette_legend(silhouette: Silhouette, used: int, scene: Scene) -> Line:
+    """What height, signs and shades mean, in the cells that names leave free."""
+    heat = scene.glyphs.heat
+    shades = f"{''.join(heat)} {'quick to slow beside usual' if scene.board.duration_stats else 'short to long'}"
+    words = ("done", "running", "retries", "to do")
+    parts = [Piece(f"{sign} {word}", role) for sign, word, role in zip(heat[::-1], words, _TIDE, strict=True)]
+    if scene.board.projection.run.ended_at is not None:
+        parts[:1] = [Piece(shades, Role.DONE)]
+    has = {role for column in silhouette.columns for role, count in _column_parts(column.counts, 8) if count}
+    shown = [[part] for part, role in zip(parts, _TIDE, strict=True) if role in has]
+    height, below = [Piece("height tasks", Role.DIM)], [Piece("below the critical path", Role.CRITICAL)]
+    return first_that_fits(
+        [join([height, *shown, below]), join([height, *shown]), join(shown), []], silhouette.size - used - 2
+    )
 
 
 class _Marks:
@@ -614,6 +628,11 @@ class _Marks:
                 x = at + cells(other.text) + 1
         if x + size <= self._size:
             self._found[x] = piece
+
+    @property
+    def end(self) -> int:
+        """The cell after the last text."""
+        return max((x + cells(piece.text) for x, piece in self._found.items()), default=0)
 
     def line(self) -> Line:
         line: Line = []

@@ -162,8 +162,10 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
     columns = timeline.group_label_columns(listed.groups, scene, 3 * _NAME_CELLS_MAX)
     lanes = _Lanes(data, listed, scene, columns, span, data.now_us if is_live else None)
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
-    legend = ReportRow(timeline.legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
-    return [axis, *_lanes(lanes), legend]
+    rows = [*_lanes(lanes)]
+    painted = (row.line for row in rows)
+    legend = timeline.legend_line(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
+    return [axis, *rows, ReportRow(legend)]
 
 
 class _Lanes(NamedTuple):

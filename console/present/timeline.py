@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from typing import NamedTuple
 
 from ...engine.core.breaker import SHUT
@@ -27,7 +27,7 @@ from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
 from ..model.group_activity import CellActivity, GroupActivity, LevelBand
 from ..model.time_axis import Span
-from ..model.timeline import BreakerPeriods, killed_attempt
+from ..model.timeline import BreakerPeriods, killed_attempts
 from ..text.columns import longest_cells, that_fit
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import LEFT, RIGHT, UP, Glyphs
@@ -246,36 +246,58 @@ def _paint_wait(canvas: BarCells, row: TaskRow, now_us: int, words: str) -> None
 
 
 def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, cpu: Sequence[int] = ()) -> Line:
-    """Below the bar of a killed attempt: its CPU as a line, where it hung, and what it did not obey.
+    """Below the bars of killed attempts: the CPU of each as a line, where it hung, and what it did not obey.
 
-    ``cpu``: of each second before the timeout, from 0 to 9; before them, and without them, the line is its mean.
+    ``cpu``: of the latest, in each second before its timeout, from 0 to 9; before them, and without them, the line is
+    the mean.
     """
-    canvas, attempt = BarCells(axis, now_us, glyphs), killed_attempt(row)
-    if attempt is None or attempt.ended_at is None:
-        return canvas.line()
-    words = shorten(_place_of(attempt) or "killed at its timeout", axis.cells - 2, glyphs.more)
-    first, last, room = axis.cell(attempt.started_at), axis.cell(attempt.ended_at), cells(words) + 2
-    if not 0 <= first <= axis.cells - room:
-        end = max(min(last, axis.cells - 1), room - 1)
-        canvas.write(end, glyphs.lines[UP | LEFT], Role.RULE)
-        canvas.write(end + 1 - room, words, Role.TEXT)
-        return canvas.line()
+    canvas, killed = BarCells(axis, now_us, glyphs), killed_attempts(row)
+    for attempt, later in zip_longest(killed, killed[1:]):
+        if attempt.ended_at is not None:
+            end = axis.cells if later is None else axis.cell(later.started_at)
+            _paint_hang(canvas, attempt, axis.cell(attempt.ended_at), end, cpu if later is None else ())
+    return canvas.line()
+
+
+def _paint_hang(canvas: BarCells, attempt: AttemptRow, last: int, end: int, cpu: Sequence[int]) -> None:
+    """One killed attempt. ``last``: the cell in which it ended; ``end``: the cell before which its words end."""
+    axis, glyphs, first = canvas.axis, canvas.glyphs, canvas.axis.cell(attempt.started_at)
+    place = _place_of(attempt) or "killed at its timeout"
+    brief = place.rpartition(", ")[0] or place, f"it was in {one_line(attempt.where)}" if attempt.where else place
+    words = next((one for one in (place, *brief) if cells(one) <= end - first - 2), "")
+    if not words or first < 0:
+        if end == axis.cells:
+            _write_up_to(canvas, min(last, end - 1), shorten(place, end - 2, glyphs.more))
+        return
+    _paint_cpu(canvas, attempt, first, last, cpu)
+    canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
+    canvas.put(last, glyphs.lines[UP | LEFT], Role.RULE, CellRank.BAR)
+    after = first + cells(words) + 2
+    canvas.write(first + 1, f" {words}{' ' * (last > after)}", Role.TEXT)
+    steps, at = "; ".join(describe_kill(attempt)[1:]), max(last, after) + 2
+    if at + cells(steps) <= end:
+        canvas.write(at, steps, Role.DIM)
+
+
+def _write_up_to(canvas: BarCells, last: int, words: str) -> None:
+    """Words that end below the end of an attempt."""
+    room = cells(words) + 2
+    last = max(last, room - 1)
+    canvas.write(last, canvas.glyphs.lines[UP | LEFT], Role.RULE)
+    canvas.write(last + 1 - room, words, Role.TEXT)
+
+
+def _paint_cpu(canvas: BarCells, attempt: AttemptRow, first: int, last: int, cpu: Sequence[int]) -> None:
+    """The CPU of an attempt between its first and its last cell: the mean, and of each second that is known."""
+    axis, glyphs, ended_at = canvas.axis, canvas.glyphs, attempt.ended_at or attempt.started_at
     used = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
-    part = min(used / max(attempt.ended_at - attempt.started_at, 1), 1.0)
+    part = min(used / max(ended_at - attempt.started_at, 1), 1.0)
     canvas.fill(first + 1, last - 1, glyphs.spark[round(part * 7)], Role.DIM, CellRank.GAP)
-    deadline = attempt.sigterm_at or attempt.ended_at
+    deadline = attempt.sigterm_at or ended_at
     for cell in range(max(axis.cell(deadline - len(cpu) * SECOND), first + 1), min(axis.cell(deadline), last)):
         before = (deadline - axis.instant(cell) - 1) // SECOND
         if 0 <= before < len(cpu):
             canvas.put(cell, glyphs.spark[round(cpu[-1 - before] * 7 / 9)], Role.DIM, CellRank.GAP)
-    canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
-    canvas.put(last, glyphs.lines[UP | LEFT], Role.RULE, CellRank.BAR)
-    canvas.write(first + 1, f" {words}{' ' * (last > first + room)}", Role.TEXT)
-    steps = "; ".join(describe_kill(attempt)[1:])
-    end = max(last, first + room) + 2
-    if end + cells(steps) <= axis.cells:
-        canvas.write(end, steps, Role.DIM)
-    return canvas.line()
 
 
 def _place_of(attempt: AttemptRow) -> str:
@@ -654,11 +676,18 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> 
     return f"{text}; then waited {waited}" if (waited := tasks.waited_text(attempt)) else text
 
 
-def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
-    """What the signs of the bars mean: as many entries as fit, the least important left out first."""
-    entries = _legend_entries(glyphs, has_groups)
+def legend_line(painted: Iterable[Line], glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
+    """What the signs in these lines mean: as many entries as fit, the least important left out first."""
+    signs = {(sign, piece.role) for line in painted for piece in line for sign in piece.text}
+    entries = [(rank, entry) for rank, entry in _legend_entries(glyphs, has_groups) if _is_painted(entry[0], signs)]
     ranked = [(rank, [Piece("  " if place else " "), *entry]) for place, (rank, entry) in enumerate(entries)]
     return join(that_fit(columns, *ranked), "")
+
+
+def _is_painted(entry: Piece, signs: Collection[tuple[str, str]]) -> bool:
+    """Whether one of the signs of an entry is there, in its role; a mark of what may come is dim, and so are names."""
+    roles = (entry.role, Role.DIM) if not entry.text.isalnum() else (entry.role,)
+    return any((sign, role) in signs for sign in entry.text for role in roles)
 
 
 def bar_entries(glyphs: Glyphs) -> list[Line]:
@@ -676,6 +705,7 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         (2, glyphs.dead, Role.HUMAN, "dead letter"),
         (5, glyphs.deadline, Role.WARNING, "timeout"),
         (7, glyphs.sigterm, Role.WARNING, "SIGTERM"),
+        (9, glyphs.grace, Role.DIM, "grace"),
         (6, glyphs.sigkill, Role.FAILED, "SIGKILL"),
         (8, glyphs.lost, Role.WAITING, "lost"),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempt
+from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
 from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
@@ -69,6 +70,7 @@ class TimelineScreen(ConsoleScreen):
         self._breakers = BreakerPeriods()
         self._cpu: dict[AttemptKey, Sequence[int]] = {}  # of each second before the timeout
         self._now_us = 0
+        self._legend: Line = []
         self._text_rows = bars.STRIP_ROWS  # below the bars and charts
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -142,8 +144,7 @@ class TimelineScreen(ConsoleScreen):
         self._fit_text()
 
     def _killed(self, key: HangRow) -> AttemptKey:
-        attempt = killed_attempt(self.board.row(key.task))
-        return key.task, 0 if attempt is None else attempt.attempt
+        return key.task, max((one.attempt for one in killed_attempts(self.board.row(key.task))), default=0)
 
     async def _read_hangs(self) -> None:
         run_id = self.board.projection.run.run_id
@@ -357,11 +358,19 @@ class TimelineScreen(ConsoleScreen):
         if self.detail.display and (self._page_of_texts.needs_reading or self._is_past_missing):
             self.rest_timer.start()
         if len(lines) + 1 < rows:
-            legend = present.legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
-            lines += [[]] * (0 if has_texts else rows - 1 - len(lines)) + [legend]
+            lines += [[]] * (0 if has_texts else rows - 1 - len(lines)) + [self._legend]
+            self.call_after_refresh(self._update_legend, columns)
         self.words_bar.set_row_count(len(lines) if has_texts else rows)
         self.texts.styles.height = rows - self.words_bar.row_count
         self.words_bar.show_lines(lines)
+
+    def _update_legend(self, columns: int) -> None:
+        """Name the signs of the rows that have been painted, within ``columns`` cells."""
+        painted, has_groups = self.timeline.painted, bool(self.rows.groups)
+        legend = present.legend_line(painted, self.console.glyphs, columns, has_groups=has_groups)
+        if legend != self._legend:
+            self._legend = legend
+            self._show_text()
 
     @property
     def _page_of_texts(self) -> DetailView:
@@ -409,7 +418,8 @@ class TimelineScreen(ConsoleScreen):
         free = height - _FRAME_ROWS - len(self.timeline.order)
         if levels > 1 and height >= _HEAT_FROM:
             free = max(free, height // 2)  # the rows of the groups scroll
-        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
+        breakers, at_once = len(self._breakers.downstreams), max(Counter(self.board.dag.levels).values(), default=1)
+        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, breakers, at_once)
         self._text_rows = rows = max(free, bars.STRIP_ROWS)
         has_details = rows >= _DETAIL_ROWS_MIN and bars.detail_room(*self.app.size).columns > 0
         if self.detail.has_focus and not has_details:
@@ -630,11 +640,15 @@ class LoadChart(bars.Bar):
         self.heat_rows = 0
         self._shown: tuple[object, ...] = ()
 
-    def fit_rows(self, rows: int, levels: int, breakers: int) -> int:
-        """Use as many of the free rows as the charts need; none if they are too few. Returns how many they use."""
+    def fit_rows(self, rows: int, levels: int, breakers: int, at_once: int) -> int:
+        """Use as many of the free rows as the charts need; none if they are too few. Returns how many they use.
+
+        ``at_once``: tasks that could run at the same time; one row is enough for each.
+        """
         rows -= breakers
         load = min(rows, max(_ROWS_MAX, rows // _PART)) if levels < 2 else min(rows, _ROWS_MAX, max(rows // _PART, 3))
         self.display = load >= _ROWS_MIN
+        load = min(load, at_once)
         if not self.display:
             return 0
         self.heat_rows = min(levels + _HEADING_ROWS, rows - load) if levels > 1 else 0

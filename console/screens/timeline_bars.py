@@ -71,6 +71,7 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
         self.is_following = True
         self.shows_whole_run = True
         self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
+        self._painted: dict[int, Line] = {}  # by row of the view
 
     @property
     def cursor_key(self) -> RowKey | None:
@@ -202,6 +203,15 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
         if isinstance(key, HangRow):
             return [Piece(" " * self.label_columns), *screen.bar(key, self.span)]
         return [*fit(screen.label(key, room), room), Piece(" "), *screen.bar(key, self.span)]
+
+    def line(self, y: int) -> Line:
+        self._painted[y] = super().line(y)
+        return self._painted[y]
+
+    @property
+    def painted(self) -> Sequence[Line]:
+        """The rows in view as they were painted last."""
+        return [self._painted.get(y, []) for y in range(self.rows)]
 
     def row_role(self, y: int) -> str | None:
         """None, because the cursor is drawn on the name only, and bars keep their colours."""

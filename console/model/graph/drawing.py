@@ -461,11 +461,11 @@ class Ribbon(Drawing):
         self._widths = widths
         self._columns = columns
         self._cell = max(widths, default=1)
-        gap = STUB if self._cell == 1 else STUB + TAIL
-        self._per_row = max((columns - 2 * TAIL) // (self._cell + gap), 1)
-        wide = (columns - 2 * TAIL) // self._per_row if len(dag) > self._per_row and self._cell > 1 else 0
-        self._step = max(self._cell + gap, wide)
-        self.height = -(-len(dag) // self._per_row)
+        room, step = columns - 2 * TAIL, self._cell + (STUB if self._cell == 1 else TAIL)
+        self.height = -(-len(dag) // max(room // step, 1))
+        self._per_row = -(-len(dag) // self.height)
+        widest = step if self._cell == 1 else room if self.height > 1 else step + STUB
+        self._step = max(min(room // self._per_row, widest), step)
         self.width = 2 * TAIL + min(self._per_row, len(dag)) * self._step
         self.spans = [(0, self.width)] * self.height
         self._place_of = {number: place for place, number in enumerate(dag.topological)}

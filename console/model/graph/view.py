@@ -399,6 +399,7 @@ _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
 _TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
+_CHAIN_ROWS_MIN = 4  # of the list below a chain, which says little more than the drawing
 _SHORT_CHAIN = 12  # tasks
 _SILHOUETTE_ROWS_MIN = 6
 _BELOW_GROUPS_MAX = 16
@@ -534,8 +535,10 @@ def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
         return Overview.TASKS
     if is_wide and fits(drawn, room.list_columns, free, LABEL_SIZES[:1]):
         return Overview.BESIDE
-    sizes = (*LABEL_SIZES, SIGNS_ALONE) if is_chain(drawn.dag) else LABEL_SIZES
-    return Overview.TASKS if fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
+    rows, sizes = room.most_rows, LABEL_SIZES
+    if is_chain(drawn.dag):
+        rows, sizes = room.rows - _OTHER_ROWS - _CHAIN_ROWS_MIN, (*LABEL_SIZES, SIGNS_ALONE)
+    return Overview.TASKS if fits(drawn, room.columns, rows, sizes) else Overview.NOTHING
 
 
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:

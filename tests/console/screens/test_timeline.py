@@ -15,6 +15,7 @@ from redrive.console.present.timeline import (
     describe_attempt,
     fit_label_columns,
     hang_line,
+    legend_line,
     wait_words,
 )
 from redrive.console.text.glyphs import ASCII, UTF8
@@ -114,11 +115,39 @@ def test_below_a_killed_attempt_stands_where_it_hung(builder):
     assert [*rows.with_hangs()][:2] == ["hang", HangRow("hang")] and HangRow("hang") not in rows.rows()
     row = builder.projection.tasks["hang"]
     wide, narrow = (plain(hang_line(row, Span(START, S, cells), None, UTF8)) for cells in (40, 12))
-    assert wide.rstrip() == "╰ asleep at demo.py:63" and narrow.rstrip() == "╰ asleep at…"
+    assert wide.rstrip() == "╰ asleep at demo.py:63" and narrow == "asleep at… ╯"
     busy = plain(hang_line(row, Span(START, S // 10, 80), None, UTF8, [0, 9, 4]))
     assert "▁▁▁▁▁▁██████████▄▄▄▄▄▄▄▄▄▄" in busy, "the last three seconds before its timeout"
     late = Span(START - 25 * S, S, 36)
     assert plain(hang_line(row, late, None, UTF8)) == "             asleep at demo.py:63 ╯ "
+
+
+@pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
+def test_the_legend_names_the_signs_that_are_there_and_no_others(builder, glyphs):
+    def legend(name: str, start: int = START, before: str = "") -> list[str]:
+        bar = bar_line(builder.projection.tasks[name], Span(start, S, 60), None, glyphs, name=before)
+        return [entry.split(" ", 1)[1] for entry in plain(legend_line([bar], glyphs, 200)).strip().split("  ") if entry]
+
+    assert legend("hang") == []
+    apply(builder, builder.start("hang", timeout_us=5 * S))
+    apply(builder, _ladder(builder, 5, 9))
+    apply(builder, builder.fail("hang", "FAILED", "TimeoutError", attempt={"outcome": "timed_out"}))
+    assert legend("hang") == ["ran", "timeout", "SIGTERM", "grace", "SIGKILL"]
+    assert legend("hang", START - 45 * S, before="TxK") == legend("hang"), "a name before a bar is no sign"
+
+
+def test_each_killed_attempt_says_below_its_bar_where_it_hung_as_far_as_there_is_room(builder):
+    row = builder.projection.tasks["hang"]
+    error = "task exceeded 15s: blocked in recv at demo.py:63 in hang, 0 % CPU for the last 15s"
+    for number, start in ((1, START), (2, START + 34 * S)):
+        row.attempts[number] = AttemptRow(
+            number, 0, start, start + 31 * S, outcome="timed_out", error=error, where="demo.py:63 in hang",
+            sigterm_at=start + 15 * S,
+        )  # fmt: skip
+    lines = [plain(hang_line(row, Span(START, S, cells), None, UTF8)).rstrip() for cells in (68, 80, 130)]
+    assert lines[0] == "╰ it was in demo.py:63 in hang ╯  ╰ it was in demo.py:63 in hang ╯"
+    assert lines[1] == "╰ it was in demo.py:63 in hang ╯  ╰ blocked in recv at demo.py:63 in hang"
+    assert lines[2].endswith(f"╰ {error.partition(': ')[2]}"), "the latest has the room after it"
 
 
 def test_a_kill_under_way_shows_how_far_it_is(builder):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.time_axis import Span
-from redrive.console.present.timeline import Chart, legend_line, load_lines
+from redrive.console.present.timeline import Chart, bar_entries, legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
@@ -157,8 +157,9 @@ async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock)
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
 def test_the_legend_drops_whole_entries(glyphs, columns):
-    words = ["few to many ran", "retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "SIGKILL", "lost"]
-    line = legend_line(glyphs, columns, has_groups=True)
+    signs = ["retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "grace", "SIGKILL", "lost"]
+    words = ["few to many ran", *signs]
+    line = legend_line(bar_entries(glyphs), glyphs, columns, has_groups=True)
     entries = [entry.split(" ", 1)[1] for entry in plain(line).strip().split("  ")]
     assert width(line) <= columns
     assert entries == [word for word in words if word in entries]
