@@ -382,8 +382,7 @@ async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
         runs = [one.run for one in await session.runs() if one.run.dag_name == row.flow]
     finally:
         await session.close()
-    latest = max(runs, key=lambda run: run.started_at, default=None)
-    return {} if latest is None else json.loads(latest.params)
+    return json.loads(runs[0].params) if runs else {}  # of the latest
 
 
 def asked_param(

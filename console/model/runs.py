@@ -214,10 +214,15 @@ def _host_of(path: str) -> str:
 
 _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
     FleetOrder.ATTENTION: lambda entry: (not entry.attention_count, not entry.needs),
-    FleetOrder.LATEST: lambda entry: (0 if entry.run is None else -entry.run.started_at,),
+    FleetOrder.LATEST: lambda entry: _order_of_starts(entry.run, entry.now_us),
     FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
     FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
 }
+
+
+def _order_of_starts(run: RunFacts | None, now_us: int) -> tuple[bool, int]:
+    """The latest start first; last what a clock that was ahead has dated."""
+    return (True, 0) if run is None else (run.started_at > now_us, -run.started_at)
 
 
 def status_of(offer: Offer) -> SessionStatus:

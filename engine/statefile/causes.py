@@ -35,7 +35,7 @@ _RUNS = (
     "  WHERE attempt.fingerprint_loose = :loose AND attempt.run_id > seen.run_id)"
     " FROM seen WHERE seen.run_id IS NOT NULL)"
     " SELECT run.run_id, run.started_at FROM seen CROSS JOIN run ON run.run_id = seen.run_id"
-    " WHERE run.dag_name = :dag ORDER BY run.started_at DESC, run.rowid DESC"
+    " WHERE +run.dag_name = :dag ORDER BY run.rowid DESC"
 )
 _NAMES = (
     "(SELECT DISTINCT name FROM attempt INDEXED BY idx_attempt_cause"

@@ -36,7 +36,7 @@ def living_original(connection: sqlite3.Connection, path: str, run_id: Optional[
     """
     row = connection.execute(
         "SELECT run_id, state_path, pid, start_ticks, boot_id, stopped_at FROM executor"
-        " WHERE run_id = coalesce(?, run_id) ORDER BY started_at DESC, rowid DESC LIMIT 1",
+        " WHERE run_id = coalesce(?, run_id) ORDER BY rowid DESC LIMIT 1",
         (run_id,),
     ).fetchone()
     if row is None or row[1] is None:

@@ -401,7 +401,7 @@ _IS_NO_BACKFILL = "instr({}.options, '\"backfill\":true') = 0"
 #: SQL: ``later`` is a whole run of the flow of ``run`` that says how the flow does since then. A backfill says it of
 #: the run of its own logical time alone. No text inside options can contain these characters unescaped.
 FOLLOWS_RUN = (
-    "later.dag_name = run.dag_name AND later.started_at > run.started_at"
+    "+later.dag_name = run.dag_name AND later.rowid > run.rowid"
     " AND coalesce(later.logical_time >= run.logical_time, 1) AND {} AND"
     " ({} OR coalesce(later.logical_time = run.logical_time, 0))"
 ).format(_IS_NO_PART.format("later"), _IS_NO_BACKFILL.format("later"))
@@ -433,7 +433,7 @@ _DAY = (
 RUN_NAMES = Listing(
     "run_names",
     RunName,
-    "SELECT run_id, dag_name, state, " + _DAY + " FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    "SELECT run_id, dag_name, state, " + _DAY + " FROM run ORDER BY rowid DESC LIMIT :limit",
     {"limit": -1},
 )
 #: SQL: 0 of a PARTIAL run if an operator has decided about all that makes it so.
@@ -462,8 +462,11 @@ RUN_FACTS = (
 ATTENTION_RUNS = Listing(
     "attention_runs",
     RunFacts,
-    "SELECT " + RUN_FACTS + ", NULL FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC"
-    " LIMIT :limit",
+    "SELECT "
+    + RUN_FACTS
+    + ", NULL FROM run INDEXED BY idx_run_attention WHERE "
+    + UNACKNOWLEDGED
+    + " ORDER BY rowid DESC LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 #: SQL: ``cause_fingerprint`` in ``domain/states.py``, which is not sent with the first frame.
@@ -481,7 +484,7 @@ DEAD_LETTER_GROUPS = Listing(
     " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt WHERE "
     + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
-    + " GROUP BY run.run_id, cause ORDER BY run.started_at DESC, min(task.name) LIMIT :limit",
+    + " GROUP BY run.run_id, cause ORDER BY run.rowid DESC, min(task.name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
 #: The notice is that of ``map_tasks.py``.
@@ -498,7 +501,7 @@ CHANGED_EFFECTS = Listing(
 _LATEST_RUN = (
     "max(coalesce((SELECT logical_time FROM slot AS ran WHERE ran.dag_name = schedule.dag_name AND ran.state = 'run'"
     " ORDER BY logical_time DESC LIMIT 1), 0), coalesce((SELECT coalesce(ended_at, {}) FROM run"
-    " WHERE run.dag_name = schedule.dag_name ORDER BY started_at DESC LIMIT 1), 0))".format(2**62)
+    " WHERE rowid = (SELECT max(rowid) FROM run WHERE run.dag_name = schedule.dag_name)), 0))".format(2**62)
 )
 #: Kind -> SQL: the rest of its columns.
 _NEEDS: Dict[NeedKind, str] = {
@@ -626,7 +629,7 @@ def runs(connection: sqlite3.Connection) -> List[RunLine]:
         ):
             counts.setdefault(run_id, {})[state] = count
         asked: Dict[str, int] = dict(connection.execute(_ASKED).fetchall())
-        cursor = connection.execute("SELECT * FROM run ORDER BY started_at DESC, rowid DESC")
+        cursor = connection.execute("SELECT * FROM run ORDER BY rowid DESC")
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, values)) for values in cursor]
     return [RunLine(run, counts.get(run["run_id"], {}), asked.get(run["run_id"], 0)) for run in found]
@@ -659,8 +662,8 @@ ATTEMPTS_MAX = 100000
 ELEMENT_MIN = 3  # from so many nights on, a child of a map task has a history of its own; else that of all children
 _DIGITS = 2  # significant digits: the durations are estimates, and 10,000 tasks cross slow lines
 
-_RUNS = "SELECT run_id FROM run WHERE dag_name = :dag{} ORDER BY started_at DESC, rowid DESC LIMIT :most"
-_BEFORE = " AND run_id <> :run AND started_at <= (SELECT started_at FROM run WHERE run_id = :run)"
+_RUNS = "SELECT run_id FROM run WHERE +dag_name = :dag{} ORDER BY rowid DESC LIMIT :most"
+_BEFORE = " AND run_id <> :run AND rowid < (SELECT rowid FROM run WHERE run_id = :run)"
 _ATTEMPTS = (
     "SELECT name, duration_us FROM attempt WHERE run_id = ? AND outcome = 'success' AND duration_us IS NOT NULL LIMIT ?"
 )

@@ -283,7 +283,7 @@ def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[T
 
 _RUN_END = "SELECT dag_name, state, ended_at, acknowledged_at, acknowledged_by FROM run WHERE run_id = ?"
 _BAD_ENDS_OF_FLOW = (
-    "SELECT run_id FROM run WHERE dag_name = ? AND ended_at IS NOT NULL AND " + UNACKNOWLEDGED + " ORDER BY started_at"
+    "SELECT run_id FROM run WHERE dag_name = ? AND ended_at IS NOT NULL AND " + UNACKNOWLEDGED + " ORDER BY rowid"
 )
 
 

@@ -64,7 +64,7 @@ class PruneCandidates(NamedTuple):
 
 # --- Which runs ----------------------------------------------------------------------------------------------------
 
-_RUNS = "SELECT run_id, dag_name, ended_at FROM run ORDER BY started_at DESC, rowid DESC"
+_RUNS = "SELECT run_id, dag_name, ended_at FROM run ORDER BY rowid DESC"
 _HELD_ROWS = "SELECT DISTINCT run_id FROM quarantine WHERE state = 'held'"
 #: A run has dead letters at its end if its deadline has ended it. The first condition matches a partial index.
 _DEAD_LETTERS = (
@@ -82,7 +82,7 @@ _OPEN_CAUSES = (
 _LAST_INCIDENT = (
     "SELECT run.run_id FROM (SELECT DISTINCT run_id FROM attempt INDEXED BY idx_attempt_cause"
     " WHERE fingerprint_loose = ?) AS failed CROSS JOIN run ON run.run_id = failed.run_id"
-    " WHERE run.dag_name = ? AND run.ended_at IS NOT NULL ORDER BY run.started_at DESC, run.rowid DESC LIMIT 1"
+    " WHERE run.dag_name = ? AND run.ended_at IS NOT NULL ORDER BY run.rowid DESC LIMIT 1"
 )
 
 

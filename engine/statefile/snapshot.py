@@ -184,7 +184,7 @@ def history(
 
 def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
     cursor = connection.execute(
-        "SELECT * FROM run WHERE run_id = coalesce(?, run_id) ORDER BY started_at DESC, rowid DESC LIMIT 1", (run_id,)
+        "SELECT * FROM run WHERE run_id = coalesce(?, run_id) ORDER BY rowid DESC LIMIT 1", (run_id,)
     )
     row = cursor.fetchone()
     if row is None:

@@ -123,7 +123,7 @@ class OfferReader(object):
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
         found = [_with_health(path, _with_service(path, offer)) for path, (_, offer) in self._known.items()]
-        return sorted(_with_supervisor(found, is_whole=named is None), key=_rank)
+        return sorted(_with_supervisor(found, is_whole=named is None), key=_rank(time.time() * 1000000))
 
     def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
         stamps = stamps_of(path)
@@ -234,9 +234,7 @@ class AttemptCount(NamedTuple):
     attempts: int
 
 
-_OF_FLOW = (
-    "(SELECT {} FROM run AS one WHERE one.dag_name = flow.flow_name{} ORDER BY started_at DESC, rowid DESC LIMIT 1)"
-)
+_OF_FLOW = "(SELECT {} FROM run AS one WHERE +one.dag_name = flow.flow_name{} ORDER BY rowid DESC LIMIT 1)"
 #: The latest run of each flow.
 LATEST_RUNS = Listing(
     "latest_runs",
@@ -250,9 +248,7 @@ LATEST_RUNS = Listing(
     + " ORDER BY dag_name LIMIT :limit",
     {"limit": ROWS_MAX},
 )
-LATEST_RUN = Listing(
-    "latest_run", RunFacts, "SELECT " + RUN_FACTS + ", NULL FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
-)
+LATEST_RUN = Listing("latest_run", RunFacts, "SELECT " + RUN_FACTS + ", NULL FROM run ORDER BY rowid DESC LIMIT 1")
 ATTEMPT_COUNTS = Listing(
     "attempt_counts",
     AttemptCount,
@@ -323,9 +319,13 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
             return
 
 
-def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
-    started_at = 0 if offer.latest is None else offer.latest.started_at
-    return offer.problem is not None, not offer.has_work, -started_at, offer.path
+def _rank(now_us: float) -> Callable[[Offer], Tuple[bool, bool, bool, int, str]]:
+    def rank(offer: Offer) -> Tuple[bool, bool, bool, int, str]:
+        started_at = 0 if offer.latest is None else offer.latest.started_at
+        is_ahead = started_at > now_us  # a clock that was ahead has dated it
+        return offer.problem is not None, not offer.has_work, is_ahead, -started_at, offer.path
+
+    return rank
 
 
 _COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"

@@ -191,7 +191,7 @@ def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str
 def read_earlier(connection: sqlite3.Connection, dag_name: str, run_id: str) -> EarlierRun:
     """Return the results of a run of the flow; of the latest one for LATEST. Raises NotFoundError."""
     if run_id == LATEST:
-        sql = "SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC, rowid DESC LIMIT 1"
+        sql = "SELECT run_id FROM run WHERE +dag_name = ? ORDER BY rowid DESC LIMIT 1"
         found = connection.execute(sql, (dag_name,)).fetchone()
     else:
         sql = "SELECT run_id FROM run WHERE dag_name = ? AND run_id = ?"

@@ -83,7 +83,7 @@ def _owners(path: str) -> list[str]:
 
     from ..statefile.opening import open_readonly
 
-    sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(started_at) DESC"
+    sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(rowid) DESC"
     try:
         with closing(open_readonly(path).connection) as connection:
             return [owner for (owner,) in connection.execute(sql)]

@@ -102,8 +102,8 @@ _EARLIER_RUNS = (
     "SELECT earlier.state = 'FAILED' OR earlier.deadline_passed_at IS NOT NULL OR EXISTS (SELECT 1 FROM task"
     " WHERE task.run_id = earlier.run_id AND task.state IN "
     + in_list(NEEDS_HUMAN)
-    + ") FROM run JOIN run AS earlier ON earlier.dag_name = run.dag_name AND earlier.started_at < run.started_at"
-    " AND " + is_whole_run("earlier") + " WHERE run.run_id = ? ORDER BY earlier.started_at DESC LIMIT ?"
+    + ") FROM run JOIN run AS earlier ON earlier.dag_name = run.dag_name AND earlier.rowid < run.rowid"
+    " AND " + is_whole_run("earlier") + " WHERE run.run_id = ? ORDER BY earlier.rowid DESC LIMIT ?"
 )
 
 

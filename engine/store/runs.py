@@ -584,13 +584,13 @@ def run_state(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bo
 
 def latest_run_id(connection: sqlite3.Connection) -> str | None:
     """Return the run that was started last; None: no runs."""
-    row = connection.execute("SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1").fetchone()
+    row = connection.execute("SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
 
 
 def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
     """Return the runs that have not ended, the latest first."""
-    rows = connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC")
+    rows = connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY rowid DESC")
     return [run_id for (run_id,) in rows]
 
 
@@ -656,7 +656,7 @@ NAMES_MAX = 1000
 
 TASK_NAMES = (
     "SELECT name, state FROM task WHERE run_id = coalesce(:run_id,"
-    " (SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1))"
+    " (SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1))"
     " ORDER BY name LIMIT :limit"
 )
 CAUSE_NAMES = (

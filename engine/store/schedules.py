@@ -19,7 +19,6 @@ from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.projection import RunRow
 from ..core.schedule import (
-    CLOCK_STEP_US,
     LISTED_MAX,
     Schedule,
     decide_schedule,
@@ -143,7 +142,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
 # The redundant first condition matches the partial index.
 _UNFINISHED = (
     "SELECT run_id FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL"
-    " AND blocked_since IS NULL AND paused_since IS NULL ORDER BY started_at, rowid"
+    " AND blocked_since IS NULL AND paused_since IS NULL ORDER BY rowid"
 )
 #: Blocked runs with a task that fails without a decision (an approval, a dead letter with a TTL), and when: an
 #: executor is there then.
@@ -152,18 +151,18 @@ _UNDECIDED = (
     f" AND task.state IN {in_list([TaskState.READY, TaskState.DEAD_LETTER])}"
     " WHERE dag_name = ? AND (run.ended_at IS NULL OR run.ended_at > deadline_at)"
     " AND run.ended_at IS NULL AND blocked_since IS NOT NULL AND task.expires_at IS NOT NULL AND task.canary IS NULL"
-    " GROUP BY run.run_id ORDER BY run.started_at"
+    " GROUP BY run.run_id ORDER BY run.rowid"
 )
 _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updated_at > ? LIMIT 1"
 
 
 _LATEST = (
-    "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since FROM run WHERE dag_name = ?"
-    " ORDER BY started_at > ?, started_at DESC, rowid DESC LIMIT 1"  # last what a clock that was ahead has dated
+    "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since FROM run"
+    " WHERE +dag_name = ? ORDER BY rowid DESC LIMIT 1"
 )
 _ENDED = (
     "SELECT run_id, logical_time, started_at, state, max(ended_at - started_at - waited_us, 0) FROM run"
-    " WHERE dag_name = ? AND ended_at IS NOT NULL ORDER BY started_at DESC LIMIT 40"
+    " WHERE +dag_name = ? AND ended_at IS NOT NULL ORDER BY rowid DESC LIMIT 40"
 )
 _NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
@@ -188,7 +187,7 @@ def load_status(
     """
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
-    latest = connection.execute(_LATEST, (name, now + CLOCK_STEP_US)).fetchone()
+    latest = connection.execute(_LATEST, (name,)).fetchone()
     undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
     expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(
@@ -297,7 +296,7 @@ def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: in
 
 def day_starts(connection: sqlite3.Connection, flow: str, since: int) -> dict[int, int]:
     """Return when the runs of logical times from ``since`` on started."""
-    sql = "SELECT logical_time, started_at FROM run WHERE dag_name = ? AND logical_time >= ? ORDER BY started_at"
+    sql = "SELECT logical_time, started_at FROM run WHERE dag_name = ? AND logical_time >= ? ORDER BY rowid"
     return dict(connection.execute(sql, (flow, since)).fetchall())
 
 

@@ -158,7 +158,7 @@ def _copy_runs(connection: sqlite3.Connection, copied: sqlite3.Connection) -> Pa
     tables = [name for (name,) in copied.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     tables = [name for name in tables if not name.startswith("sqlite_")]
     of_runs = [name for name in tables if "run_id" in [row[1] for row in copied.execute(f"PRAGMA table_info({name})")]]
-    runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY started_at DESC")]
+    runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY rowid DESC")]
     kept = [run_id for run_id in runs if _copy_rows(connection, copied, of_runs, "WHERE run_id = ?", (run_id,))]
     if not kept:
         raise sqlite3.DatabaseError("no run of it can be read any more")

@@ -225,3 +225,17 @@ def test_a_requeue_opens_an_abandoned_run_again(nightly: NightlyFlow) -> None:
     assert nightly.redrive("requeue", nightly.state, "extract", "load", "--reason", "x").returncode == 0
     assert nightly.redrive("resume", nightly.state, "--plain").returncode == 0
     assert nightly.states() == {"first": "SUCCESS"}
+
+
+def test_a_run_that_a_clock_ahead_has_dated_comes_before_those_that_were_started_after_it(nightly: NightlyFlow) -> None:
+    """The host booted once with a clock 400 days ahead: what ran since then is the latest, and ends what failed."""
+    nightly.run_broken("ahead")
+    run_redrive("abandon", f"{nightly.state}@ahead", "--reason", "test")
+    with sqlite3.connect(nightly.state) as connection:
+        connection.execute("UPDATE run SET state = 'FAILED', started_at = started_at + 400 * 86400 * 1000000")
+    nightly.run("now")
+    listed = run_redrive("runs", nightly.state).stdout.splitlines()
+    assert [line.split()[0] for line in listed if " nightly " in line] == ["now", "ahead"]
+    assert " now " in run_redrive("tasks", nightly.state).stdout.splitlines()[0]
+    inbox = run_redrive("inbox", nightly.state)
+    assert inbox.returncode == 0 and "1 later run succeeded" in inbox.stdout, inbox.stdout

@@ -21,8 +21,8 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
     def item(transaction: object) -> None:
         connection = state_file.connection
         connection.execute(
-            "INSERT INTO run (run_id, dag_name, started_at, state) VALUES (?, ?, ?, 'SUCCESS')",
-            (run_id, dag_name, START - number * SECOND),
+            "INSERT INTO run (rowid, run_id, dag_name, started_at, state) VALUES (?, ?, ?, ?, 'SUCCESS')",
+            (-number, run_id, dag_name, START - number * SECOND),
         )
         connection.executemany(
             "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
