@@ -15,6 +15,7 @@ from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.runs import needs_of_board
 from ..model.systems import BadgeCounts
@@ -259,7 +260,7 @@ class ConsoleApp(ViewConsole):
 
     def show_exit_hint(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
-        self.show_message(f"{self.keymap.label('quit')} leaves; the run goes on", seconds=REFUSAL_SECONDS)
+        self.show_message(f"{shown_key('quit')} leaves; the run goes on", seconds=REFUSAL_SECONDS)
 
     def _argument_commands(self) -> Mapping[str, Callable[[str], None]]:
         """Commands of the palette that take an argument."""

@@ -14,7 +14,7 @@ from textual.actions import SkipAction
 from textual.screen import Screen
 
 from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
-from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyPress, Refusal
+from ..keys.keymap import KeyGuard, KeyPress, Refusal, guarded_keys
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
 from ..text.role_styles import PLAIN, RoleStyles
@@ -33,7 +33,6 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS = bindings("suspend")
-    keymap = DEFAULT_KEYS
 
     DEFAULT_CSS = """
     Screen {
@@ -45,7 +44,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     def __init__(self, tty: Tty | None = None, palette: RoleStyles = PLAIN) -> None:
         super().__init__(tty)
         self._palette = palette
-        self._default_guarded_keys = self.keymap.guarded_keys() | {SUSPEND_KEY}
+        self._default_guarded_keys = guarded_keys() | {SUSPEND_KEY}
         self._guard: KeyGuard[events.Key] = KeyGuard(self.key_has_effect)
         self._arrived: deque[events.Key] = deque()  # not yet received by ``on_event``
         self._vetted: deque[events.Key] = deque(maxlen=16)  # passed by the guard, not yet handled by a widget

@@ -9,6 +9,7 @@ from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
 from .. import manual
 from ..keys.actions import BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
+from ..keys.keymap import keys_of, shown_key
 from ..manual import page_lines
 from ..model.board import Board
 from ..model.inbox import fingerprint_of_task
@@ -75,12 +76,11 @@ class CommandMenu:
         self._console.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
     def _help_lines(self, available: Sequence[Action], columns: int) -> Iterator[Line]:
-        keymap = self._console.keymap
         for heading in _HEADINGS:
-            actions = [one for one in available if _heading_of(one) == heading and keymap.keys_of(one.name)]
+            actions = [one for one in available if _heading_of(one) == heading and keys_of(one.name)]
             if actions:
                 yield [Piece(heading, Role.STRONG)]
-                yield from help_lines(actions, keymap, columns)
+                yield from help_lines(actions, columns)
                 yield []
 
     def manual(self, topic: str = "") -> None:
@@ -98,9 +98,8 @@ class CommandMenu:
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""
-        keymap = self._console.keymap
         entries = [
-            ChoiceOption(action.name, action.name.replace("_", " "), action.help, keymap.label(action.name))
+            ChoiceOption(action.name, action.name.replace("_", " "), action.help, shown_key(action.name))
             for action in self._available()
             if action not in MOVE_ACTIONS
         ]

@@ -16,6 +16,7 @@ from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX, ActPreview
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted, first_names, format_seconds
+from ..keys.keymap import shown_key
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..present.inbox import task_count
@@ -336,10 +337,10 @@ def undo_question(what: str, names: Sequence[str]) -> Question:
     )
 
 
-def resume_question(board: Board, since: str, plan: ResumePlan, unpause_key: str) -> Question:
+def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     """The question before an executor is started here; with doubts about its code, before the code is imported."""
     is_paused = board.projection.run.paused_since is not None
-    paused = [[Piece(f"The run is paused: it starts nothing until {unpause_key} unpauses it.", Role.WARNING)]]
+    paused = [[Piece(f"The run is paused: it starts nothing until {shown_key('pause')} unpauses it.", Role.WARNING)]]
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     running = (row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING)

@@ -21,6 +21,7 @@ from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
 from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, schedule_acts
 from ..screens.dialogs import ChoiceOption, choose
@@ -280,7 +281,7 @@ class FleetApp(ConsoleApp):
         missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
         title: Line = [Piece(one_line(f"{act.label.capitalize()}: {row.flow}"), Role.TITLE)]
         reason: Literal["none", "optional"] = "optional" if has_reason else "none"
-        key = self.keymap.label(act.action)
+        key = shown_key(act.action)
         question = Question(title, act.label, trigger=key, facts=lines, preview=missed, reason=reason, values=values)
         ask(self, Dialog(question), lambda reply: self._decide(row, act, change(reply), at_us))
 
@@ -344,7 +345,7 @@ class FleetApp(ConsoleApp):
         return self.open_schedules if name == "schedule" else super().console_handler(name)
 
     def show_exit_hint(self) -> None:
-        self.show_message(f"{self.keymap.label('quit')} leaves")
+        self.show_message(f"{shown_key('quit')} leaves")
 
     def reload(self) -> None:
         """Draw everything again."""

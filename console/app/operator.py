@@ -25,6 +25,7 @@ from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS, BY_NAME
+from ..keys.keymap import keys_of, shown_key
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
@@ -332,8 +333,7 @@ class OperatorActions:
         progress = progress_of(event.payload, board)
         if progress.is_over or board.projection.run.ended_at is not None:
             return []
-        key = console.keymap.label("undo")
-        return redrive_line(progress, console.live.now_us, console.runner, key, console.size.width, console.glyphs)
+        return redrive_line(progress, console.live.now_us, console.runner, console.size.width, console.glyphs)
 
     @property
     def unanswered(self) -> Sequence[SentAct]:
@@ -366,14 +366,14 @@ class OperatorActions:
         glyphs = self._console.glyphs
         when = self._start_of(grace, f"starts in {clock(left + SECOND_US - 1).strip()}")
         text = f"{glyphs.done} {grace.message} {glyphs.dot} {when} {glyphs.dot} "
-        line = [Piece(text), Piece(self._console.keymap.label("undo"), Role.KEY), Piece(" takes it back")]
+        line = [Piece(text), Piece(shown_key("undo"), Role.KEY), Piece(" takes it back")]
         self._console.show_line(line, left / SECOND_US)
 
     def _start_of(self, grace: GracePeriod, countdown: str) -> str:
         """What a requeued task waits for: only a human may end that."""
         console, board = self._console, self._console.live.board
         if board is not None and board.projection.run.paused_since is not None:
-            return f"the run is paused: {console.keymap.label('pause')} unpauses"
+            return f"the run is paused: {shown_key('pause')} unpauses"
         if grace.holders:
             return f"held by {confirmations.named(grace.holders)}"
         return console.runner.absence or countdown
@@ -487,7 +487,7 @@ class OperatorActions:
 
     def _key_for(self, action: str) -> str | None:
         """Textual's name of the first key of an action; None if it has no key."""
-        keys = self._console.keymap.keys_of(action)
+        keys = keys_of(action)
         return keys[0] if keys else None
 
     def show_warning(self, sentence: str) -> None:

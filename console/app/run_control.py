@@ -126,7 +126,7 @@ class RunControl:
         plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
         gone_at = console.live.status.executor.gone_at
         since = f" since {wall(gone_at)}" if gone_at is not None else ""
-        question = confirmations.resume_question(board, since, plan, console.keymap.label("pause"))
+        question = confirmations.resume_question(board, since, plan)
         self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
 
     def _accept_plan(self, plan: ResumePlan) -> None:

@@ -63,7 +63,7 @@ class TimeTravel:
     def lock_reason(self) -> str | None:
         """Why changes are refused; None in the present."""
         position = self.position
-        return None if position is None else describe_read_only(position, self._console.keymap.label("back"))
+        return None if position is None else describe_read_only(position)
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 

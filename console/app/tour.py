@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..keys.actions import Action, ScreenName
-from ..keys.keymap import key_label
+from ..keys.keymap import key_label, shown_key
 from ..model.board import Board
 from ..present.tour import STAGES, Phase, Sight, Stage, advance, tour_line
 from ..text.pieces import Line
@@ -40,7 +40,7 @@ class Tour:
         board, console = self.board, self._console
         if board is None or not self._is_shown or not console.is_running:
             return []
-        return tour_line(self._place, board, console.keymap, self._sight)
+        return tour_line(self._place, board, self._sight)
 
     def toggle(self) -> None:
         """Hide or show the line."""
@@ -84,5 +84,5 @@ class Tour:
         console, front, screen = self._console, self._console.screen, self._console.console_screen
         asked_by = front.question.trigger if isinstance(front, Dialog) else None
         is_covered = front is not screen or isinstance(console.focused, TextField)
-        leave = key_label("escape") if is_covered else console.keymap.label("back") if console.live.is_past else ""
+        leave = key_label("escape") if is_covered else shown_key("back") if console.live.is_past else ""
         return Sight(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by)

@@ -18,7 +18,7 @@ from textual.screen import Screen
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.habits import hint_for
-from ..keys.keymap import Refusal
+from ..keys.keymap import Refusal, shown_key
 from ..model.board import SHELL_REMEDY, runner_of
 from ..model.runs import WaitingRun
 from ..screens.base import ConsoleScreen, LoadingScreen
@@ -125,14 +125,14 @@ class ViewConsole(ConsoleBase):
         board = self.live.board
         if board is None or self.live.is_past:
             return ALIVE
-        key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
+        key = shown_key("resume_here") if self.launch.state_path is not None else ""
         found = runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
         return replace(found, answers=self.remedies[WaitReason.APPROVAL])
 
     @property
     def remedies(self) -> Mapping[WaitReason, str]:
         """How keys of the console end a wait for which the shell has a command."""
-        yes, no, unpause = map(self.keymap.label, ("copy", "next", "pause"))
+        yes, no, unpause = map(shown_key, ("copy", "next", "pause"))
         return {WaitReason.APPROVAL: f"{yes} approves, {no} rejects", WaitReason.PAUSE: f"{unpause} unpauses"}
 
     @property
@@ -286,7 +286,7 @@ class ViewConsole(ConsoleBase):
         if screen and self.screen is screen[0]:
             place = screen[0].PLACE
             acts = lambda action: place in action.screens and self.handler_of(action) is not None  # noqa: E731
-            if hint := hint_for(event.key, place, self.keymap, acts):
+            if hint := hint_for(event.key, place, acts):
                 self.show_message(hint, seconds=REFUSAL_SECONDS)
 
     def toggle_times(self) -> None:

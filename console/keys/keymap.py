@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache
 from typing import Generic, TypeVar
 
 import msgspec
 
-from .actions import ACTIONS, ActionEffect, ScreenName
+from .actions import ACTIONS, ActionEffect, ScreenName, action_named
 
 Event = TypeVar("Event")  # the event of the caller that belongs to a key press
 
@@ -74,29 +75,23 @@ def key_of_label(label: str) -> str:
     return f"ctrl+{label[1:]}" if len(label) > 1 and label.startswith("^") else key_name(label)
 
 
-class KeyMap(msgspec.Struct, frozen=True):
-    """The keys of every action, by Textual's names of keys."""
-
-    keys: Mapping[str, tuple[str, ...]]
-
-    def keys_of(self, action: str) -> tuple[str, ...]:
-        """The keys of an action, the displayed key first."""
-        return self.keys.get(action, ())
-
-    def label(self, action: str) -> str:
-        """The displayed key of an action; "" for an action without keys."""
-        keys = self.keys_of(action)
-        return key_label(keys[0]) if keys else ""
-
-    def guarded_keys(self, screen: ScreenName | None = None) -> frozenset[str]:
-        """Keys that change more than the view on ``screen``; None: on any screen."""
-        acting = (
-            one for one in ACTIONS if one.effect > ActionEffect.NONE and (screen is None or screen in one.screens)
-        )
-        return frozenset(key for action in acting for key in self.keys_of(action.name))
+@cache
+def keys_of(action: str) -> tuple[str, ...]:
+    """Textual's names of the keys of an action, the displayed key first."""
+    return tuple(map(key_name, action_named(action).keys))
 
 
-DEFAULT_KEYS = KeyMap({action.name: tuple(map(key_name, action.keys)) for action in ACTIONS})
+def shown_key(action: str) -> str:
+    """The displayed key of an action; "" for an action without keys."""
+    keys = keys_of(action)
+    return key_label(keys[0]) if keys else ""
+
+
+@cache
+def guarded_keys(screen: ScreenName | None = None) -> frozenset[str]:
+    """Keys that change more than the view on ``screen``; None: on any screen."""
+    acting = (one for one in ACTIONS if one.effect > ActionEffect.NONE and (screen is None or screen in one.screens))
+    return frozenset(key for action in acting for key in keys_of(action.name))
 
 
 class Refusal(Enum):

@@ -282,7 +282,7 @@ def _cause_lines(causes: Sequence[InboxCause], scene: Scene, look: Look, columns
             _by_keys([("open", f"opens it: {look.label('copy')} approves, {look.label('next')} rejects")], look)
         )
     elif mends_of(names, scene):
-        lines += mend_lines(names, scene, look.label, columns)
+        lines += mend_lines(names, scene, columns)
     if len(causes) > 1:
         more = counted(len(causes) - 1, "more cause")
         lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], look))

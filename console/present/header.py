@@ -15,6 +15,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
+from ..keys.keymap import shown_key
 from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
@@ -430,12 +431,12 @@ def format_instant(position: ReplayPosition) -> str:
     return wall(position.at) if day[:5] == wall_day(position.now)[:5] else day
 
 
-def replay_line(position: ReplayPosition, board: Board, address: str, key: str, size: int, glyphs: Glyphs) -> Line:
+def replay_line(position: ReplayPosition, board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
     """The run line of a past instant: time, number of the event, the key back to the present, the run's state."""
     sign = f"{glyphs.play if position.speed else glyphs.past} {format_instant(position)}"
     speed = f" {glyphs.times}{position.speed}" if position.speed else ""
     event = f"event {number(position.seq)} of {number(position.head)}"
-    banner = Piece(f" {sign}{speed} {glyphs.dot} {event} {glyphs.dot} {key}: now ", Role.CURSOR)
+    banner = Piece(f" {sign}{speed} {glyphs.dot} {event} {glyphs.dot} {shown_key('back')}: now ", Role.CURSOR)
     right = [*join(_past_facts(position, board, glyphs)), Piece(" ")]
     room = size - width([banner]) - width(right) - 2
     if room < 0:
@@ -460,6 +461,6 @@ def describe_last_event(event: Event | None, size: int) -> str:
     return shorten(sentence, max(size - _KEYS_CELLS, _SENTENCE_CELLS_MIN))
 
 
-def describe_read_only(position: ReplayPosition, key: str) -> str:
+def describe_read_only(position: ReplayPosition) -> str:
     """Why no act is possible at a past instant."""
-    return f"this is {format_instant(position)} and not now: {key} returns to the present"
+    return f"this is {format_instant(position)} and not now: {shown_key('back')} returns to the present"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.core.causes import (
@@ -22,6 +22,7 @@ from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, desc
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
+from ..keys.keymap import shown_key
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.preview import RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
@@ -127,10 +128,10 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
 
 
-def need_lines(need: Need, scene: Scene, resume_key: str, columns: int) -> list[Line]:
-    """What a run needs of which no task needs a human. ``resume_key``: starts an executor here; empty: none can."""
+def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> list[Line]:
+    """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here."""
     lost = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
-    keys = [[], [Piece(f" {resume_key}", Role.KEY), Piece(" goes on with the run here")]] if resume_key else []
+    keys = [[], *_by_key(("resume_here", "goes on with the run here"))] if can_resume else []
     return [
         *indented(need_sentence(need, scene.now_us), columns, Role.STRONG),
         *(named_tasks("Ran when it was lost", number(len(lost)), lost, _LOST_NAMED, scene) if lost else ()),
@@ -209,9 +210,9 @@ def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, gly
     )
 
 
-def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
+def more_row(hidden: int, glyphs: Glyphs) -> Line:
     """Tasks of a cause that are not shown yet."""
-    return [Piece(f"      {glyphs.more} {number(hidden)} more ({key})", Role.DIM)]
+    return [Piece(f"      {glyphs.more} {number(hidden)} more ({shown_key('open')})", Role.DIM)]
 
 
 def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
@@ -229,18 +230,14 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     )
 
 
-def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: str) -> list[Line]:
+def other_run_lines(other: WaitingRun) -> list[Line]:
     """What can be done about another run."""
-    cells = max(len(open_key), len(runs_key))
     has_ended = other.run.ended_at is not None
-    there = f"{ack_key} acknowledges how it ended" if has_ended else "an unfinished one can be abandoned"
-    return [
-        [
-            Piece(f" {pad(open_key, cells)} ", Role.KEY),
-            Piece(f"opens run {one_line(other.run.run_id)}: act on it there"),
-        ],
-        [Piece(f" {pad(runs_key, cells)} ", Role.KEY), Piece(f"lists all runs, where {there}")],
-    ]
+    there = f"{shown_key('ack_run')} acknowledges how it ended" if has_ended else "an unfinished one can be abandoned"
+    return _by_key(
+        ("open", f"opens run {one_line(other.run.run_id)}: act on it there"),
+        ("view_runs", f"lists all runs, where {there}"),
+    )
 
 
 # --- The selection, and what an act would do to it -----------------------------------------------------------------
@@ -373,23 +370,22 @@ def mends_of(names: Sequence[str], scene: Scene) -> Sequence[tuple[str, str]]:
     return MENDS.get(reason, ()) if reason is not None else ()
 
 
-def mend_lines(names: Sequence[str], scene: Scene, label: Callable[[str], str], columns: int) -> list[Line]:
-    """What ends the wait of ``names``, by key. Empty for a requeue or a skip. ``label``: the key of an action."""
+def mend_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
+    """What ends the wait of ``names``, by key. Empty for a requeue or a skip."""
     mends = mends_of(names, scene)
     if not mends:
         return []
     below = scene.board.waiting_below(*names)
     words = {"tasks": task_count(len(names)), "below": f"{task_count(below)} below" if below else "nothing below"}
-    found = [(label(action), sentence.format(**words)) for action, sentence in mends]
+    found = [(action, sentence.format(**words)) for action, sentence in mends]
     if not scene.runner.is_alive and scene.runner.kind is not RunnerKind.SERVED:
-        found.append((label("resume_here"), "then: no executor runs the run"))
-    cells = max(len(key) for key, _ in found)
-    return [fit([Piece(f" {pad(key, cells)} ", Role.KEY), Piece(words)], columns) for key, words in found]
+        found.append(("resume_here", "then: no executor runs the run"))
+    return [fit(line, columns) for line in _by_key(*found)]
 
 
-def consequence_lines(requeue: ActPreview, skip: ActPreview, keys: Mapping[str, str]) -> list[Line]:
+def consequence_lines(requeue: ActPreview, skip: ActPreview) -> list[Line]:
     """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
-    return _by_key(keys, f"requeue: {_foreseen(requeue)}", f"skip: {_foreseen(skip)}")
+    return _by_key(("requeue", f"requeue: {_foreseen(requeue)}"), ("skip", f"skip: {_foreseen(skip)}"))
 
 
 def _foreseen(preview: ActPreview) -> str:
@@ -397,18 +393,16 @@ def _foreseen(preview: ActPreview) -> str:
     return "; ".join([*found, *preview.notes])
 
 
-def estimate_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]:
+def estimate_lines(count: int, held: int) -> list[Line]:
     """The same without a preview, for a selection too large to preview at every move of the cursor."""
-    below = f"; {number(held)} wait below" if held else ""
-    return _by_key(
-        keys, f"requeue: {task_count(count)} run again{below}", f"skip: go on without {task_count(count)}{below}"
-    )
+    tasks, below = task_count(count), f"; {number(held)} wait below" if held else ""
+    return _by_key(("requeue", f"requeue: {tasks} run again{below}"), ("skip", f"skip: go on without {tasks}{below}"))
 
 
-def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
-    cells = max(map(len, keys.values()))
-    sentences = (("requeue", requeue), ("skip", skip))
-    return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in sentences]
+def _by_key(*sentences: tuple[str, str]) -> list[Line]:
+    """Sentences, each behind the key of its action."""
+    cells = max(len(shown_key(action)) for action, _ in sentences)
+    return [[Piece(f" {pad(shown_key(action), cells)} ", Role.KEY), Piece(sentence)] for action, sentence in sentences]
 
 
 # --- The response to an act: one line in all, and one line per task, refusals first ----------------------------------
@@ -456,7 +450,7 @@ def _result_line(result: TargetResult, name: Width, glyphs: Glyphs) -> Line:
 _WIDE, _WIDEST = 110, 150  # columns for more than the count, and for all
 
 
-def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str) -> list[str]:
+def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus) -> list[str]:
     """``redrive 182/1,080``, ``5/s``, ``3m left``, ``2 failed again``, ``z stops the rest``."""
     parts = [f"redrive {number(progress.started)}/{number(progress.total)}"]
     if not runner.is_alive and progress.unstarted:
@@ -466,15 +460,13 @@ def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, 
         parts += [f"{progress.rate:g}/s"] if progress.rate else []
         parts += [f"{format_duration(left_us // SECOND * SECOND)} left"] if left_us > 0 else []
     parts += [f"{number(progress.failed_again)} failed again"] if progress.failed_again else []
-    parts += [f"{undo_key} stops the rest"] if progress.unstarted and undo_key else []
+    parts += [f"{shown_key('undo')} stops the rest"] if progress.unstarted else []
     return parts
 
 
-def redrive_line(
-    progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str, columns: int, glyphs: Glyphs
-) -> Line:
+def redrive_line(progress: RedriveProgress, now_us: int, runner: RunnerStatus, columns: int, glyphs: Glyphs) -> Line:
     """The same in one line, with what has room beside the run in the header."""
-    parts = redrive_parts(progress, now_us, runner, undo_key)
+    parts = redrive_parts(progress, now_us, runner)
     shown = parts if columns >= _WIDEST else parts[:3] if columns >= _WIDE else parts[:1]
     role = Role.WARNING if progress.failed_again else Role.RUNNING
     return [Piece(f" {glyphs.dot} ".join(shown), role)]

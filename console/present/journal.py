@@ -13,6 +13,7 @@ from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
+from ..keys.keymap import shown_key
 from ..model.repeats import Tries
 from ..model.replay import EventJournal
 from ..text.columns import FILL, Width, row_line, that_fit
@@ -147,11 +148,12 @@ def empty_line(filter_text: str, read: bool) -> Line:
 # --- One event --------------------------------------------------------------------------------------------------------
 
 
-def event_lines(event: Event, command: str | None, copy_key: str, glyphs: Glyphs) -> list[Line]:
+def event_lines(event: Event, command: str | None, glyphs: Glyphs) -> list[Line]:
     """All data of one event; for an act, first the shell command that does the same."""
     lines: list[Line] = [[Piece(one_line(describe_event(event)), Role.STRONG)], []]
+    copies = Piece("  "), Piece(shown_key("copy"), Role.KEY), Piece(" copies it", Role.DIM)
     if command is not None:
-        lines += [[Piece("The same from a shell", Role.DIM), *_hint(copy_key)], [Piece(f"  {command}")], []]
+        lines += [[Piece("The same from a shell", Role.DIM), *copies], [Piece(f"  {command}")], []]
     elif is_operator_act(event):
         lines += [[Piece("The shell has no command that does the same.", Role.DIM)], []]
     for label, value in _facts(event, glyphs):
@@ -159,10 +161,6 @@ def event_lines(event: Event, command: str | None, copy_key: str, glyphs: Glyphs
     lines += _result_lines(event, glyphs)
     lines += _data_lines(event)
     return lines
-
-
-def _hint(key: str) -> Line:
-    return [Piece("  "), Piece(key, Role.KEY), Piece(" copies it", Role.DIM)] if key else []
 
 
 def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

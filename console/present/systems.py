@@ -11,6 +11,7 @@ from ...engine.domain.rows import PageRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
+from ..keys.keymap import shown_key
 from ..model.board import OPEN_NOTES, Board
 from ..model.systems import Section, Systems, SystemsRow
 from ..text.columns import (
@@ -173,7 +174,7 @@ def past_section_row(section: Section, board: Board, columns: int) -> Line:
     return fit([Piece(f" {_TITLES[section]}", Role.STRONG), Piece(f"  {number(count)} {what}", Role.DIM)], columns)
 
 
-def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
+def more_row(row: SystemsRow, glyphs: Glyphs) -> Line:
     """The number of entries that are not shown yet."""
     what = {
         Section.BREAKERS: "closed" if row.key is None else "held",
@@ -181,7 +182,7 @@ def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
         Section.ROWS: "dealt with",
     }[row.section]
     indent = 4 if row.key is None else 6
-    return [Piece(f"{' ' * indent}{glyphs.more} {number(row.hidden)} {what} ({key})", Role.DIM)]
+    return [Piece(f"{' ' * indent}{glyphs.more} {number(row.hidden)} {what} ({shown_key('open')})", Role.DIM)]
 
 
 # --- Breakers ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...engine.domain.states import FAILED_OUTCOMES, NOT_STARTED, TaskState
 from ...engine.domain.text import counted
 from ..keys.actions import Action, ScreenName
-from ..keys.keymap import KeyMap
+from ..keys.keymap import keys_of, shown_key
 from ..model.board import Board
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import shorten
@@ -165,18 +165,18 @@ def advance(place: int, board: Board, action: Action | None = None) -> int:
     return place
 
 
-def tour_line(place: int, board: Board, keymap: KeyMap, sight: Sight) -> Line:
+def tour_line(place: int, board: Board, sight: Sight) -> Line:
     """The line of a stage. Until all have ended, its key is its last word."""
-    total, label = len(STAGES), keymap.label
+    total = len(STAGES)
     if place == total:
         words = f"{board.finished} of {board.total} tasks are done; "
-        keys = [Piece(label("help"), Role.KEY), Piece(" has all keys, "), Piece(label("quit"), Role.KEY)]
+        keys = [Piece(shown_key("help"), Role.KEY), Piece(" has all keys, "), Piece(shown_key("quit"), Role.KEY)]
         return [_head(f"{total} of {total} done"), Piece(words), *keys, Piece(" leaves")]
     stage = STAGES[place]
     about = stage.about(board)
     if stage.phase(board) is Phase.COMING:
         return [_head(f"{place} of {total} done"), Piece(f"the next waits for {about}")]
-    words, key = _next_step(stage, board, keymap, sight)
+    words, key = _next_step(stage, board, sight)
     rows = counted(board.row(_ROWS).bad_rows, "row")
     words = words.format(about=about, rows=rows, holds="holds" if _is_blocking(board) else "held")
     head, press = _head(f"{place + 1} of {total}"), [Piece(": press "), Piece(key, Role.KEY)]
@@ -187,12 +187,12 @@ def _head(words: str) -> Piece:
     return Piece(f" {words}: ", Role.STRONG)
 
 
-def _next_step(stage: Stage, board: Board, keymap: KeyMap, sight: Sight) -> tuple[str, str]:
+def _next_step(stage: Stage, board: Board, sight: Sight) -> tuple[str, str]:
     """A sentence, and the label of the key that comes next."""
-    if sight.asked_by in keymap.keys_of(stage.action) and stage.answer[0]:
+    if sight.asked_by in keys_of(stage.action) and stage.answer[0]:
         return stage.answer
     if sight.leave:
         return "to go on with the tour", sight.leave
     if stage.is_reached(board, sight):
-        return stage.asks, keymap.label(stage.action)
-    return stage.says, keymap.label(f"view_{stage.view.value}" if stage.view is not None else stage.action)
+        return stage.asks, shown_key(stage.action)
+    return stage.says, shown_key(f"view_{stage.view.value}" if stage.view is not None else stage.action)

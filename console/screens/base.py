@@ -38,6 +38,7 @@ from ...engine.domain import acts
 from ...engine.domain.states import ABOUT_TO_START, TaskState
 from ...engine.statefile.needs import attention_count
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
+from ..keys.keymap import guarded_keys, keys_of, shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.inbox import COMPARED_MAX
@@ -202,9 +203,8 @@ class ConsoleScreen(Screen[None]):
     @property
     def guarded_keys(self) -> frozenset[str]:
         """The keys that change the run here; the same key may only navigate on another screen."""
-        keymap = self.console.keymap
-        answers = [key for name in ANSWERS for key in keymap.keys_of(name)] if self.awaits_answer else ()
-        return keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY, *answers}
+        answers = [key for name in ANSWERS for key in keys_of(name)] if self.awaits_answer else ()
+        return guarded_keys(self.PLACE) | {SUSPEND_KEY, *answers}
 
     # --- What is at hand ------------------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class ConsoleScreen(Screen[None]):
         tour = console.tour_line
         self.tour_bar.set_row_count(1 if tour else 0)
         if tour:
-            self.tour_bar.show(tour, [Piece(console.keymap.label("tour"), Role.KEY), Piece(" hides this")])
+            self.tour_bar.show(tour, [Piece(shown_key("tour"), Role.KEY), Piece(" hides this")])
         self.show_key_bar()
 
     def _tabs(self) -> list[header.Tab]:
@@ -366,22 +366,21 @@ class ConsoleScreen(Screen[None]):
 
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
-        label = self.console.keymap.label
         footer = self.footer_actions()
         has_redrives = self.console.live.board is not None and any(one.name in _REDRIVES for one in footer)
         useless = _REDRIVES - self._useful_redrives() if has_redrives else ()
         offered = [one for one in footer if one.name not in useless and self.is_offered(one)]
         offered = [*self._ends_of_pause(), *offered]
-        hints = [(label(action.name), self._word_of(action)) for action in offered]
+        hints = [(shown_key(action.name), self._word_of(action)) for action in offered]
         if has_redrives and not self.awaits_answer and self.console.lock_reason is None:
-            mending = {label(action): sentence.partition(":")[0] for action, sentence in self._mends()}
+            mending = {shown_key(action): sentence.partition(":")[0] for action, sentence in self._mends()}
             hints = [*mending.items(), *(hint for hint in hints if hint[0] not in mending)]
         if self.awaits_answer:
-            answers = [(label(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
+            answers = [(shown_key(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
             keys = {key for key, _ in answers}
             hints = [*answers, *(hint for hint in hints if hint[0] not in keys)]
         if self.back_label:
-            hints.insert(0, (label("back"), self.back_label))
+            hints.insert(0, (shown_key("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
 
     @property
@@ -531,7 +530,7 @@ class ConsoleScreen(Screen[None]):
         now_us, console = self.console.live.now_us, self.console
         line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.runner)}"))]
         if blocking_downstream(self.board, name, now_us) is not None:
-            key = Piece(console.keymap.label("view_systems"), Role.KEY)
+            key = Piece(shown_key("view_systems"), Role.KEY)
             line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
         return line
 
@@ -563,8 +562,7 @@ def top_line(console: Console, columns: int) -> Line:
     if board is None:
         return [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
     if position is not None:
-        key = console.keymap.label("back")
-        return header.replay_line(position, board, console.address, key, columns, console.glyphs)
+        return header.replay_line(position, board, console.address, columns, console.glyphs)
     waiting = console.redrive_line or header.waiting_fact(console.waiting_runs, columns, console.glyphs)
     return header.run_line(
         board, console.address, live.forecast, live.now_us, columns, console.glyphs, waiting, console.runner
@@ -594,9 +592,8 @@ def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
     if failed:
         found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
         badges[ScreenName.INBOX] = " ".join(filter(None, found))
-    label = console.keymap.label
     return [
-        header.Tab(label(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
+        header.Tab(shown_key(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
         for view in VIEWS
     ]
 
@@ -614,7 +611,7 @@ def lock_sentence(console: Console) -> str | None:
     board, status = console.live.board, console.live.status
     if console.lock_reason is not None or board is None:
         return console.lock_reason
-    key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
+    key = shown_key("resume_here") if console.launch.state_path is not None else ""
     return plain(header.storage_line(status, console.address) or header.executor_gone_line(board, status, key)) or None
 
 
@@ -630,9 +627,8 @@ def back_label(console: Console, *, is_top_level: bool) -> str:
 
 def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
     """The keys that go through the past on a screen."""
-    label = console.keymap.label
     here = [pair for pair in _PAST_PAIRS if place in BY_NAME[pair[0]].screens]
-    return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
+    return [(f"{shown_key(one)} {shown_key(other)}", word) for one, other, word in here]
 
 
 def hidden_row_marks(
@@ -702,9 +698,8 @@ class LoadingScreen(ConsoleScreen):
 
     def hints(self) -> list[KeyHint]:
         """The only key hint here: to leave."""
-        label = self.console.keymap.label
-        back = [(label("back"), self.back_label)] if self.back_label else []
-        return [*back, (label("quit"), "quit")]
+        back = [(shown_key("back"), self.back_label)] if self.back_label else []
+        return [*back, (shown_key("quit"), "quit")]
 
     def show_frame(self) -> None:
         super().show_frame()

@@ -17,7 +17,6 @@ from ...engine.core.waiting import RunnerStatus, WaitReason
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
-from ..keys.keymap import KeyMap
 from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
@@ -66,7 +65,6 @@ class Console(Protocol):
     memory: CauseMemory
     launch: LaunchContext
     glyphs: Glyphs
-    keymap: KeyMap
     selected: str | None
     absolute_times: bool
 

@@ -11,7 +11,7 @@ from textual.app import App
 from textual.widget import Widget
 
 from ..keys.actions import Action
-from ..keys.keymap import KeyMap, key_label
+from ..keys.keymap import key_label, keys_of
 from ..model.lists import parse_filter
 from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
@@ -90,10 +90,10 @@ _FOOT: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY),
 _KEYS_CELLS = 9
 
 
-def help_lines(actions: Iterable[Action], keymap: KeyMap, columns: int) -> Iterator[Line]:
+def help_lines(actions: Iterable[Action], columns: int) -> Iterator[Line]:
     """Each action with its keys and its sentence."""
     for action in actions:
-        keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+        keys = " ".join(key_label(key) for key in keys_of(action.name))
         name = Piece(f"{action.name.replace('_', ' ')}: ", Role.DIM)
         line = [Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), name, Piece(action.help)]
         yield from wrap(line, columns, _KEYS_CELLS + 3)

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from ...engine.core.projection import RunSummary
 from ...engine.statefile.state_files import Offer
 from ..keys.actions import Action, ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from ..model.graph.groups import GRAPH_MAX, GraphForm, Zoom
@@ -163,7 +164,7 @@ class FleetScreen(ConsoleScreen):
         self.show_frame()
 
     def _look(self) -> Look:
-        return Look(self.console.live.clock_us, self.console.glyphs, label=self.console.keymap.label)
+        return Look(self.console.live.clock_us, self.console.glyphs, label=shown_key)
 
     def _row(self, path: str, columns: int) -> Line:
         return present.fleet_row(self._entries[path], self._columns, self._look(), columns)
@@ -378,7 +379,7 @@ class FleetScreen(ConsoleScreen):
         if entry.offer.problem is not None:
             return one_line(entry.offer.problem)
         if self._causes:
-            return f"it waits for your yes or no: {self.console.keymap.label('open')} opens it"
+            return f"it waits for your yes or no: {shown_key('open')} opens it"
         return "nothing here failed or waits for a decision" if self._graph is not None else "no run of it is read yet"
 
     def target_tasks(self) -> Sequence[str]:

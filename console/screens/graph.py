@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from ...engine.domain.text import counted
 from ..keys.actions import ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.graph import view as model
@@ -240,7 +241,7 @@ class GraphScreen(SplitScreen):
         """Show the step, what the filter found, and what rows leave out."""
         graph = self.graph
         if graph is not None:
-            fold_key = self.console.keymap.label("fold")
+            fold_key = shown_key("fold")
             marks = len(self.graph_view.marks), self._count_hidden_marks()
             self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold_key, self.filter_text, *marks))
 

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from ...engine.domain.events import EventKind
 from ...engine.statefile.needs import Need
 from ..keys.actions import Action, ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
 from ..model.lists import next_order, parse_filter
@@ -205,7 +206,7 @@ class InboxScreen(SplitScreen):
             other = self._others.get(row.run)
             return [] if other is None else present.other_run_row(other, scene, columns)
         if row.hidden:
-            return present.more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
+            return present.more_row(row.hidden, scene.glyphs)
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
@@ -233,11 +234,11 @@ class InboxScreen(SplitScreen):
 
     def _lines_of_run(self, columns: int) -> list[Line]:
         """Beside an empty list: what the run as a whole needs, what was lost, and the key that goes on."""
-        need, label = self._need, self.console.keymap.label
+        need = self._need
         if need is None or self.table.order:
             return []
-        resume = label("resume_here") if self.console.launch.state_path is not None else ""
-        return present.need_lines(need, self.scene(), resume, columns)
+        can_resume = self.console.launch.state_path is not None
+        return present.need_lines(need, self.scene(), columns, can_resume=can_resume)
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -306,22 +307,18 @@ class InboxScreen(SplitScreen):
             read_page(self, self.evidence)
 
     def _show_consequences(self, names: Sequence[str]) -> None:
-        keymap = self.console.keymap
-        keys = {action: keymap.label(action) for action in ("requeue", "skip")}
         columns = self.app.size.width
         who: list[Line] = [*present.selection_lines(names, self.scene(), columns), self._memory_line()] if names else []
         other = self._other_at_cursor()
-        acts = present.mend_lines(names, self.scene(), keymap.label, columns) if names else []
+        acts = present.mend_lines(names, self.scene(), columns) if names else []
         if other is not None and not names:
-            labels = [keymap.label(action) for action in ("open", "view_runs", "ack_run")]
-            acts = present.other_run_lines(other, *labels)
+            acts = present.other_run_lines(other)
         elif acts or not names:
             pass
         elif len(names) > _PREVIEWED_MAX:
-            acts = present.estimate_lines(len(names), self.board.waiting_below(*names), keys)
+            acts = present.estimate_lines(len(names), self.board.waiting_below(*names))
         else:
-            previews = preview_requeue(self.board, names), preview_skip(self.board, names)
-            acts = present.consequence_lines(*previews, keys)
+            acts = present.consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names))
         self.who_bar.show_lines(who)
         self.consequences_bar.show_lines(acts)
 
@@ -335,7 +332,7 @@ class InboxScreen(SplitScreen):
         other = self._other_at_cursor()
         if other is None:
             return super().selection_problem
-        return f"{self.console.keymap.label('open')} opens run {other.run.run_id}: act on its tasks there"
+        return f"{shown_key('open')} opens run {other.run.run_id}: act on its tasks there"
 
     def on_other_runs(self) -> None:
         """List the other runs that need a human."""

@@ -240,8 +240,7 @@ class JournalScreen(SplitScreen):
             self.console.push_screen(EventDialog(_title(event), self._lines_of(event), wrap=True))
 
     def _lines_of(self, event: Event) -> list[Line]:
-        keymap, glyphs = self.console.keymap, self.console.glyphs
-        return event_lines(event, self._command(event), keymap.label("copy"), glyphs)
+        return event_lines(event, self._command(event), self.console.glyphs)
 
     def _start_rest_timer(self) -> None:
         """Show the event in the detail pane once the cursor rests."""

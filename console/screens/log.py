@@ -24,6 +24,7 @@ from ...engine.domain.states import FAILED_OUTCOMES
 from ...engine.errors import RedriveError
 from ...engine.statefile.logs import AttemptText
 from ..keys.actions import ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogSelection, LogText, is_error_line
@@ -271,13 +272,12 @@ class LogScreen(ConsoleScreen):
         """Rename some keys for this screen."""
         row = self._row()
         one = row is None or len(row.attempts) < 2
-        label = self.console.keymap.label
-        words = {label("filter"): "search", label("output"): "pager"}
-        silent = set() if self.attempt is None or self.attempt.outcome == "running" else {label("follow")}
-        alone = {label("older_attempt")} if one else set()
-        pair = f"{label('older_attempt')} {label('newer_attempt')}"
+        words = {shown_key("filter"): "search", shown_key("output"): "pager"}
+        silent = set() if self.attempt is None or self.attempt.outcome == "running" else {shown_key("follow")}
+        alone = {shown_key("older_attempt")} if one else set()
+        pair = f"{shown_key('older_attempt')} {shown_key('newer_attempt')}"
         named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone | silent]
-        return [(pair, word) if key == label("older_attempt") else (key, word) for key, word in named]
+        return [(pair, word) if key == shown_key("older_attempt") else (key, word) for key, word in named]
 
     # --- Finding --------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import NEEDS_HUMAN
 from ..keys.actions import ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
@@ -101,7 +102,7 @@ class SplitScreen(ConsoleScreen):
     def hints(self) -> list[KeyHint]:
         """Where the details have the keys, first the one that returns to the list."""
         hints = super().hints()
-        return [(self.console.keymap.label("next_pane"), "list"), *hints] if self.detail_pane.has_focus else hints
+        return [(shown_key("next_pane"), "list"), *hints] if self.detail_pane.has_focus else hints
 
     def next_pane(self) -> None:
         """Switch between list and detail pane."""
@@ -118,7 +119,7 @@ class SplitScreen(ConsoleScreen):
 
     def mark(self) -> None:
         """Say that marks are set in the list: the details have the keys."""
-        key = self.console.keymap.label("next_pane")
+        key = shown_key("next_pane")
         self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
     mark_all = mark
@@ -313,7 +314,7 @@ class PageScreen(ConsoleScreen):
     def go_to_next(self, step: int) -> None:
         """Go to the next match, or the previous one."""
         if not self.filter_text:
-            self.console.show_message(f"{self.console.keymap.label('filter')} searches this page")
+            self.console.show_message(f"{shown_key('filter')} searches this page")
         elif self.page.find_next(forward=step > 0) is None:
             self.console.show_message("no line of this page matches")
 

@@ -13,6 +13,7 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDULES, ScheduleRow
 from ..keys.actions import Action, ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_task_filter
 from ..model.runs import (
@@ -389,7 +390,7 @@ class RunsScreen(DetailedList):
             super().next_pane()
             return
         if not self.has_grid:
-            self.console.show_message(f"{self.console.keymap.label('unfold')} shows the tasks of the last runs")
+            self.console.show_message(f"{shown_key('unfold')} shows the tasks of the last runs")
             return
         self._is_grid_chosen = not self._is_grid_chosen
         self.filter_text, self._other_filter = self._other_filter, self.filter_text

@@ -245,7 +245,7 @@ class SystemsScreen(DetailedList):
                 return present.past_section_row(row.section, self.board, columns)
             return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs)
         if row.hidden:
-            return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
+            return present.more_row(row, scene.glyphs)
         if row.task:
             return present.held_row(row.task, scene, columns)
         if isinstance(item, BreakerStatus):

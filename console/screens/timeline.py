@@ -16,6 +16,7 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
 from ..keys.actions import ScreenName
+from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
@@ -99,7 +100,7 @@ class TimelineScreen(ConsoleScreen):
             self.console.show_message("keys move in the bars")
         else:
             self.detail.focus()
-            self.console.show_message(f"keys scroll the details; {self.console.keymap.label('next_pane')} returns")
+            self.console.show_message(f"keys scroll the details; {shown_key('next_pane')} returns")
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""

@@ -6,7 +6,6 @@ from functools import partial
 
 from redrive.console.keys.actions import Action, ScreenName
 from redrive.console.keys.habits import hint_for
-from redrive.console.keys.keymap import DEFAULT_KEYS
 
 
 def acts_in(place: ScreenName, action: Action) -> bool:
@@ -15,7 +14,7 @@ def acts_in(place: ScreenName, action: Action) -> bool:
 
 def test_a_key_that_does_nothing_is_explained_by_what_it_might_have_meant():
     said = {
-        (key, place): hint_for(key, place, DEFAULT_KEYS, partial(acts_in, place))
+        (key, place): hint_for(key, place, partial(acts_in, place))
         for key, place in (
             ("u", ScreenName.GRAPH),
             ("ctrl+f", ScreenName.FLEET),

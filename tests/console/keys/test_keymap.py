@@ -11,15 +11,16 @@ from redrive.console.keys.actions import ACTIONS, Action, ActionEffect, ScreenNa
 from redrive.console.keys.keymap import (
     BURST_SECONDS,
     CALM_SECONDS,
-    DEFAULT_KEYS,
     ESCAPE_SECONDS,
     FLOOD_KEYS,
     UNSEEN_SECONDS,
     KeyGuard,
     KeyPress,
     Refusal,
+    guarded_keys,
     key_label,
     key_name,
+    keys_of,
 )
 from textual.keys import _character_to_key
 
@@ -39,7 +40,7 @@ def test_what_changes_a_run_is_on_plain_characters_that_no_escape_sequence_has(a
 
 @pytest.mark.parametrize("place", ScreenName)
 def test_no_key_has_two_actions_on_one_screen(place: ScreenName) -> None:
-    keys = [key for action in actions_of(place) for key in DEFAULT_KEYS.keys_of(action.name)]
+    keys = [key for action in actions_of(place) for key in keys_of(action.name)]
     assert len(keys) == len(set(keys))
 
 
@@ -51,11 +52,11 @@ def test_keys_have_the_names_that_textual_gives_them(character: str) -> None:
 
 @pytest.mark.parametrize("place", ScreenName)
 def test_the_guard_covers_all_keys_that_change_something(place: ScreenName) -> None:
-    guarded = DEFAULT_KEYS.guarded_keys(place)
+    guarded = guarded_keys(place)
     for action in actions_of(place):
-        for key in DEFAULT_KEYS.keys_of(action.name):
+        for key in keys_of(action.name):
             assert (key in guarded) == (action.effect > ActionEffect.NONE), action.name
-    assert guarded <= DEFAULT_KEYS.guarded_keys()
+    assert guarded <= guarded_keys()
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def test_the_line_counts_what_started_what_failed_again_and_what_is_left() -> No
     progress = progress_of(acted, board)
     assert progress.unstarted == ("t3", "t4", "t5")
     words = ["redrive 3/6", "0.5/s", "6s left", "1 failed again", "z stops the rest"]
-    assert redrive_parts(progress, START + 4 * S, ALIVE, "z") == words
-    gone = redrive_parts(progress, START + 4 * S, RunnerStatus(RunnerKind.GONE), "z")
+    assert redrive_parts(progress, START + 4 * S, ALIVE) == words
+    gone = redrive_parts(progress, START + 4 * S, RunnerStatus(RunnerKind.GONE))
     assert gone == ["redrive 3/6", "no executor runs it", "1 failed again", "z stops the rest"]
 
 

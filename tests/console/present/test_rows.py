@@ -203,8 +203,7 @@ def test_80_columns_say_what_runs_again_before_that_the_deadline_has_passed():
     failed_task(projection, "load", at=START)
     board = Board(projection)
     previews = preview_requeue(board, ["load"]), preview_skip(board, ["load"])
-    keys = {"requeue": "r", "skip": "s"}
-    line, _ = inbox.consequence_lines(*previews, keys)
+    line, _ = inbox.consequence_lines(*previews)
     assert plain(line).startswith(" r requeue: 1 to run again; 1 may go on; the deadline of the run, ")
 
 
@@ -261,7 +260,7 @@ def test_a_summary_counts_one_held_task_as_one():
 def test_what_two_failures_hold_is_counted_once_and_fits_80_columns():
     board = two_failures_above_a_report()
     previews = preview_requeue(board, ["clean_legacy"]), preview_skip(board, ["clean_legacy"])
-    lines = inbox.consequence_lines(*previews, {"requeue": "r", "skip": "s"})
+    lines = inbox.consequence_lines(*previews)
     assert list(map(plain, lines)) == [
         " r requeue: 1 to run again; 1 may go on; 1 to stay held by settle_home",
         " s skip: 1 to be skipped; 1 may go on; 1 to stay held by settle_home",

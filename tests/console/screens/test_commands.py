@@ -9,7 +9,7 @@ import pytest
 from redrive.console.app import theme
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
-from redrive.console.keys.keymap import key_label
+from redrive.console.keys.keymap import key_label, keys_of
 from redrive.console.screens.dialogs import ChoiceOption, CommandPalette, matching
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain
@@ -40,11 +40,11 @@ async def test_help_says_what_each_key_of_a_screen_does(revenue: FakeSession, cl
         for screen in VIEWS:
             app.open_view(screen)
             await settle(app, pilot)
-            keymap, actions = app.keymap, app.commands._available()
+            actions = app.commands._available()
             await press(app, pilot, "question_mark")
             text = " ".join(" ".join(map(plain, app.screen.view.lines)).split())
             for action in actions:
-                keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+                keys = " ".join(key_label(key) for key in keys_of(action.name))
                 assert not keys or f"{keys} {action.name.replace('_', ' ')}: {action.help}" in text, screen
             await press(app, pilot, "escape")
 

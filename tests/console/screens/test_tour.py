@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from redrive.console.keys.actions import ScreenName
-from redrive.console.keys.keymap import DEFAULT_KEYS
+from redrive.console.keys.keymap import keys_of
 from redrive.console.model.board import Board
 from redrive.console.present.tour import STAGES, Sight, advance, tour_line
 from redrive.console.text.pieces import Role, plain, width
@@ -143,16 +143,16 @@ def test_every_stage_is_about_the_demo_and_its_lines_fit_eighty_columns(session:
     board = Board(session.projection)
     for name in [name for stage in STAGES for name in stage.abouts if name != "rates-api"]:
         assert name in {task.name for task in DEMO.tasks}
-    assert plain(tour_line(1, board, DEFAULT_KEYS, GRAPH)) == " 1 of 8 done: the next waits for rates-api"
+    assert plain(tour_line(1, board, GRAPH)) == " 1 of 8 done: the next waits for rates-api"
     for events in failures(session.events_of):
         for event in events:
             session.projection.apply(event)
     for place, stage in enumerate([*STAGES, STAGES[0]]):
         sights = [GRAPH, Sight(ScreenName.RUNS, None), Sight(stage.view or ScreenName.LOG, stage.about(board))]
-        asked = Sight(ScreenName.LOG, None, leave="Esc", asked_by=DEFAULT_KEYS.keys_of(stage.action)[0])
+        asked = Sight(ScreenName.LOG, None, leave="Esc", asked_by=keys_of(stage.action)[0])
         for sight in (*sights, asked, Sight(ScreenName.LOG, None, leave="Esc")):
-            assert width(tour_line(place, board, DEFAULT_KEYS, sight)) <= 80 - HINT_CELLS
-            narrow = tour_line(place, board, DEFAULT_KEYS, sight._replace(columns=40))
+            assert width(tour_line(place, board, sight)) <= 80 - HINT_CELLS
+            narrow = tour_line(place, board, sight._replace(columns=40))
             assert place == len(STAGES) or (width(narrow) <= 40 and narrow[-1].role == Role.KEY)
 
 
