@@ -264,11 +264,11 @@ class ViewConsole(ConsoleBase):
             self.returns_to_fleet = True
             self.exit(0)
 
-    def show_details(self) -> None:
-        """Show the details of the selected task over the current view."""
+    def show_details(self, task: str) -> None:
+        """Show the details of a task over the current view."""
         from ..screens.panes import DetailScreen
 
-        self.push_screen(DetailScreen(self.console_screen.view))
+        self.push_screen(DetailScreen(self.console_screen.view, task))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

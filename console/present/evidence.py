@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ...engine.core import advice
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
+from ...engine.core.views import STATE_STYLES, failure_mode_word
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.domain.text import format_bytes as size_of
@@ -30,77 +32,66 @@ from ..model.inbox import (
     fingerprint_of,
     fingerprint_of_task,
     kind_of,
-    verdict,
 )
 from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
-from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, wrap
+from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
-from .states import sign_and_word, state_sign
-from .tasks import Scene, hang_of, named_tasks, section, waited_text
+from .log import line_text
+from .states import sign_and_word, sign_of, state_sign
+from .tasks import (
+    Scene,
+    attempts_text,
+    describe_checks_before,
+    hang_of,
+    latest_first,
+    named_tasks,
+    section,
+    short_failure,
+    waited_text,
+)
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
 _COLUMN_CELLS_MAX = 44
+_TEXT_CELLS_MIN = 8
 _CHANGED = " changed"
 _HELD_NAMED = 12
 _ROWS_SHOWN = 10
 _SPARK_CELLS_MAX = 48
 _HASH_DIGITS = 10
-_STACK = "Stack at the timeout"
-_AUTOPSY = "What it did and held at the timeout"
 
 
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
-    """Everything that speaks for or against another attempt."""
+def verdict_lines(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> Iterator[Line]:
+    """Whether another attempt would end otherwise, and whether other runs had this failure."""
+    role = Role.STRONG if compare(failures_of(row)).is_deterministic else Role.TEXT
+    yield from indented(_sentence(verdict_of((row.name,), scene)), columns, role)
+    yield from _history(row, scene, found.history)
+
+
+def evidence_lines(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> Iterator[Line]:
+    """The attempts of a task, and what speaks for or against another one, without the long texts."""
     failures = failures_of(row)
     comparison = compare(failures)
-    if wait_of((row.name,), scene) is not None:
-        return [
-            title_line(row, scene, columns),
-            *indented(_sentence(verdict_of((row.name,), scene)), columns, Role.STRONG),
-            *_history(row, scene, found.history),
-            [],
-            *(attempt_table(row, comparison, scene, columns) if row.attempts else ()),
-            *_below((row.name,), scene),
-        ]
-    return [
-        title_line(row, scene, columns),
-        *indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
-        *_history(row, scene, found.history),
-        [],
-        *cause_history_lines(found.memory, scene.now_us, columns),
-        *_messages(failures, found.texts, columns),
-        *attempt_table(row, comparison, scene, columns),
-        *_fields(found.texts, scene, columns),
-        *_durations(row, found.history),
-        *_quarantined(found.rows),
-        *_rule_of_poison(row, columns),
-        *_texts(found.texts, columns),
-        *_below((row.name,), scene),
-    ]
-
-
-def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
-    """Name, state, kind and age."""
-    since = row.ended_at if row.ended_at is not None else row.changed_at
-    kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
-    right = [
-        sign_and_word(row_style(row, scene.runner), scene.glyphs),
-        Piece(f"{kind} for {age(scene.now_us - since)} "),
-    ]
-    return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
+    yield []
+    yield from cause_history_lines(found.memory, scene.now_us, columns)
+    yield from _messages(failures, found.texts, columns)
+    if row.attempts:
+        yield from attempt_table(row, comparison, scene, columns, found.texts)
+    yield from _fields(found.texts, scene, columns)
+    yield from _durations(row, found.history)
+    yield from _quarantined(found.rows)
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
+def rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     """Why the failure is poison: the rule, or the number that the policy of the task asks for."""
     if row.dead_letter_kind != DeadLetterKind.POISON:
         return []
@@ -149,26 +140,48 @@ def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDurati
 # --- Side by side --------------------------------------------------------------------------------------------------
 
 
-def attempt_table(row: TaskRow, comparison: AttemptComparison, scene: Scene, columns: int) -> list[Line]:
-    """As many attempts as fit, as columns, the latest on the right."""
+def attempt_table(
+    row: TaskRow, comparison: AttemptComparison, scene: Scene, columns: int, texts: Sequence[AttemptTexts] = ()
+) -> list[Line]:
+    """As many attempts as fit, as columns, the latest on the right; if some do not, below them all in one row each.
+
+    ``texts``: what was read of attempts says how much they have written by now.
+    """
     room = columns - _LABEL_CELLS - len(_CHANGED) - 1
-    attempts = [row.attempts[key] for key in sorted(row.attempts)]
+    written = {one.attempt: {"output_bytes": one.output_bytes} for one in texts if one.output_bytes}
+    attempts = [replace(row.attempts[key], **written.get(key, {})) for key in sorted(row.attempts)]
     shown = attempts[-max(room // _COLUMN_CELLS_MIN, 1) :]
-    if not shown:
-        return [[Piece(" no attempt yet", Role.DIM)]]
     size = max(min(room // len(shown), _COLUMN_CELLS_MAX), 8)
+    counts = attempts_text(row) or f"{len(attempts)} in all"
     head = "".join(pad(_heading(one, row), size) for one in shown)
-    lines: list[Line] = [[Piece(f"{'':{_LABEL_CELLS}}{head}", Role.STRONG)]]
+    lines: list[Line] = [[Piece(pad(f" {counts}", _LABEL_CELLS), Role.DIM), Piece(head, Role.STRONG)]]
     changed = {change.what for change in (*comparison.environment, *comparison.results)}
     for label, value in _FACTS:
         values = [value(one, scene) for one in shown]
         if any(values):
             differs = _CHANGE_NAMES.get(label, label) in changed and len(set(values)) > 1
             lines.append(_fact_line(label, values, size, differs))
-    hidden = len(attempts) - len(shown)
-    if hidden:
-        lines.append([Piece(f" {scene.glyphs.more} and {hidden} earlier: the details list them", Role.DIM)])
+    if len(attempts) > len(shown):
+        lines += [[], *(attempt_line(one, scene, columns, checks) for one, checks in latest_first(row))]
     return lines
+
+
+def attempt_line(attempt: AttemptRow, scene: Scene, columns: int, checks: int = 0) -> Line:
+    """One attempt in one row. ``checks``: how many checks before it found nothing either."""
+    view = scene.attempt(attempt)
+    failure = short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
+    line: Line = [
+        Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
+        sign_of(view, scene.glyphs),
+        Piece(f" {wall(attempt.started_at)} {offset(view.clock)}  ", Role.DIM),
+    ]
+    mark = f"  fp {one_line(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]}"
+    room = columns - width(line) - cells(mark)
+    has_mark = bool(fingerprint_of(attempt)) and room >= _TEXT_CELLS_MIN
+    room = room if has_mark else max(columns - width(line), _TEXT_CELLS_MIN)
+    tail = [Piece(mark, Role.DIM)] if has_mark else []
+    text = one_line(failure + describe_checks_before(checks))
+    return [*line, Piece(shorten(text, room, scene.glyphs.more)), *tail]
 
 
 def _heading(attempt: AttemptRow, row: TaskRow) -> str:
@@ -239,8 +252,10 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("packages", lambda attempt, scene: _hash(attempt.image_hash)),
     ("host", lambda attempt, scene: _text_of(attempt.host)),
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
+    ("cpu", lambda attempt, scene: format_duration(attempt.cpu_user_us) if attempt.cpu_user_us else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
     ("then waited", lambda attempt, scene: waited_text(attempt)),
+    ("late", lambda attempt, scene: "it changed nothing" if attempt.late else ""),
 )
 
 #: label -> the name of its change in ``model/inbox.py``, where the two differ.
@@ -264,7 +279,7 @@ def _shared(texts: Mapping[int, str]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for attempt, text in sorted(texts.items()):
         if text.strip():
-            found.setdefault(text.strip(), []).append(attempt)
+            found.setdefault(text.rstrip(), []).append(attempt)
     return found
 
 
@@ -289,18 +304,28 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
         yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]
 
 
-def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
-    """Long texts of the latest attempts; a text that several have is shown once."""
-    seen = {one.attempt: hang.split_stack_and_report(one.long.stack) for one in texts}
-    stacks = {attempt: stack for attempt, (stack, _) in seen.items()}
-    autopsies = {attempt: autopsy for attempt, (_, autopsy) in seen.items()}
-    tracebacks = {one.attempt: one.long.traceback for one in texts}
-    for heading, written in ((_STACK, stacks), (_AUTOPSY, autopsies), ("Traceback", tracebacks)):
-        for text, attempts in _shared(written).items():
-            same = ", the same" if len(attempts) > 1 else ""
-            yield from section(heading, f"{_numbers(attempts)}{same}")
+def text_lines(
+    texts: Sequence[AttemptTexts], log_lines: int, scene: Scene, *, has_diagnostics: bool = True
+) -> Iterator[Line]:
+    """The long texts of attempts, each once, and the last ``log_lines`` of their logs."""
+    by_heading: dict[str, dict[int, str]] = {}
+    for one in texts:
+        stack, autopsy = hang.split_stack_and_report(one.long.stack)
+        parts = {
+            "Diagnostic": one.long.diagnostic if has_diagnostics else "",
+            "Traceback": one.long.traceback,
+            "Stack at the timeout": stack,
+            "What it did and held at the timeout": autopsy,
+            "Log, its end": "\n".join(line_text(line, scene.glyphs) for line in one.log[-log_lines:]),
+        }
+        for heading, text in parts.items():
+            by_heading.setdefault(heading, {})[one.attempt] = text
+    for heading, by_attempt in by_heading.items():
+        for text, attempts in _shared(by_attempt).items():
+            whose = f"attempt {attempts[0]}" if len(attempts) == 1 else f"attempts {_numbers(attempts)}, the same"
+            yield from section(heading, whose)
             for line in text.splitlines():
-                yield from wrap([Piece(f"  {sanitize(line.expandtabs(4))}")], columns - 1, None)
+                yield [Piece("  "), Piece(sanitize(line.replace("\t", "    ")))]
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
@@ -344,8 +369,8 @@ def _cause_of_failure(cause: InboxCause, scene: Scene, found: EvidenceData, colu
         *_fields(found.texts, scene, columns),
         *_spark_line(cause, scene, columns),
         *_below(cause.tasks, scene),
-        *_rule_of_poison(scene.board.row(cause.tasks[0]), columns),
-        *_texts(found.texts, columns),
+        *rule_of_poison(scene.board.row(cause.tasks[0]), columns),
+        *text_lines(found.texts, 0, scene),
     ]
 
 

@@ -41,7 +41,8 @@ from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
 from . import timeline
-from .evidence import cause_page, evidence_page, past_durations
+from .detail import detail_page
+from .evidence import cause_page, past_durations
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
@@ -227,7 +228,7 @@ def _duration_us(name: str, data: ReportData) -> int:
 def cause_lines(one: CauseEvidence, data: ReportData) -> list[Line]:
     """The page of evidence on a cause; the first line names it."""
     if one.cause.count == 1:
-        return evidence_page(data.board.row(one.cause.tasks[0]), data.scene, one.found, _COLUMNS)
+        return detail_page(data.board.row(one.cause.tasks[0]), data.scene, one.found, _COLUMNS)
     return cause_page(one.cause, data.scene, one.found, _COLUMNS)
 
 

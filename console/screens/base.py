@@ -537,7 +537,7 @@ class ConsoleScreen(Screen[None]):
     def show_details(self) -> None:
         """Show everything about the selected task."""
         if self.select_task() and self.console.selected is not None:
-            self.console.show_details()
+            self.console.show_details(self.console.selected)
 
     def show_output(self) -> None:
         if self.select_task():

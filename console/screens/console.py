@@ -145,8 +145,8 @@ class Console(Protocol):
     def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
         """Show a view of another run of the file."""
 
-    def show_details(self) -> None:
-        """Show everything about the selected task."""
+    def show_details(self, task: str) -> None:
+        """Show everything about a task."""
 
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object:
         """Show a screen or a dialog over the visible one."""

@@ -24,7 +24,7 @@ from ..text.text import cells, one_line
 from ..widgets.bars import Bar, DetailShare, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import EvidenceScreen, EvidenceView, SplitScreen, Subject, read_page
+from .panes import DetailView, SplitScreen, Subject, read_page
 
 _FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
 _WHO_ROWS = 3
@@ -42,7 +42,7 @@ class InboxScreen(SplitScreen):
         self.inbox = Inbox(self.board, self.console.remedies)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
-        self.detail_pane = self.evidence = EvidenceView(
+        self.detail_pane = self.evidence = DetailView(
             self.scene, self.console.memory.get, self._lines_of_run, id="beside"
         )
         self.who_bar = Bar(_WHO_ROWS, id="who")
@@ -369,15 +369,9 @@ class InboxScreen(SplitScreen):
         if row is not None and row.run is not None:
             self.console.follow(row.run, ScreenName.INBOX)
         elif row is not None and row.task is not None:
-            self._show_evidence(row.task)
+            self.focus_details() if self.is_wide else self.show_details()
         elif row is not None:
             self._toggle(row)
-
-    def _show_evidence(self, name: str) -> None:
-        if self.is_wide:
-            self.focus_details()
-        else:
-            self.console.push_screen(EvidenceScreen(name))
 
     def _toggle(self, row: InboxRow) -> None:
         place = self.table.cursor

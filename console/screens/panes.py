@@ -21,8 +21,8 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, summary_lines, text_lines
-from ..present.evidence import cause_page, evidence_page
+from ..present.detail import detail_page, summary_lines
+from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, members_page
 from ..present.tasks import Scene
 from ..sessions.reads import TEXTS_OF, read_evidence
@@ -331,81 +331,143 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
         run_latest(screen, partial(page.read, session, run_id), "texts", shows_errors=False)
 
 
-# --- Details of the selected task: a pane next to the graph, or a screen on narrow terminals -------------------------
+# --- Details of a task or of a cause: a pane next to a list, or a screen on narrow terminals -------------------------
 
 
 LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 
 
-class AttemptKey(NamedTuple):
-    """What the texts of an attempt belong to. ``is_past``: they are shown as of an instant of the past."""
+class TextsKey(NamedTuple):
+    """What the texts of a page belong to.
+
+    Attributes:
+        outcome: of the latest of the ``attempts``.
+        is_judged: whether somebody has to decide about the task: its history is read as well.
+        is_past: whether they are shown as of an instant of the past.
+    """
 
     task: str
-    attempt: int
-    outcome: str
-    is_past: bool
+    attempts: tuple[int, ...]
+    outcome: str = ""
+    is_judged: bool = False
+    is_past: bool = False
 
 
 GroupKey = tuple[Graph, int]  # the graph, and the index of the group
+Subject = InboxCause | GroupKey | str  # a task by its name
 
 
-class DetailView(PageView[AttemptKey, AttemptTexts]):
-    """The page of one task, or of a group of tasks. ``texts_view``: shows what the task wrote in another place."""
+class DetailView(PageView[TextsKey, EvidenceData]):
+    """The page of one task, of a group of tasks, or of a cause. ``texts_view``: has the long texts in another place."""
 
     texts_view: DetailView | None = None
 
-    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        scene: Callable[[], Scene],
+        memory: Callable[[str], CauseHistory | None] = lambda key: None,
+        nothing: Callable[[int], list[Line]] = lambda columns: [],
+        *,
+        id: str | None = None,
+    ) -> None:
         super().__init__(scene, id=id)
-        self.task_name: str | None = None
-        self._group: GroupKey | None = None
+        self._memory = memory
+        self._nothing = nothing  # what is said for a width if there is no subject
+        self.subject: Subject | None = None
         self._log: AttemptLog | None = None  # of the attempt whose texts are shown
+        self._painted_age = ""
 
     def show_task(self, name: str | None, group: GroupKey | None = None) -> None:
         """Show another task, or the group in which it is, from the first line; or update what is shown."""
-        if (name, group) != (self.task_name, self._group):
-            self.task_name, self._group = name, group
+        self.show_subject(group or name)
+
+    def show_subject(self, subject: Subject | None) -> None:
+        """Show another subject from its first line, or update the same one."""
+        is_another = _identity(subject) != _identity(self.subject)
+        self.subject = subject
+        if is_another:
             self.reset()
         self.update_page()
 
     def _task_row(self) -> TaskRow | None:
-        return self.scene().board.projection.tasks.get(self.task_name) if self.task_name is not None else None
+        """The task whose texts are read: of a cause the first one."""
+        name = self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
+        return self.scene().board.projection.tasks.get(name) if isinstance(name, str) else None
 
     def render_page(self) -> list[Line]:
-        if self._group is not None:
-            return group_page(*self._group, self.scene(), self.columns, self.rows)
-        row = self._task_row()
-        texts = self.texts
+        scene, subject, found, row = self.scene(), self.subject, self.texts or EvidenceData(), self._task_row()
+        if isinstance(subject, tuple):
+            return group_page(*subject, scene, self.columns, self.rows)
+        if isinstance(subject, InboxCause):
+            return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
+        if row is None:
+            return self._nothing(self.columns)
         if self.texts_view is not None:
-            shown = self.texts_view.texts
-            texts = AttemptTexts(shown.attempt, output_bytes=shown.output_bytes) if shown is not None else None
-        return detail_page(row, self.scene(), texts, self.columns, self.rows) if row is not None else []
+            found = self.texts_view.texts or EvidenceData()
+            short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
+            found = replace(found, texts=short)
+        memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
+        return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows)
 
-    def text_key(self) -> AttemptKey | None:
-        """The key of the texts: the latest attempt and its outcome."""
-        row = self._task_row() if self._group is None else None
-        attempt = row.latest if row is not None else None
-        if row is None or attempt is None or self.texts_view is not None:
+    def tick(self) -> None:
+        """Update ages; those of a cause of many tasks only where one has changed."""
+        shown = age(self.scene().now_us - self.subject.oldest) if isinstance(self.subject, InboxCause) else ""
+        if not shown or shown != self._painted_age:
+            self._painted_age = shown
+            self.update_page()
+
+    def text_key(self) -> TextsKey | None:
+        """The key of the texts: the latest attempt, of a task that needs a human also the latest that failed."""
+        row = self._task_row()
+        if row is None or self.texts_view is not None:
             return None
-        return AttemptKey(row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past)
+        failed = [one.attempt for one in failures_of(row)[-TEXTS_OF:]]
+        if isinstance(self.subject, InboxCause):
+            return TextsKey(row.name, tuple(failed))
+        is_judged, is_past = row.state in NEEDS_HUMAN, self.scene().board.snapshot.is_past
+        if row.latest is None:
+            return None
+        attempts = sorted({*(failed if is_judged else ()), row.latest.attempt})
+        return TextsKey(row.name, tuple(attempts), row.latest.outcome, is_judged, is_past)
+
+    def expire(self) -> None:
+        """Let everything be read again."""
+        self._log = None
+        super().expire()
 
     def expire_running(self) -> None:
         """Let the log of an attempt that runs be read again; once a second."""
         key = self.text_key()
         if key is not None and key.outcome == "running" and not key.is_past:
-            self.expire()
+            super().expire()
 
-    async def fetch(self, session: Session, run_id: str, wanted: AttemptKey) -> AttemptTexts:
-        """Read the texts of the attempt and the end of its log; in the past nothing of an attempt that still runs."""
+    async def fetch(self, session: Session, run_id: str, wanted: TextsKey) -> EvidenceData:
+        """Read the texts of the attempts, and the end of the log of the latest; the history of a task that is judged.
+
+        In the past nothing of an attempt that still runs.
+        """
+        if not wanted.outcome:
+            return await read_evidence(session, run_id, wanted.task, wanted.attempts)
+        latest = wanted.attempts[-1]
         if wanted.is_past and wanted.outcome == "running":
-            return AttemptTexts(wanted.attempt)
+            return EvidenceData([AttemptTexts(latest)])
         log, shown = self._log, self.texts
         if wanted != self._loaded_key or log is None or log.run_id != run_id or shown is None:
-            log, shown = AttemptLog(session, run_id, wanted.task, wanted.attempt), None
+            log, shown = AttemptLog(session, run_id, wanted.task, latest), None
         if shown is None or await log.has_grown():
             await log.read_new()
-        long = shown.long if shown is not None else await session.attempt_text(run_id, wanted.task, wanted.attempt)
+        if shown is None and wanted.is_judged:
+            shown = await read_evidence(session, run_id, wanted.task, wanted.attempts)
+        elif shown is None:
+            shown = EvidenceData([AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))])
         self._log = log
-        return AttemptTexts(wanted.attempt, long, log.text.lines[-LOG_LINES_MAX:], log.output_bytes)
+        *before, last = shown.texts
+        last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=log.output_bytes)
+        return replace(shown, texts=[*before, last])
+
+
+def _identity(subject: Subject | None) -> object:
+    return ("cause", subject.fingerprint) if isinstance(subject, InboxCause) else subject
 
 
 class TextsView(DetailView):
@@ -417,36 +479,50 @@ class TextsView(DetailView):
     @property
     def is_blank(self) -> bool:
         """Whether the task is known to have written nothing."""
-        return self.texts is not None and not [*text_lines(self.texts, 1, self.scene())]
+        return self.texts is not None and not self._lines(1)
+
+    def _lines(self, log_lines: int) -> list[Line]:
+        return [*text_lines(self.texts.texts, log_lines, self.scene())] if self.texts is not None else []
 
     def render_page(self) -> list[Line]:
-        if self._group is not None:
-            return members_page(*self._group, self.scene(), self.columns, self.rows)
-        if self.task_name is None:
+        if isinstance(self.subject, tuple):
+            return members_page(*self.subject, self.scene(), self.columns, self.rows)
+        if self.subject is None:
             return []
-        lines = [*text_lines(self.texts, max(self.rows - 1, 1), self.scene())][1:]  # without the blank above the first
+        lines = self._lines(max(self.rows - 1, 1))[1:]  # without the blank above the first
         return lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None)
 
 
 class DetailScreen(PageScreen):
-    """The page of the selected task, over the screen that opened it."""
+    """The page of one task, over the screen that opened it."""
 
     page: DetailView
 
-    def __init__(self, view: ScreenName) -> None:
+    def __init__(self, view: ScreenName, task: str) -> None:
         super().__init__(view)
-        self.page = DetailView(self.scene)
+        self._task_name = task
+        self.page = DetailView(self.scene, self.console.memory.get)
 
     def on_shown(self) -> None:
         self.page.focus()
-        self._show_selected()
+        self.page.show_task(self._task_name)
+        self.refresh_page()
+
+    def target_tasks(self) -> Sequence[str]:
+        """The task of the page, also if another task is selected now."""
+        return (self._task_name,)
 
     def board_replaced(self, board: Board) -> None:
-        """Show the same task of a new board."""
-        self._show_selected()
+        """Show the same task again; close if the new run lacks it."""
+        if self._task_name in board.projection.tasks:
+            self.refresh_page()
+        else:
+            self.dismiss()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Refresh: the task, its relatives or its blockers may have changed."""
+        """Refresh: the task, its relatives, its blockers or its rows in quarantine may have changed."""
+        if EventKind.QUARANTINE in news.delta.other_kinds:
+            self.page.expire()
         self.refresh_page()
 
     def tick(self, now_us: int) -> None:
@@ -454,10 +530,6 @@ class DetailScreen(PageScreen):
         super().tick(now_us)
         self.page.expire_running()
         read_page(self, self.page)
-
-    def _show_selected(self) -> None:
-        self.page.show_task(self.console.selected)
-        self.refresh_page()
 
 
 class StripView(Bar):
@@ -477,110 +549,3 @@ class StripView(Bar):
     def on_resize(self) -> None:
         """Render the rows for another width."""
         self.show_task(self._shown_task)
-
-
-# --- Evidence for a decision: a pane next to the inbox, or a screen on narrow terminals ------------------------------
-
-
-Subject = InboxCause | str  # a cause, or a task by its name
-AttemptsKey = tuple[str, tuple[int, ...]]  # a task, and the attempts whose texts are needed
-
-
-class EvidenceView(PageView[AttemptsKey, EvidenceData]):
-    """The page of one task or of one cause."""
-
-    def __init__(
-        self,
-        scene: Callable[[], Scene],
-        memory: Callable[[str], CauseHistory | None],
-        nothing: Callable[[int], list[Line]] = lambda columns: [],
-        *,
-        id: str | None = None,
-    ) -> None:
-        super().__init__(scene, id=id)
-        self._memory = memory
-        self._nothing = nothing  # what is said for a width if there is no subject
-        self.subject: Subject | None = None
-        self._painted_age = ""
-
-    def show_subject(self, subject: Subject | None) -> None:
-        """Show another task or cause from its first line, or update the same one."""
-        is_another = _name_of(subject) != _name_of(self.subject)
-        self.subject = subject
-        if is_another:
-            self.reset()
-        self.update_page()
-
-    def tick(self) -> None:
-        """Render the page again if a displayed age changed."""
-        row = self.scene().board.projection.tasks.get(self._task_name or "")
-        since = row.ended_at or row.changed_at if row is not None else 0
-        shown = age(self.scene().now_us - since)
-        if shown != self._painted_age:
-            self._painted_age = shown
-            self.update_page()
-
-    def render_page(self) -> list[Line]:
-        """Render the evidence for and against a retry."""
-        scene, subject, found = self.scene(), self.subject, self.texts or EvidenceData()
-        if isinstance(subject, InboxCause):
-            return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
-        row = scene.board.projection.tasks.get(subject) if subject is not None else None
-        if row is None:
-            return self._nothing(self.columns)
-        memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
-        return evidence_page(row, scene, replace(found, memory=memory), self.columns)
-
-    @property
-    def _task_name(self) -> str | None:
-        """The task whose texts are read: the first one of a cause."""
-        return self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
-
-    def text_key(self) -> AttemptsKey | None:
-        """The key of the texts: the latest failed attempts of the task."""
-        row = self.scene().board.projection.tasks.get(self._task_name or "")
-        if row is None:
-            return None
-        return row.name, tuple(one.attempt for one in failures_of(row)[-TEXTS_OF:])
-
-    async def fetch(self, session: Session, run_id: str, wanted: AttemptsKey) -> EvidenceData:
-        """Read the texts of the attempts, the history of the task and its quarantined rows."""
-        return await read_evidence(session, run_id, *wanted)
-
-
-def _name_of(subject: Subject | None) -> str | None:
-    return f"cause {subject.fingerprint}" if isinstance(subject, InboxCause) else subject and f"task {subject}"
-
-
-class EvidenceScreen(PageScreen):
-    """The page of one task over the inbox."""
-
-    page: EvidenceView
-
-    def __init__(self, name: str) -> None:
-        super().__init__(ScreenName.INBOX)
-        self._task_name = name
-        self.page = EvidenceView(self.scene, self.console.memory.get)
-
-    def on_shown(self) -> None:
-        self.page.focus()
-        self.page.show_subject(self._task_name)
-        self.refresh_page()
-
-    def target_tasks(self) -> Sequence[str]:
-        """The task of the page, also if another task is selected now."""
-        return (self._task_name,)
-
-    def board_replaced(self, board: Board) -> None:
-        """Show the same task again; close if the new run lacks it."""
-        if self._task_name in board.projection.tasks:
-            self.refresh_page()
-        else:
-            self.dismiss()
-
-    def on_news(self, news: BoardUpdate) -> None:
-        """Refresh: the task, its descendants or its rows in quarantine may have changed."""
-        if EventKind.QUARANTINE in news.delta.other_kinds:
-            self.page.expire()
-        if news.delta.tasks or self.page.needs_reading:
-            self.refresh_page()

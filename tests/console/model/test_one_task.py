@@ -17,7 +17,7 @@ from msgspec import structs
 from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.present.detail import attempt_line
+from redrive.console.present.evidence import attempt_line
 from redrive.console.present.log import LogHeading, heading_line
 from redrive.console.present.tasks import Scene, task_line
 from redrive.console.present.timeline import describe_path
@@ -219,7 +219,7 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
     for row in board.projection.tasks.values():
         for attempt in row.attempts.values():
             view = attempt_view(attempt, NOW, runner)
-            assert offset(view.clock) in plain(attempt_line(attempt, scene))
+            assert offset(view.clock) in plain(attempt_line(attempt, scene, 80))
             title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), scene, 200)[0])
             lasts = clock(view.clock).strip() if attempt.ended_at is None else format_duration(view.clock)
             assert lasts in title and view.word in title, (title, view)

@@ -9,6 +9,7 @@ from redrive.console.model.board import Board, Link, SessionStatus
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import groups_of
 from redrive.console.model.group_activity import GroupActivity
+from redrive.console.model.inbox import EvidenceData
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
@@ -90,7 +91,7 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
         yield board.explain(row.name, NOW, runner)
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
         yield from (plain(line) for line in detail.summary_lines(row, scene, 120, 4))
-        yield from (plain(line) for line in detail.detail_page(row, scene, None, 120))
+        yield from (plain(line) for line in detail.detail_page(row, scene, EvidenceData(), 120))
         yield plain(bar_line(row, SPAN, NOW, UTF8, runner, scene.view(row.name).instant))
         yield from (plain(line) for line in task_lines(row, scene, 120, 6))
     activity = GroupActivity(board.projection.tasks.values())

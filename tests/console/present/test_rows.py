@@ -137,10 +137,8 @@ def every_line(board, columns, glyphs):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line
-        for line in detail.detail_page(row, scene, None, columns):
+        for line in detail.detail_page(row, scene, EvidenceData(), columns):
             yield "page", line
-        for line in evidence.evidence_page(row, scene, EvidenceData(), columns):
-            yield "evidence", line
 
 
 #: These say themselves how wide they are; the others are cut by whoever paints them.
@@ -167,7 +165,7 @@ def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
     board = board_of_all_states("test-integration / integration-test-windows-python-managed" * 2)
     scene = Scene(board, NOW, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
-    page = detail.detail_page(row, scene, None, columns)
+    page = detail.detail_page(row, scene, EvidenceData(), columns)
     assert plain(page[0]).rstrip().endswith("◆ DEAD for 9s")
     assert "◆ DEAD for 9s" in plain(detail.summary_lines(row, scene, columns, 4)[0])
 
@@ -337,7 +335,7 @@ def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")
     scene = Scene(Board(projection), NOW, UTF8)
-    assert plain(detail.attempt_line(row.attempts[1], scene)).endswith("  fp loose-ValueE")
+    assert plain(evidence.attempt_line(row.attempts[1], scene, 120)).endswith("  fp loose-ValueE")
     lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
     found = {line[:13].strip(): line[13:].strip() for line in lines}
     assert (found["fingerprint"], found["line by line"]) == ("loose-ValueE", "strict-Val")
@@ -482,7 +480,7 @@ def test_the_details_say_what_is_usual():
     board = Board(projection)
     for attempts, text in ((1, "2m10 · 1 attempt"), (20, "2m10, 95 of 100 within 4m00 · 20 attempts")):
         board.duration_stats = {"a": DurationStats(130 * S, 240 * S, attempts)}
-        lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), None, 80)
+        lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), EvidenceData(), 80)
         assert f" Usually  {text} in earlier runs" in [plain(line) for line in lines]
 
 
@@ -500,7 +498,9 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     projection = projection_of([("a", [])], {"a": {"timeout": 30.0}})
     projection.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
     board = Board(projection)
-    shown = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
+    shown = [
+        plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), EvidenceData(), 80)
+    ]
     assert "requeued with timeout 20m00, one try, day=4, this time only" in shown
     assert any(line.startswith("1 attempt") for line in shown) and any("timeout 20m00, then" in line for line in shown)
 
@@ -515,11 +515,11 @@ def test_the_evidence_says_what_a_cause_is_made_of():
     ]
     text = AttemptTexts(1, AttemptText(fingerprint_detail=json.dumps({"fields": fields})))
     board = board_of_all_states("x")
-    scene, row = Scene(board, NOW, UTF8), next(iter(board.projection.tasks.values()))
-    cause = Inbox(board).causes()[0]
+    scene, cause = Scene(board, NOW, UTF8), Inbox(board).causes()[0]
+    row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     found = EvidenceData((text,))
     for page in (
-        evidence.evidence_page(row, scene, found, 120),
+        detail.detail_page(row, scene, found, 120),
         evidence.cause_page(cause, scene, found, 120),
     ):
         (shown,) = [plain(line) for line in page if "taken from" in plain(line)]
@@ -546,9 +546,9 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
     projection.tasks["a"].state, projection.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
     shown = [
         plain(line).strip()
-        for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), None, 80)
+        for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), EvidenceData(), 80)
     ]
-    assert "Attempts  1 in all" in shown
+    assert "1 in all     #1" in shown
 
 
 @pytest.mark.parametrize("state", TaskState)
@@ -570,7 +570,7 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
         row.attempts[number] = AttemptRow(number, started_at=at, ended_at=at, outcome=outcome, error=error)
     scene = Scene(Board(projection), NOW, UTF8)
     for lines in (
-        detail.detail_page(row, scene, None, 100),
+        detail.detail_page(row, scene, EvidenceData(), 100),
         detail.summary_lines(row, scene, 100, 8),
         timeline.task_lines(row, scene, 100, 8),
     ):

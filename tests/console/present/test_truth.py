@@ -16,8 +16,8 @@ from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import WaitingRun, fleet_entries
 from redrive.console.model.time_axis import Span
-from redrive.console.present.detail import summary_lines, title_line
-from redrive.console.present.evidence import cause_page, evidence_page
+from redrive.console.present.detail import detail_page, summary_lines, title_line
+from redrive.console.present.evidence import cause_page
 from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
@@ -360,7 +360,7 @@ def said_of_the_run(board, status, now_us):
         yield plain(cause_row(cause, True, scene, 120))
         yield from map(plain, cause_page(cause, scene, EvidenceData(), 100))
         for name in cause.tasks:
-            yield from map(plain, evidence_page(board.row(name), scene, EvidenceData(), 100))
+            yield from map(plain, detail_page(board.row(name), scene, EvidenceData(), 100))
             yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), 120, 20, UTF8))
 
 

@@ -78,7 +78,7 @@ async def test_the_selection_comes_back_with_the_view(session, clock):
 
 async def test_evidence_is_still_there_when_the_log_that_it_led_to_is_left(session, clock):
     async with open_console(session, clock, "4", "l", "j", "enter", "o", "q") as driver:
-        assert place(driver) == "inbox/EvidenceScreen"
+        assert place(driver) == "inbox/DetailScreen"
 
 
 async def test_a_filter_and_marks_stay_while_one_reads_a_log(session, clock):

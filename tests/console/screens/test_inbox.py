@@ -72,10 +72,10 @@ async def test_causes_open_to_their_tasks_and_close_again(session, clock):
 async def test_enter_on_a_task_shows_its_attempts_side_by_side(session, clock):
     async with open_console(session, clock, "4", "enter", "j", "enter") as driver:
         assert "Same failure twice; nothing changed between (code, input, parameters, host)." in driver.text
-        assert driver.find("#1").split() == ["#1", "#2"]
+        assert driver.find("#1").split() == ["2/3", "#1", "#2"]
         assert driver.find(" code  ").split() == ["code", "9f2ac1d4e5", "9f2ac1d4e5"]
         await driver.press("pagedown")
-        assert "Traceback  #1 #2, the same" in driver.text
+        assert "Traceback  attempts #1 #2, the same" in driver.text
         await driver.press("escape")
         assert "3 causes" in driver.text
 
