@@ -32,10 +32,10 @@ from ..text.text import one_line
 from ..widgets.bars import bindings
 from .commands import CommandMenu, Copying
 from .confirmations import named
-from .operator import OperatorActions
+from .operator import TASK_ACTS, TIMED_ACTS, OperatorActions
 from .preferences import Preferences
 from .run_control import RunControl
-from .systems_operator import SystemsActions
+from .systems_operator import BREAKER_ACTS, SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
 from .tour import Tour
@@ -46,7 +46,7 @@ _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DE
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
-    *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "reload", "stop_run", "reset_breaker"),
+    *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "reload", "stop_run"),
     *("help", "palette", "copy", "mouse", "bell", "how_to_leave", "tour"),
 )
 
@@ -288,14 +288,9 @@ class ConsoleApp(ViewConsole):
             # the run
             "requeue": on_tasks(operator.requeue),
             "skip": on_tasks(operator.skip),
-            "approve": on_tasks(partial(operator.answer, "approve")),
-            "reject": on_tasks(partial(operator.answer, "reject")),
             "note": on_tasks(operator.note),
-            "stop_task": on_tasks(operator.stop),
-            "extend": on_tasks(operator.extend),
-            "hurry": on_tasks(operator.hurry),
-            "acknowledge": on_tasks(operator.acknowledge),
-            "snooze": on_tasks(operator.snooze),
+            **{action: on_tasks(partial(operator.act, action)) for action in TASK_ACTS},
+            **{action: on_tasks(partial(operator.act_for_seconds, action)) for action in TIMED_ACTS},
             "undo": on_run(operator.undo),
             "pause": on_run(operator.pause),
             "postpone": on_run(operator.postpone),
@@ -305,11 +300,7 @@ class ConsoleApp(ViewConsole):
             "abandon_run": on_item(run.abandon),
             "ack_run": on_item(run.acknowledge),
             # breakers and pages
-            "reset_breaker": on_item(systems.reset_breaker),
-            "force_open": on_item(partial(systems.set_breaker, how="open")),
-            "close_breaker": on_item(partial(systems.set_breaker, how="close")),
-            "probe": on_item(partial(systems.set_breaker, how="probe")),
-            "disable_breaker": on_item(partial(systems.set_breaker, how="disable")),
+            **{action: on_item(partial(systems.set_breaker, how=how)) for how, action in BREAKER_ACTS.items()},
             "acknowledge_page": on_item(systems.acknowledge),
             "snooze_page": on_item(systems.snooze),
             # views, menus and preferences

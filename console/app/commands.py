@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
 from .. import manual
-from ..keys.actions import BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
+from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, part_line, shell_line
 from ..keys.keymap import keys_of, shown_key
 from ..manual import page_lines
 from ..model.board import Board
@@ -31,22 +31,6 @@ _ARGUMENT_HELP = {
     "at": "Show the run as it was at a time: 03:12, or an event's number.",
     "manual": "The page of the manual about this topic.",
 }
-
-_NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
-_SEARCHING = frozenset(["filter", "filter_states", "next", "previous", "palette", "help", "sort", "copy"])
-
-_HEADINGS = ("Change the run", "Go", "Find", "Show", "Move")
-
-
-def _heading_of(action: Action) -> str:
-    """The heading of help under which an action stands."""
-    if action in MOVE_ACTIONS:
-        return "Move"
-    if action.name in _NAVIGATION or action.name.startswith("view_"):
-        return "Go"
-    if action.name in _SEARCHING:
-        return "Find"
-    return "Show" if action.effect is ActionEffect.NONE else "Change the run"
 
 
 class CommandMenu:
@@ -75,10 +59,9 @@ class CommandMenu:
 
         self._console.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
-    def _help_lines(self, available: Sequence[Action], columns: int) -> Iterator[Line]:
-        for heading in _HEADINGS:
-            actions = [one for one in available if _heading_of(one) == heading and keys_of(one.name)]
-            if actions:
+    def _help_lines(self, available: Collection[Action], columns: int) -> Iterator[Line]:
+        for heading, group in BY_HEADING.items():
+            if actions := [one for one in group if one in available and keys_of(one.name)]:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, columns)
                 yield []

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
 from ...engine.core.waiting import RunnerKind, waits_for_approval
+from ...engine.domain import acts
 from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -44,9 +45,6 @@ from . import confirmations
 from .confirmations import GRACE_SECONDS
 from .views import ViewConsole
 
-if TYPE_CHECKING:
-    pass
-
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
 LATE_SECONDS = 3  # of an answer, until it is said to be missing
@@ -70,12 +68,51 @@ _DEADLINES = (
     ChoiceOption("", "None"),
 )
 
-_SNOOZES = (
+SNOOZES = (
     ChoiceOption("3600", "In an hour"),
     ChoiceOption("900", "In a quarter of an hour"),
     ChoiceOption("14400", "In four hours"),
     ChoiceOption("43200", "In twelve hours"),
 )
+
+
+class TaskAct(NamedTuple):
+    """An act on tasks after a question.
+
+    Attributes:
+        act: of the command.
+        question: of the tasks.
+        is_quick: whether it is done without the question on the task under the cursor.
+        reason: if the operator gives none.
+    """
+
+    act: str
+    question: Callable[[Sequence[str], Scene], Question]
+    is_quick: bool = False
+    reason: str = DEFAULT_REASON
+
+
+TASK_ACTS: Mapping[str, TaskAct] = {
+    "approve": TaskAct("approve", partial(confirmations.answer_question, "approve")),
+    "reject": TaskAct("reject", partial(confirmations.answer_question, "reject")),
+    "stop_task": TaskAct("cancel", confirmations.stop_question),
+    "hurry": TaskAct("hurry", confirmations.hurry_question, is_quick=True),
+    "acknowledge": TaskAct("ack", confirmations.acknowledge_question, is_quick=True, reason=""),
+}
+
+
+class TimedAct(NamedTuple):
+    """An act on tasks for so many seconds, which are chosen. ``words``: of the question, before the tasks."""
+
+    words: str
+    options: Sequence[ChoiceOption]
+    reason: str
+
+
+TIMED_ACTS: Mapping[str, TimedAct] = {
+    "extend": TimedAct("More time for", _EXTENSIONS, DEFAULT_REASON),
+    "snooze": TimedAct("Page again for", SNOOZES, ""),
+}
 
 Targets = tuple[Target, ...]
 
@@ -171,55 +208,31 @@ class OperatorActions:
 
         self._confirm_for(names, "skip", confirmations.preview_question("skip", preview, self._scene(board)), skip)
 
-    def answer(self, act: Literal["approve", "reject"], board: Board, names: Sequence[str]) -> None:
-        """Approve or reject what waits for an approval, with a reason."""
-        if self._is_refused(act, board, names):
+    def act(self, action: str, board: Board, names: Sequence[str]) -> None:
+        """Do an act of ``TASK_ACTS``."""
+        one = TASK_ACTS[action]
+        if self._is_refused(one.act, board, names):
             return
-        asked = [name for name in names if waits_for_approval(board.row(name))]
-        targets = targets_of(board, asked)
-        action = next(name for name, answer in ANSWERS.items() if answer == act)
-        question = confirmations.answer_question(act, asked, self._scene(board))
-        self._confirm_for(names, action, question, lambda reply: self.send(act, targets, reply.reason))
+        is_answer = action in ANSWERS.values()
+        asked = [name for name in names if waits_for_approval(board.row(name))] if is_answer else names
+        send = partial(self.send, one.act, targets_of(board, asked))
+        if one.is_quick and self._is_at_cursor(names):
+            send(one.reason)
+        else:
+            question = one.question(asked, self._scene(board))
+            self._confirm_for(names, action, question, lambda reply: send(reply.reason or one.reason))
 
-    def stop(self, board: Board, names: Sequence[str]) -> None:
-        """Stop running attempts, or cancel waiting tasks."""
-        if not self._is_refused("cancel", board, names):
-            targets = targets_of(board, names)
-            question = confirmations.stop_question(names, self._scene(board))
-            self._confirm_for(names, "stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
-
-    def hurry(self, board: Board, names: Sequence[str]) -> None:
-        """Retry now, or poll a sensor now."""
-        if self._is_refused("hurry", board, names):
+    def act_for_seconds(self, action: str, board: Board, names: Sequence[str]) -> None:
+        """Do an act of ``TIMED_ACTS``."""
+        one = TIMED_ACTS[action]
+        if self._is_refused(action, board, names):
             return
-        question = confirmations.hurry_question(names, self._scene(board))
-        self._at_once_or_ask(
-            names, "hurry", question, partial(self.send, "hurry", targets_of(board, names), DEFAULT_REASON)
-        )
+        targets, warning = targets_of(board, names), confirmations.hidden_warning(self._out_of_sight(names))
 
-    def extend(self, board: Board, names: Sequence[str]) -> None:
-        """Give running attempts more time before their timeout."""
-        if self._is_refused("extend", board, names):
-            return
-        targets = targets_of(board, names)
-        title, hidden = f"More time for {confirmations.named(names)}", self._out_of_sight(names)
+        def act(seconds: str) -> None:
+            self.send(action, targets, one.reason, {"seconds": int(seconds)})
 
-        def extend(seconds: str) -> None:
-            self.send("extend", targets, DEFAULT_REASON, {"seconds": int(seconds)})
-
-        choose(self._console, title, _EXTENSIONS, extend, confirmations.hidden_warning(hidden))
-
-    def acknowledge(self, board: Board, names: Sequence[str]) -> None:
-        """Stop paging for these tasks."""
-        question = confirmations.acknowledge_question(names, self._scene(board))
-        self._at_once_or_ask(names, "acknowledge", question, partial(self.send, "ack", targets_of(board, names), ""))
-
-    def snooze(self, board: Board, names: Sequence[str]) -> None:
-        """Page again for these tasks later."""
-        targets = targets_of(board, names)
-        title, hidden = f"Page again for {confirmations.named(names)}", self._out_of_sight(names)
-        warning = confirmations.hidden_warning(hidden)
-        self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}), warning)
+        choose(self._console, f"{one.words} {confirmations.named(names)}", one.options, act, warning)
 
     def note(self, board: Board, names: Sequence[str]) -> None:
         """Write a note on the cause of these tasks, for the next operator who is paged for it."""
@@ -396,7 +409,9 @@ class OperatorActions:
         return not self._console.live.status.executor.alive
 
     def _is_refused(self, act: str, board: Board, names: Sequence[str], preview: ActPreview | None = None) -> bool:
-        """Whether an act would change none of the tasks; then show why."""
+        """Whether an act would change none of the tasks; then show why. Their pages answer for themselves."""
+        if acts.BY_NAME[act].scope is acts.Scope.PAGES:
+            return False
         why = refusal(preview, board, act, names, is_abandoned=self._is_abandoned)
         if why is not None:
             self.show_warning(why)
@@ -414,22 +429,13 @@ class OperatorActions:
         shown = self._console.console_screen.tasks_in_sight()
         return [name for name in names if name not in shown]
 
-    def _at_once_or_ask(
-        self, names: Sequence[str], action: str, question: Question, send: Callable[..., object]
-    ) -> None:
-        """Act at once on the task under the cursor; on other tasks after a question."""
-        if self._is_at_cursor(names):
-            send()
-        else:
-            self._confirm_for(names, action, question, lambda reply: send())
-
     def _confirm_for(
         self, names: Sequence[str], action: str, question: Question, act: Callable[[Reply], object]
     ) -> None:
         """Ask a question about tasks, which names those that are out of sight; also about the executor that makes what
         the act lets go on, where none is there."""
         question = confirmations.with_hidden(question, self._out_of_sight(names))
-        if self._may_go_on and BY_NAME[ANSWERS.get(action, action)].act in STARTS_WORK:
+        if self._may_go_on and BY_NAME[action].act in STARTS_WORK:
             run_latest(self._console, partial(self._confirm_with_executor, action, question, act), "resume")
         else:
             self.confirm(action, question, act)
@@ -480,10 +486,6 @@ class OperatorActions:
         """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
         self._console.console_screen.key_bar.clear_message()  # what led here has been said
         ask(self._console, Dialog(replace(question, trigger=self._key_for(action))), act)
-
-    def choose_time(self, title: str, act: Callable[[int], None], warning: str = "") -> None:
-        """Let the operator choose in how many seconds pages may come again."""
-        choose(self._console, title, _SNOOZES, lambda seconds: act(int(seconds)), warning)
 
     def _key_for(self, action: str) -> str | None:
         """Textual's name of the first key of an action; None if it has no key."""

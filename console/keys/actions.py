@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -163,7 +164,6 @@ _CHANGING = (
         needs_stable_cursor=True,
     ),
     Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
-    Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),
     Action("reload", (), "reload", "Load changed source files; running tasks continue.", _RUN, _CHANGE, "reload"),
     Action(
         "abandon_run",
@@ -320,17 +320,15 @@ MOVE_ACTIONS = (
     Action("half_page_up", ("ctrl+u",), "", "Half a page up.", EVERYWHERE),
 )
 
-ACTIONS: tuple[Action, ...] = (
-    *_CHANGING,
-    *_OF_SYSTEMS,
-    *_OF_SCHEDULES,
-    *_VIEWS,
-    *_FINDING,
-    *_MARKS,
-    *_SHOWING,
-    *TIME_TRAVEL_ACTIONS,
-    *MOVE_ACTIONS,
-)
+#: All of them, under the headings of help.
+BY_HEADING: Mapping[str, tuple[Action, ...]] = {
+    "Change the run": (*_CHANGING, *_OF_SYSTEMS, *_OF_SCHEDULES),
+    "Go": _VIEWS,
+    "Find": _FINDING,
+    "Show": (*_MARKS, *_SHOWING, *TIME_TRAVEL_ACTIONS),
+    "Move": MOVE_ACTIONS,
+}
+ACTIONS: tuple[Action, ...] = tuple(chain.from_iterable(BY_HEADING.values()))
 #: What the keys of these actions, y and n, do instead while the task under the cursor waits for an approval.
 ANSWERS: Mapping[str, str] = {"copy": "approve", "next": "reject"}
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
