@@ -20,7 +20,7 @@ from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, m
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import cells, one_line, shorten
+from ..text.text import cells, one_line, shorten, shorten_middle
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
@@ -170,13 +170,12 @@ OF_MACHINE = frozenset([NeedKind.UNREACHABLE, NeedKind.STORAGE, NeedKind.SCHEDUL
 def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     """Why a row needs a look, in one sentence; the actions that mend it; how loud it is. Empty if it needs none."""
     run, needs = entry.run, [one for one in entry.needs if one.kind is not NeedKind.UNREACHABLE]
-    alarm = next((one for one in needs if not one.is_notice), None)
+    alarm = next(iter(alarms_of(entry)), None)
     paused = next((one for one in entry.offer.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind is NeedKind.BLOCKED and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
-        of_other = alarm.run_id is not None and run is not None and alarm.run_id != run.run_id
-        where = f"{alarm.run_id}: " if of_other else ""
-        return one_line(f"{where}{words}"), MENDS.get(alarm.kind, ()), Role.TEXT
+        where = "" if run is None or alarm.run_id in (None, run.run_id) else f", in run {alarm.run_id}"
+        return one_line(f"{words}{where}"), MENDS.get(alarm.kind, ()), Role.TEXT
     if paused is not None and paused.paused_since is not None:
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
         return one_line(f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"), mends, Role.WAITING
@@ -189,6 +188,12 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if needs:
         return one_line(need_sentence(needs[0], now_us)), MENDS.get(needs[0].kind, ()), Role.DIM
     return "", (), Role.DIM
+
+
+def alarms_of(entry: FleetEntry) -> list[Need]:
+    """What waits for a human, first of the run that the row shows."""
+    found = [one for one in entry.needs if not one.is_notice and one.kind is not NeedKind.UNREACHABLE]
+    return sorted(found, key=lambda one: entry.run is not None and one.run_id not in (None, entry.run.run_id))
 
 
 def _slowness(entry: FleetEntry, now_us: int) -> str:
@@ -217,6 +222,9 @@ def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
     room = size - (width(shown) + 2 if shown else 0)
     if not words or room < 1:
         return []
+    name, colon, error = words.partition(": ")
+    if cells(words) > room and " " not in name:  # of a task: more is learned from its error
+        words = f"{shorten_middle(name, max(room // 2, 8), look.glyphs.more)}{colon}{error}"
     text = [Piece(shorten(words, room, look.glyphs.more), role)]
     return [*text, Piece("  "), *shown] if shown else text
 
@@ -233,7 +241,7 @@ _CAUSE_LINES_MAX = 5
 
 def run_to_show(entry: FleetEntry) -> str | None:
     """The run that the row is about: the one that needs a human most, else the latest."""
-    alarm = next((need.run_id for need in entry.needs if need.run_id is not None and not need.is_notice), None)
+    alarm = next((need.run_id for need in alarms_of(entry) if need.run_id is not None), None)
     return alarm or (entry.run and entry.run.run_id)
 
 
@@ -378,7 +386,12 @@ def _needs_text(entry: FleetEntry) -> str:
 
 def fleet_columns(entries: Sequence[FleetEntry], look: Look) -> Columns[FleetEntry, Look]:
     """The columns that these state files need, as wide as they need them."""
-    texts = {"flow": _flow_name, "finished": _done_text, "next_at": lambda one: _next_word(one, look).text}
+    texts = {
+        "flow": _flow_name,
+        "finished": _done_text,
+        "nights": lambda one: "." * len(one.offer.nights),
+        "next_at": lambda one: _next_word(one, look).text,
+    }
     cells = {name: longest_cells(map(text, entries)) for name, text in texts.items()}
     return measured([one for one in FLEET_COLUMNS if cells.get(one.name) != 0], cells)
 
@@ -481,7 +494,7 @@ FLEET_COLUMNS: Columns[FleetEntry, Look] = (
     Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
     Column("service_pid", None, lambda one, look: one.offer.service_pid),
     Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(7, 14, 2, 2, is_right=True), _nights),
-    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 16, rank=3, gap=2), _next_word),
+    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 10, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, look: one.offer.path, _path_or_problem),
     Column("problem", None, lambda one, look: one.offer.problem),

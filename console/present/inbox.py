@@ -38,7 +38,7 @@ from ..text.columns import (
     that_fit,
     with_fields,
 )
-from ..text.figures import SECOND, number, wall
+from ..text.figures import SECOND, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
 from ..text.text import one_line, pad
@@ -50,7 +50,7 @@ from .tasks import Scene, attempts_text, named_tasks
 
 _FOLD, AGE = Width(1, gap=0), Width(8, is_right=True)
 _KIND, _KIND_FROM = Width(max(map(len, DeadLetterKind)), gap=2), 76
-_NAMED_MAX, _LOST_NAMED = 2, 12
+_NAME_CELLS, _RUNNING_NAMED = 32, 12
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
 
@@ -106,6 +106,8 @@ def _heading_parts(inbox: Inbox, filter_text: str, scene: Scene, other_runs: int
     if causes:
         oldest = min(cause.oldest for cause in causes)
         parts.append([Piece(f"oldest {scene.since(oldest)}", Role.DIM)])
+    if scene.names.prefix:
+        parts.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
     return parts
 
 
@@ -130,13 +132,24 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
 
 def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> list[Line]:
     """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here."""
-    lost = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
+    running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
+    heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
     keys = [[], *_by_key(("resume_here", "goes on with the run here"))] if can_resume else []
     return [
         *indented(need_sentence(need, scene.now_us), columns, Role.STRONG),
-        *(named_tasks("Ran when it was lost", number(len(lost)), lost, _LOST_NAMED, scene) if lost else ()),
+        *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, scene),
         *(keys if need.kind in (NeedKind.LOST, NeedKind.STUCK) else ()),
     ]
+
+
+def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:
+    """Another run that needs a human, and each of its needs."""
+    needs = (need_sentence(need, scene.now_us) for need in (other.need, *other.others))
+    title = [
+        Piece(f" run {one_line(other.run.run_id)}", Role.TITLE),
+        Piece(f"  {wall_day(other.run.started_at)}", Role.DIM),
+    ]
+    return [title, *(line for words in needs for line in indented(words, columns))]
 
 
 # --- Rows ----------------------------------------------------------------------------------------------------------
@@ -151,6 +164,8 @@ def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> L
 
 def _cause_sign(cause: InboxCause, scene: Scene) -> Piece:
     is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
+    if is_held and scene.runner.is_alive and wait_of(cause.tasks, scene) is WaitReason.PAUSE:
+        return state_sign(TaskState.READY, scene.glyphs)  # somebody meant it; it is no need
     return state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, scene.glyphs)
 
 
@@ -196,16 +211,16 @@ def age_piece(since: int, scene: Scene) -> Piece:
     return Piece(scene.since(since), Role.DIM)
 
 
-def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, glyphs: Glyphs) -> Line:
-    """One task of a cause; the accent is on the cause. ``name_cells``: width of the longest name."""
-    kind = _KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)
+def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Line:
+    """One task of a cause; the accent is on the cause."""
+    kind, glyphs, names = (_KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)), scene.glyphs, scene.names
     return row_line(
         columns - 1,
         (Width(1, gap=4), Piece(glyphs.of(row_style(row, ALIVE).sign), Role.DIM)),
-        (Width(9, min(name_cells, 32), is_name=True), entry.name),
+        (Width(9, min(names.longest, _NAME_CELLS)), lambda room: names.short(entry.name, room, glyphs.more)),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
         *([kind] if columns >= _KIND_FROM else ()),
-        (Width(16, FILL, rank=1, gap=1 if columns >= _KIND_FROM else 2, is_spare=True), entry.message),
+        (Width(16, FILL, rank=1, gap=1 if columns >= _KIND_FROM else 2), entry.message),
         more=glyphs.more,
     )
 
@@ -331,9 +346,8 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
     if same == len(several) == len(found):
         errors = len({board.row(name).error for name in compared})
         if errors > 1:
-            return (
-                f"each failed alike every time, with {number(errors)} different errors; nothing changed between{where}"
-            )
+            said = "each alike every time," if is_brief else "each failed alike every time, with"
+            return f"{said} {number(errors)} different errors; nothing changed between{where}"
         return f"same failure every time; nothing changed between attempts{where}"
     if same == len(several):
         again = f"{number(same)} of {number(len(found))} failed again the same way with nothing changed between"

@@ -226,7 +226,7 @@ class FleetScreen(ConsoleScreen):
     def _find_causes(self, board: Board) -> None:
         """The causes of the run, the one that the row names first."""
         entry = self.entry
-        named = {need.fingerprint for need in entry.needs[:1]} if entry is not None else set()
+        named = {need.fingerprint for need in present.alarms_of(entry)[:1]} if entry is not None else set()
         self._causes = sorted(Inbox(board).causes(), key=lambda one: one.fingerprint not in named)
         self.console.selected = self._causes[0].tasks[0] if self._causes else board.starting_task()
         if self._graph is not None and self.console.selected is not None:
@@ -310,7 +310,7 @@ class FleetScreen(ConsoleScreen):
         more = f" {glyphs.rows_below} {number(below)} more {glyphs.rule * 2}" if below else ""
         self.name_bar.show(
             present.name_line(entry, glyphs, self.app.size.width - len(more) - 1),
-            [Piece(more, Role.RULE)] if more else [],
+            [Piece(more, Role.DIM)] if more else [],
         )
         lines = self._text_lines
         if self._graph is not None and self.console.live.board is not None and rows > len(lines) + 1:
@@ -380,7 +380,9 @@ class FleetScreen(ConsoleScreen):
             return one_line(entry.offer.problem)
         if self._causes:
             return f"it waits for your yes or no: {shown_key('open')} opens it"
-        return "nothing here failed or waits for a decision" if self._graph is not None else "no run of it is read yet"
+        if self._graph is not None:
+            return "nothing here failed or waits for a decision"
+        return "there is no run of it" if entry.run is None else "its run is being read"
 
     def target_tasks(self) -> Sequence[str]:
         """The tasks of the cause that the row names; none of an approval, which is answered in its run."""

@@ -19,8 +19,8 @@ from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.schedules import need_sentence
+from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role
-from ..text.text import cells, one_line
 from ..widgets.bars import Bar, DetailShare, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
@@ -48,7 +48,7 @@ class InboxScreen(SplitScreen):
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
-        self._name_cells = _longest_name_cells(self.board)
+        self._names = TaskNames(self.board.projection.tasks)
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
@@ -82,7 +82,7 @@ class InboxScreen(SplitScreen):
         for cause in before.causes():
             if before.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
-        self._name_cells = _longest_name_cells(board)
+        self._names = TaskNames(board.projection.tasks)
         self._refresh_list()
         if before.board.projection.run.run_id != board.projection.run.run_id:
             self._opened.clear()
@@ -191,8 +191,17 @@ class InboxScreen(SplitScreen):
         scene, columns = self.scene(), self.main_columns
         left, right = present.heading_line(self.inbox, marked, self.filter_text, scene, columns, others)
         if not left and self._others:
+            why = self._sentence_of_run
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
+            if why:
+                left = [Piece(" "), Piece(scene.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
         self.heading.show(left, right)
+
+    def scene(self) -> Scene:
+        """The context for drawing, with the names of the run."""
+        scene = super().scene()
+        scene.names = self._names
+        return scene
 
     def row(self, row: InboxRow, columns: int) -> Line:
         """Render a cause, a task or another run."""
@@ -201,7 +210,7 @@ class InboxScreen(SplitScreen):
             if not self.inbox.needs_human(row.task):
                 return []  # it left while another view was in front; the list is read again once this one is shown
             entry = self.inbox.entry(row.task)
-            return present.task_row(entry, self.board.row(row.task), columns, self._name_cells, scene.glyphs)
+            return present.task_row(entry, self.board.row(row.task), scene, columns)
         if row.run is not None:
             other = self._others.get(row.run)
             return [] if other is None else present.other_run_row(other, scene, columns)
@@ -228,17 +237,22 @@ class InboxScreen(SplitScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
+        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, self._sentence_of_run)
+
+    @property
+    def _sentence_of_run(self) -> str:
+        """What the run as a whole needs; empty if it needs nothing."""
         need = self._need
-        why = need_sentence(need, self.console.live.now_us) if need is not None else ""
-        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, why)
+        return "" if need is None else need_sentence(need, self.console.live.now_us)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
-        """Beside an empty list: what the run as a whole needs, what was lost, and the key that goes on."""
-        need = self._need
-        if need is None or self.table.order:
-            return []
-        can_resume = self.console.launch.state_path is not None
-        return present.need_lines(need, self.scene(), columns, can_resume=can_resume)
+        """Where no task is selected: what the run as a whole needs, and what the other run under the cursor needs."""
+        need, other, scene = self._need, self._other_at_cursor(), self.scene()
+        lines: list[Line] = []
+        if need is not None and not self.inbox.total:
+            can_resume = self.console.launch.state_path is not None
+            lines = [*present.need_lines(need, scene, columns, can_resume=can_resume), []]
+        return lines if other is None else [*lines, *present.other_run_page(other, scene, columns)]
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -351,10 +365,11 @@ class InboxScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def footer_actions(self) -> Sequence[Action]:
-        """On an open cause the key that opens closes it; an empty list has only keys that need no row."""
+        """On an open cause the key that opens closes it; where there is no task only the keys that need none."""
         row, actions = self.table.cursor_key, super().footer_actions()
-        if row is None:
-            return [action for action in actions if action.name in ("undo", "help", "quit")]
+        if row is None or row.run is not None:
+            needless = ("undo", "help", "quit") if row is None else ("open", "undo", "help", "quit")
+            return [action for action in actions if action.name in needless]
         if row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
             return actions
         return [replace(action, label="close") if action.name == "open" else action for action in actions]
@@ -437,10 +452,6 @@ class InboxScreen(SplitScreen):
             self.table.set_marks(())
         else:
             super().back()
-
-
-def _longest_name_cells(board: Board) -> int:
-    return max((cells(one_line(name)) for name in board.projection.tasks), default=0)
 
 
 # --- The list of the inbox: causes and their tasks, with marks that belong to tasks and not to rows ------------------

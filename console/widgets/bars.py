@@ -23,6 +23,9 @@ from .line_view import LineView
 
 _MESSAGE_ROWS_MAX = 4
 _LIT_SIGNS = frozenset([UTF8.rule_lit, ASCII.rule_lit])
+_DRAWN_SIGNS = {one.rule for one in (UTF8, ASCII)}.union(
+    *((one.rule_stale, one.rule_past, one.tee_down, *one.lines) for one in (UTF8, ASCII))
+) - {" "}
 
 
 class Bar(LineView):
@@ -101,8 +104,13 @@ class Rule(LineView):
     def line(self, y: int) -> Line:
         """The rule over its whole width."""
         signs = (self._marks.get(x, self._sign) for x in range(self.columns))
-        parts = groupby(signs, _LIT_SIGNS.__contains__)
-        return [Piece("".join(part), Role.STRONG if is_lit else self._role) for is_lit, part in parts]
+        return [Piece("".join(part), role) for role, part in groupby(signs, self._role_of)]
+
+    def _role_of(self, sign: str) -> Role:
+        """Words are read, and dark enough for that on a light ground; what is drawn is not."""
+        if sign in _LIT_SIGNS:
+            return Role.STRONG
+        return self._role if sign in _DRAWN_SIGNS else Role.DIM
 
 
 KeyHint = tuple[str, str]  # key as it is written, word

@@ -127,7 +127,7 @@ def every_line(board, columns, glyphs):
     for cause in box.causes():
         yield "cause", inbox.cause_row(cause, True, scene, columns)
         for name in cause.tasks:
-            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), columns, 24, scene.glyphs)
+            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
         for line in evidence.cause_page(cause, scene, EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
@@ -585,9 +585,34 @@ def test_a_row_of_the_inbox_has_the_whole_word_of_a_dead_letter_at_80_columns(ki
     failed_task(projection, "send_invoice")
     row = projection.tasks["send_invoice"]
     row.state, row.dead_letter_kind = TaskState.DEAD_LETTER, kind
-    box = Inbox(Board(projection))
-    line = plain(inbox.task_row(box.entry(row.name), row, 80, 24, UTF8))
+    board = Board(projection)
+    line = plain(inbox.task_row(Inbox(board).entry(row.name), row, Scene(board, NOW, UTF8), 80))
     assert f" {kind} " in line
+
+
+@pytest.mark.parametrize("columns", [56, 80])
+def test_a_row_of_the_inbox_has_the_end_of_a_long_name_and_the_error(columns):
+    shared = "NFCORE_VIRALRECON.ILLUMINA."
+    ends = "ASSEMBLY_UNICYCLER.GUNZIP_GFA_67", "BAM_TRIM_PRIMERS.IVAR_TRIM_102", "MOSDEPTH"
+    projection = projection_of([(f"{shared}{end}", []) for end in ends])
+    for name in projection.tasks:
+        failed_task(projection, name, error="bad input in the third lane")
+    board = Board(projection)
+    scene = Scene(board, NOW, UTF8, names=TaskNames(projection.tasks))
+    for name in projection.tasks:
+        line = plain(inbox.task_row(Inbox(board).entry(name), board.row(name), scene, columns))
+        assert name[-8:] in line and "NFCORE" not in line and "bad input" in line
+
+
+def test_the_verdict_on_many_tasks_with_errors_of_their_own_fits_80_columns():
+    projection = projection_of([(f"part_{number}", []) for number in range(190)])
+    for number, name in enumerate(projection.tasks):
+        row = failed_task(projection, name)
+        row.error = f"bad header {number}"
+        row.attempts[2] = structs.replace(row.attempts[1], attempt=2)
+    board = Board(projection)
+    _, verdict = inbox.selection_lines([*projection.tasks], Scene(board, NOW, UTF8), 80)
+    assert width(verdict) <= 80 and plain(verdict).endswith("nothing changed between.")
 
 
 def test_a_cause_says_how_many_different_errors_its_tasks_have():

@@ -361,7 +361,7 @@ def said_of_the_run(board, status, now_us):
         yield from map(plain, cause_page(cause, scene, EvidenceData(), 100))
         for name in cause.tasks:
             yield from map(plain, detail_page(board.row(name), scene, EvidenceData(), 100))
-            yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), 120, 20, UTF8))
+            yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), scene, 120))
 
 
 @pytest.mark.timeout(900)

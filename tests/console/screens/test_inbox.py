@@ -8,6 +8,7 @@ import pytest
 from redrive.console.model.inbox import InboxRow
 from redrive.console.screens.base import JUMP_SECONDS
 from redrive.console.text.figures import wall
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
@@ -230,6 +231,17 @@ async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(c
         await driver.pilot.resize_terminal(120, 40)
         await driver.settle()
         assert driver.text.count("no executor runs it") == 2, "beside the list that is empty, too"
+
+
+async def test_a_late_run_that_goes_on_has_lost_nothing(clock: StillClock):
+    projection = projection_of([("dump", []), ("upload", ["dump"])])
+    row = projection.tasks["dump"]
+    row.state, row.attempt, row.attempts[1] = TaskState.RUNNING, 1, AttemptRow(1, started_at=START, outcome="running")
+    projection.run.deadline_at = START - S
+    async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
+        text = " ".join(driver.text.split())
+        assert "Runs now 1" in text and "● dump" in text
+        assert "lost" not in text
 
 
 async def test_the_selected_task_is_the_same_on_every_screen(session, clock):

@@ -64,6 +64,18 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         assert app.screen.PLACE.value == "inbox"
 
 
+async def test_an_inbox_without_tasks_says_what_the_run_needs_before_it_lists_others(
+    morning: FakeSession, clock: StillClock
+) -> None:
+    morning.set_status(executor=ExecutorState(gone_at=clock.now))
+    async with shown(morning, clock, size=(120, 40)) as (app, pilot):
+        await press(app, pilot, "4")
+        text = text_of(app)
+        assert "◆ no executor runs it" in text and "nothing in this run" not in text
+        assert "2 dead letters" in text.split("run night-1")[2], "beside the list: what the other run needs"
+        assert "r requeue" not in text and "s skip" not in text
+
+
 async def test_the_heading_of_the_inbox_counts_other_runs_as_its_badge_does(
     morning: FakeSession, clock: StillClock
 ) -> None:

@@ -45,6 +45,16 @@ async def test_a_rule_can_be_dashed_and_carry_marks(stage) -> None:
         assert app.lines[0] == "╌╌╌┬╌╌╌╌"
 
 
+async def test_the_words_on_a_rule_are_for_reading_and_the_part_over_what_has_the_keys_is_lit(stage) -> None:
+    rule = Rule("─")
+    words = dict(enumerate(" ▾ 3 more ", start=2))
+    async with stage(rule, size=(20, 1)) as app:
+        rule.show("─", {**words, 15: "┬", **dict.fromkeys(range(16, 20), "━")})
+        await app.pilot.pause()
+        roles = [(piece.text, piece.role) for piece in rule.line(0)]
+        assert roles == [("──", Role.RULE), (" ▾ 3 more ", Role.DIM), ("───┬", Role.RULE), ("━━━━", Role.STRONG)]
+
+
 async def test_as_many_keys_as_fit_and_always_the_way_to_help(stage) -> None:
     keys = KeyBar()
     async with stage(keys, size=(50, 1)) as app:
