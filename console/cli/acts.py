@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
 
 from ...engine.core.outcome import FailureClass
-from ...engine.core.projection import RunProjection
+from ...engine.core.projection import RunProjection, RunRow
 from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
+from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
-from ...engine.statefile.lists import OPERATOR_ACTS
+from ...engine.statefile.lists import OPERATOR_ACTS, NeedKind, RunName, runs_named
 from ..model.replay import last_undoable
+from ..present.schedules import ack_command
+from ..sessions.address import Endpoint
 from ..sessions.once import with_session
-from ..sessions.session import Session, answer_before, listed_events, new_command
+from ..sessions.session import Session, given_ids, listed_events, new_command
 from ..text.text import echo
 from . import operate
 from . import options as shared
 from .group import code_of_answers, command
+from .state_files import files_of
 
 acting_options = shared.options(
     shared.to_tasks,
@@ -60,8 +65,7 @@ acting_options = shared.options(
 requeue_options = shared.options(
     click.option("--canary", is_flag=True, help="One task first; the others when it has succeeded, at the rate."),
     click.option("--rate", metavar="N/s", help="At most N starts per second."),
-    click.option("--not-before", metavar="DURATION", help="Start after this time."),
-    click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
+    click.option("--not-before", metavar="DURATION|TIME", help="Start after 1h, or at 06:00 or 2026-04-25T06:00."),
     click.option("--timeout", metavar="DURATION", help="A timeout for this generation alone."),
     click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter for this generation alone."),
     click.option("--single-shot", is_flag=True, help="One attempt only."),
@@ -188,7 +192,7 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
     if not everything and not (files and all(file.name or file.run for file in files)):
         raise click.UsageError("name runs, or give --all")
 
-    async def use(session: Session) -> list[tuple[Answer, operate.ActPlace]]:
+    async def use(session: Session) -> list[operate.Acted]:
         summaries = await session.runs()
         if not everything:
             chosen = [one for one in summaries if one.run.run_id == session.run_id]
@@ -212,6 +216,62 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
     return code_of_answers(*(answer for answer, _ in answers))
 
 
+# --- ``redrive ack``: bad ends of runs that need nobody any more ------------------------------------------------------
+
+
+@command("ack")
+@shared.Words(acts=True, several=True, old_run=True).declare
+@click.option("--all", "everything", is_flag=True, help="All runs of the flow; without a word, of all flows.")
+@shared.reason_option
+@shared.json_option
+def acknowledge_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
+    if not everything and not all(file.name or file.run for file in files):
+        raise click.UsageError("name a run or a flow, or give --all")
+    options = {"whole_flow": True} if everything else {}
+    if given_ids.get() is not None and files[0].name is not None:
+        again = partial(operate.acted_before, act="ack-run", names=(), reason=reason, options=options)
+        if before := with_session(files[0].to_read(), again):
+            operate.print_answer(before[0], as_json, before[1])
+            return code_of_answers(before[0])
+    ends = [end for file in files for end in _ends_meant(file, everything=everything)]
+    if everything:  # one act for all runs of a flow, so that one undo takes it back
+        ends = list({(endpoint, run.dag_name): (endpoint, run) for endpoint, run in reversed(ends)}.values())
+
+    async def use(session: Session, run: RunFacts) -> operate.Acted:
+        answer = await session.send(new_command("ack-run", run.run_id, (), reason, options))
+        return answer, operate.place_of(session, RunRow(run.run_id, run.dag_name))
+
+    distinct = dict.fromkeys(ends)
+    answers = [operate.act_on(endpoint, partial(use, run=run), as_json=as_json)[0] for endpoint, run in distinct]
+    if not answers and not as_json:
+        echo("no run is to be acknowledged")
+    return code_of_answers(*answers)
+
+
+def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpoint, RunFacts]]:
+    """The ends that nobody has acknowledged and that a word means: of a run, of a flow, or of all."""
+    found: list[tuple[Endpoint, RunFacts]] = []
+    for offer in files_of(file.name, file.ssh):
+        runs = {run.run_id: run for run in offer.runs}
+        changed = (one for one in offer.rows_of(NeedKind.CHANGED_EFFECTS) if one.run_id not in runs)
+        ended = [run for run in runs.values() if run.ended_at is not None]
+        ended += [RunFacts(one.run_id, one.flow, 0) for one in changed]
+        found += [(Endpoint(offer.path, file.ssh), run) for run in ended]
+    matching = found
+    if file.run is not None:
+        names = [RunName(run.run_id, run.dag_name, run.state or "", None) for _, run in found]
+        meant = {run.run_id for run in runs_named(file.run, names)}
+        of_flow = [end for end in found if end[1].dag_name == file.run]  # its file has another name
+        matching = [end for end in found if end[1].run_id in meant] or of_flow
+    word = "@".join(filter(None, (file.name, file.run)))
+    if not matching and not everything:
+        raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: redrive inbox")
+    if len(matching) > 1 and not everything:
+        commands = "; ".join(ack_command(endpoint.target, run.run_id) for endpoint, run in matching[:_NAMED_MAX])
+        raise RedriveError(f"{word!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
+    return matching
+
+
 # --- ``redrive undo`` ------------------------------------------------------------------------------------------------
 
 
@@ -223,11 +283,10 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
 def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str) -> int:
     """Tasks that have moved since stay as they are."""
 
-    async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
+    async def use(session: Session) -> operate.Acted:
         run_id = session.run_id
-        before = await answer_before(session, "undo", (), reason, None)
-        if before is not None:
-            return before, operate.place_of(session, None)
+        if before := await operate.acted_before(session, "undo", (), reason, None):
+            return before
         acts = await listed_events(session, OPERATOR_ACTS)
         found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:
@@ -244,8 +303,7 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
         runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
         return answer, operate.place_of(session, runs[0] if runs else None)
 
-    answer, place = with_session(file.to_change(), use)
-    operate.print_answer(answer, as_json, place)
+    answer, place = operate.act_on(file.to_change(), use, as_json=as_json)
     run = place.run
     is_at_rest = run is not None and (
         run.ended_at is not None or run.blocked_since is not None
@@ -274,15 +332,13 @@ _NAMED_MAX = 5
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
 @shared.json_option
 def send_note(file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
+    async def use(session: Session) -> operate.Acted:
         projection = await session.snapshot(session.run_id)
         options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
         command = new_command("note", projection.run.run_id, options=options)
         return await session.send(command), operate.place_of(session, projection.run)
 
-    answer, place = with_session(file.to_change(), use)
-    operate.print_answer(answer, as_json, place)
-    return code_of_answers(answer)
+    return code_of_answers(operate.act_on(file.to_change(), use, as_json=as_json)[0])
 
 
 def cause_of(projection: RunProjection, digits: str) -> str:

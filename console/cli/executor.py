@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +26,16 @@ from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.text import echo, echo_lines, one_line
 from .group import ExitCode, code_of_answers, command
-from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
+from .operate import (
+    Acted,
+    ActPlace,
+    ActRequest,
+    act_on,
+    place_of,
+    postpone_options_of,
+    print_answer,
+    send_action,
+)
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
@@ -175,15 +185,11 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
 @shared.of_file
 @shared.json_option
 def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
-        return await _send(session, "reload", {}, reason)
-
-    answer, place = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
-    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+    answer, _ = act_on(file.to_change(), partial(_send, act="reload", options={}, reason=reason), as_json=as_json)
+    return code_of_answers(answer)
 
 
-async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> tuple[Answer, ActPlace]:
+async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> Acted:
     """Send an act about the run that the executor runs."""
     run = (await session.snapshot(session.status.executor.run_id)).run
     command = new_command(act, run.run_id, (), reason, options)

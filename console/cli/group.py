@@ -99,7 +99,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
             " redrive resume or serve runs them, and a second abandon ends them",
         ),
-        Listed("ack", "ack", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
+        Listed("ack", "acts", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
         Listed("undo", "acts", "Take back the last act that can be taken back, of one run or of any"),
         Listed(
             "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"
@@ -190,6 +190,7 @@ GONE_OPTIONS: dict[tuple[str, str], str] = {
     ("rehearse", "--takes"): "play(durations=...) of redrive.engine.testing",
     ("rehearse", "--until"): "play(until=...) of redrive.engine.testing",
     ("help", "--man"): "redrive help TOPIC",
+    ("requeue", "--at"): "redrive requeue --not-before TIME",
     ("report", "--markdown"): "redrive report --short",
     ("report", "--otlp"): "redrive tasks --json",
     ("serve", "--metrics"): "redrive metrics --listen, in a unit of its own",

@@ -34,7 +34,7 @@ from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.open import is_interactive
-from ..sessions.session import Session, answer_before, given_ids, new_command
+from ..sessions.session import LiveSession, Session, answer_before, given_ids, new_command
 from ..sessions.target import is_remote
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
@@ -155,7 +155,7 @@ class ActRequest:
         run_id: None: the run that the session was opened for.
         fingerprint, downstream: the tasks of this cause, in place of names.
         filters: of the tasks that globs mean.
-        options: of the act.
+        options: of the act; None: its build finds them.
     """
 
     act: str
@@ -165,7 +165,25 @@ class ActRequest:
     fingerprint: str | None = None
     downstream: str | None = None
     filters: BulkFilter = EVERY_TASK
-    options: Mapping[str, Json] = field(default_factory=dict)
+    options: Mapping[str, Json] | None = field(default_factory=dict)
+
+
+Acted = tuple[acts.Answer, ActPlace]
+
+
+def act_on(endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Acted]], *, as_json: bool) -> Acted:
+    """Act through a session, and print the answer."""
+    answer, place = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    return answer, place
+
+
+async def acted_before(
+    session: Session, act: str, names: Sequence[str], reason: str, options: Mapping[str, Json] | None
+) -> Acted | None:
+    """The answer to an act whose id the operator gives again; None: it is a new one. ``options`` None: any."""
+    answer = await answer_before(session, act, names, reason, options)
+    return None if answer is None else (answer, place_of(session, None))
 
 
 class BuiltCommand(NamedTuple):
@@ -184,6 +202,9 @@ class BuiltCommand(NamedTuple):
         )
 
 
+Build = Callable[[Session], Awaitable[BuiltCommand]]
+
+
 def send_action(
     endpoint: Endpoint,
     request: ActRequest,
@@ -193,24 +214,25 @@ def send_action(
     yes: bool = False,
     hints: bool = True,
     resume: bool = False,
+    build: Build | None = None,
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
     ``dry_run``: print the changes without sending the act. ``yes``: the operator has consented. ``hints``: print how
-    to start an executor, if none runs. ``resume``: start one.
+    to start an executor, if none runs. ``resume``: start one. ``build``: makes the command; None: of the tasks.
     """
     if resume and is_remote(endpoint.target):
         raise AddressError(remote_resume_hint(endpoint.target))
+    build = build or partial(_build_command, request=request)
     if dry_run:
-        return preview_command(endpoint, partial(_build_command, request=request), as_json=as_json, resume=resume)
+        return _preview_command(endpoint, build, as_json=as_json, resume=resume)
     require_reason(request.act, request.reason)
 
-    async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
+    async def use(session: Session) -> Acted:
         exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
-        before = await answer_before(session, request.act, exact, request.reason, request.options)
-        if before is not None:
-            return before, place_of(session, None)
-        built = await _build_command(session, request)
+        if before := await acted_before(session, request.act, exact, request.reason, request.options):
+            return before
+        built = await build(session)
         for line in await _executor_lines(session, built.run) if resume else ():
             echo(one_line(line), err=True)
         if built.needs_consent:
@@ -221,8 +243,7 @@ def send_action(
                 await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
         return await session.send(built.command), place_of(session, built.run)
 
-    answer, place = with_session(endpoint, use)
-    print_answer(answer, as_json, place)
+    answer, place = act_on(endpoint, use, as_json=as_json)
     if resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
         return detach(None, place.address, place.run.run_id, RunOptions(resume=True))
     if hints:
@@ -252,9 +273,7 @@ async def _executor_lines(session: Session, run: RunRow) -> list[str]:
     return [f"then an executor goes on with {run.run_id}", *plan.code_lines(), *plan.difference_lines()]
 
 
-def preview_command(
-    endpoint: Endpoint, build: Callable[[Session], Awaitable[BuiltCommand]], *, as_json: bool, resume: bool = False
-) -> ExitCode:
+def _preview_command(endpoint: Endpoint, build: Build, *, as_json: bool, resume: bool) -> ExitCode:
     """Print what a command would change. Exit code 1: nothing. ``resume``: an executor would start."""
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
@@ -332,7 +351,7 @@ async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     bulk = names_in_bulk(projection, request.act, request.names, request.filters)
     names = request.names if bulk is None else bulk
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
-    command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
+    command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options or {})
     is_bulk = bulk is not None or (request.fingerprint is not None and len(targets) > 1)
     built = BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection))
     if request.act not in PREVIEWS:
@@ -459,20 +478,16 @@ def _result_objects(results: Iterable[acts.TargetResult]) -> list[dict[str, str]
 
 
 #: Parameters of the command ``requeue`` that ``requeue_options_of`` reads.
-REQUEUE_OPTIONS = (*acts.REQUEUE_FLAGS, "rate", "not_before", "at", "timeout", "param", "keep_count")
+REQUEUE_OPTIONS = (*acts.REQUEUE_FLAGS, "rate", "not_before", "timeout", "param", "keep_count")
 
 
 def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the act. Raises UsageError for invalid values."""
-    if given["not_before"] and given["at"]:
-        raise click.UsageError("either --not-before or --at")
     found: dict[str, object] = {name: True for name in acts.REQUEUE_FLAGS if given[name]}
     if given["rate"]:
         found["rate_per_second"] = _rate(given["rate"])
     if given["not_before"]:
-        found["not_before"] = seconds_of(given["not_before"], "--not-before")
-    if given["at"]:
-        found["not_before"] = seconds_until(given["at"], datetime.now().astimezone())
+        found["not_before"], _ = seconds_until(given["not_before"], datetime.now().astimezone())
     if given["timeout"]:
         found["timeout"] = seconds_of(given["timeout"], "--timeout")
     if given["param"]:
@@ -486,22 +501,20 @@ def postpone_options_of(when: str) -> dict[str, float]:
     """The options of ``postpone``: a duration from now, a time, or "never". Raises UsageError."""
     if when == "never":
         return {}
-    instant = _next(when, now := datetime.now().astimezone()) or _instant(when)
-    seconds = seconds_of(when.removeprefix("+")) if instant is None else (instant - now).total_seconds()
-    if seconds <= 0:
-        raise click.UsageError(f"{when!r} has passed: write a duration, as 1h, a time to come, as 06:00, or never")
-    return {"seconds": seconds} if instant is None else {"seconds": seconds, "is_time": True}
+    seconds, is_time = seconds_until(when, datetime.now().astimezone())
+    return {"seconds": seconds, "is_time": True} if is_time else {"seconds": seconds}
 
 
-def seconds_until(text: str, now: datetime) -> float:
-    """Seconds until the next such time of day in this machine's zone, or until a date and time. Raises UsageError."""
+def seconds_until(text: str, now: datetime) -> tuple[float, bool]:
+    """Seconds until the next such time of day in this machine's zone, until a date and time, or of a duration.
+
+    Returns also whether it is a time, and no duration. Raises UsageError.
+    """
     instant = _next(text, now) or _instant(text)
-    if instant is None:
-        raise click.UsageError(f"--at {text!r}: write a time of day, as 06:00, or an instant, as 2026-04-25T06:00")
-    seconds = (instant - now).total_seconds()
-    if seconds < 0:
-        raise click.UsageError(f"--at {text!r} has passed")
-    return seconds
+    seconds = seconds_of(text.removeprefix("+")) if instant is None else (instant - now).total_seconds()
+    if seconds <= 0:
+        raise click.UsageError(f"{text!r} has passed: write a duration, as 1h, or a time to come, as 06:00")
+    return seconds, instant is not None
 
 
 def _next(text: str, now: datetime) -> datetime | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import click
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.core.projection import RunProjection
-from ...engine.domain.acts import Answer, Command, Target
+from ...engine.domain.acts import Command, Target
 from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.rows import PageRow
 from ...engine.domain.states import NEEDS_HUMAN
@@ -249,24 +250,23 @@ def quarantine(
         rows = select_rows(await _read(session, projection, tasks), keys)
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
-    if dry_run:
-        return operate.preview_command(endpoint, build, as_json=as_json)
-    operate.require_reason(act, reason)
+    request = operate.ActRequest(act, tasks, reason, options=None)
+    code = operate.send_action(endpoint, request, as_json=as_json, dry_run=dry_run, build=build)
+    if requeue and not as_json and not dry_run and code != ExitCode.FAILED:
+        with_session(endpoint, partial(_print_stale, has_cascade=flags["cascade"]))
+    return code
 
-    async def use(session: Session) -> tuple[Answer, operate.ActPlace, list[str]]:
-        built = await build(session)
-        answer = await session.send(built.command)
-        now = await session.snapshot(built.run.run_id)
-        return answer, operate.place_of(session, built.run), [row.name for row in now.tasks.values() if row.stale]
 
-    answer, place, stale = with_session(endpoint, use)
-    operate.print_answer(answer, as_json, place)
-    if answer.ok and act == "requeue-rows" and not as_json and (stale or flags["cascade"]):
+async def _print_stale(session: Session, *, has_cascade: bool) -> None:
+    """Say what the tasks below get, and what to do about those that ran with the result from before the rows."""
+    run = (projection := await session.snapshot(session.run_id)).run
+    stale = [row.name for row in projection.tasks.values() if row.stale]
+    if stale or has_cascade:
         echo(_RESULT_NOTE)
-    if answer.ok and stale and not as_json:
-        echo(_stale_sentence(stale, place))
-    operate.print_resume_hint(act, answer, place)
-    return code_of_answers(answer)
+    if stale:
+        words = place_words(session.address, run.run_id)
+        command = shell_command(["redrive", "requeue", *words, *session.ssh_arguments, *stale])
+        echo(one_line(f"stale, for they ran without these rows: {command} runs them again"))
 
 
 def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, everything: bool) -> int:
@@ -299,13 +299,6 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
         or row.state in (RowsChange.HELD, RowsChange.REQUEUED)
         or (row.state == RowsChange.DROPPED and (row.name, row.attempt) in failed)
     ]
-
-
-def _stale_sentence(names: Sequence[str], place: operate.ActPlace) -> str:
-    """What to do about tasks that ran with the result from before these rows."""
-    words = place_words(place.address, None if place.run is None else place.run.run_id)
-    command = shell_command(["redrive", "requeue", *words, *place.ssh_arguments, *names])
-    return one_line(f"stale, for they ran without these rows: {command} runs them again")
 
 
 async def _read(session: Session, projection: RunProjection, tasks: Sequence[str]) -> list[QuarantineRow]:

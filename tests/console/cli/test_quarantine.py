@@ -62,6 +62,15 @@ def test_a_row_is_sent_back_by_its_key(state, tmp_path):
     assert {"o-7", "i-1"} == set(held_keys(state))
 
 
+def test_the_same_words_with_an_id_send_rows_back_once(state):
+    words = ["systems", "rows", state, "--requeue", "o-3", "--reason", "repaired", "--command-id", "rows-0001"]
+    first, events = invoke_redrive(*words), invoke_redrive("events", state).output
+    second = invoke_redrive(*words)
+    assert (first.return_value, second.return_value) == (0, 0), second.output
+    assert "orders: runs again over 1 of its rows" in first.output and "orders: runs again" in second.output
+    assert invoke_redrive("events", state).output == events
+
+
 def test_the_rows_that_stopped_a_task_are_listed_as_dropped(tmp_path):
     flow = Flow("strict")
 
