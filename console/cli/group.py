@@ -186,6 +186,7 @@ GONE: dict[str, str] = {
 #: Options that there were, by command -> what does their work now.
 GONE_OPTIONS: dict[tuple[str, str], str] = {
     ("abandon", "--older-than"): "redrive abandon FLOW@RUN...",
+    ("rehearse", "--nights"): "rehearse --seed N --json, in a loop of the shell,",
     ("rehearse", "--slow"): "slow() of redrive.engine.testing",
     ("rehearse", "--takes"): "play(durations=...) of redrive.engine.testing",
     ("rehearse", "--until"): "play(until=...) of redrive.engine.testing",

@@ -1,4 +1,4 @@
-"""``redrive rehearse``: plays a flow in virtual time with faults, one night as its timeline or many as a table.
+"""``redrive rehearse``: plays a flow in virtual time with faults, and shows the night as its timeline.
 
 No task runs: each returns what its children need and takes as long as it usually does. So a rehearsal calls nobody.
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import builtins
 import json
-import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from statistics import quantiles
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -28,8 +25,8 @@ from ...engine.testing import Night, crash, down, error, exits, hang, play
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
 from ...engine.testing.playing import START
 from ..text.figures import number
-from ..text.text import echo_lines, table_lines
-from .group import ExitCode, command
+from ..text.text import echo_lines
+from .group import command
 from .options import json_option, params_of, seconds_of
 from .output import echo_values
 
@@ -50,8 +47,7 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Where earlier runs are.")
 @click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
-@click.option("--nights", default=1, show_default=True, type=click.IntRange(1, 100_000), help="More print a table.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the dice; of the first of many nights.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the dice.")
 @click.option("--keep", metavar="PATH", help="Where the state file of the night is kept.")
 @json_option
 def rehearse(
@@ -60,7 +56,6 @@ def rehearse(
     param: Sequence[str],
     state: str | None,
     at: str | None,
-    nights: int,
     seed: int,
     keep: str | None,
     as_json: bool,
@@ -70,17 +65,14 @@ def rehearse(
         loaded = load_flow(flow, params_of(param))
     spec = loaded.spec()
     faults = faults_of(words, spec)
-    play_night = partial(
-        play,
+    night = play(
         loaded,
         faults=faults,
         durations=_usual_seconds(spec, flow, state),
         results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs(results).items()},
         at=at or START,
+        seed=seed,
     )
-    if nights > 1:
-        return _print_many(play_night, range(seed, seed + nights), faults, as_json=as_json)
-    night = play_night(seed=seed)
     if keep is not None:
         night.save(keep)
     if as_json:
@@ -206,20 +198,6 @@ def _ending_outages(faults: Sequence[Fault]) -> list[str]:
     return sorted({fault.downstream for fault in found})
 
 
-# --- Many nights -----------------------------------------------------------------------------------------------------
-
-
-def _print_many(
-    play_night: Callable[..., Night], seeds: Sequence[int], faults: Sequence[Fault], *, as_json: bool
-) -> int:
-    found = [_facts(play_night(seed=seed), seed, faults) for seed in seeds]
-    if as_json:
-        echo_values("rehearsal", found)
-    else:
-        echo_lines(_table(found))
-    return ExitCode.SUCCESS if all(facts["state"] == "SUCCESS" for facts in found) else ExitCode.FAILED
-
-
 def _facts(night: Night, seed: int, faults: Sequence[Fault]) -> dict[str, object]:
     """Return one night as a line of JSON."""
     has_healed = bool(_ending_outages(faults)) and night.state == "SUCCESS"
@@ -234,32 +212,3 @@ def _facts(night: Night, seed: int, faults: Sequence[Fault]) -> dict[str, object
         "pages": len(night.pages),
         "tasks": dict(Counter(night.states.values())),
     }
-
-
-_COLUMNS = {"seconds": "lasts", "healed_seconds": "healed after", "starts": "starts", "pages": "pages"}
-
-
-def _table(nights: Sequence[dict[str, object]]) -> list[str]:
-    states = Counter(str(facts["state"]) for facts in nights)
-    healed = states["SUCCESS"] / len(nights)
-    lines = [f"{number(len(nights))} nights: {healed:.1%} SUCCESS" + "".join(_others(states)), ""]
-    rows: list[tuple[str, ...]] = [("", "p50", "p95", "most")]
-    for name, label in _COLUMNS.items():
-        values = [float(str(facts[name])) for facts in nights if facts[name] is not None]
-        if values:
-            rows.append((label, *(_cell(name, value) for value in _spread(values))))
-    worst = max(nights, key=lambda facts: (facts["state"] != "SUCCESS", float(str(facts["seconds"]))))
-    return [*lines, *table_lines(rows), "", f"the worst is --seed {worst['seed']}"]
-
-
-def _others(states: Counter[str]) -> list[str]:
-    return [f", {number(count)} {state}" for state, count in states.most_common() if state != "SUCCESS"]
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
-    return cuts[9], cuts[18], max(values)
-
-
-def _cell(name: str, value: float) -> str:
-    return number(math.ceil(value)) if name in ("starts", "pages") else format_seconds(value)

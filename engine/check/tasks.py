@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import dis
 import inspect
 import io
 import os
@@ -48,7 +49,7 @@ Function = Callable[..., object]
 def check_tasks(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
     """Check the functions and the commands of a flow, and the source of its file."""
     of_tasks = [*check_functions(flow, functions), *check_commands(flow), *check_cpus(flow)]
-    return [*of_tasks, *check_pagers(flow), *check_source(flow)]
+    return [*of_tasks, *check_pagers(flow), *check_source(flow, functions.values())]
 
 
 def check_cpus(flow: FlowSpec) -> Iterator[Finding]:
@@ -258,81 +259,47 @@ def _captured_values(function: Function) -> Iterator[tuple[str, object]]:
 # Python looks such a variable up at the call, when the loop is over: every task would work on the last value.
 
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_REGISTERING = frozenset(["task", "sensor", "map", "TaskDef"])
 
 
-def late_binding(node: ast.AST) -> Iterator[Finding]:
-    """Yield a finding for each task function in this loop that reads variables of the loop."""
-    if not isinstance(node, _LOOPS):
-        return
-    of_loop = set(_stored(_own_nodes(node)))
-    for function in _task_functions(node):
-        late = sorted(of_loop & _free_names(function))
+def late_binding(tree: ast.AST, file: str, functions: Iterable[Function]) -> Iterator[Finding]:
+    """Find what several tasks share: one function of a loop in this file, which reads a variable of the loop."""
+    alike: dict[types.CodeType, list[Function]] = {}
+    for function in map(inspect.unwrap, functions):
+        code = getattr(function, "__code__", None)
+        if isinstance(code, types.CodeType) and os.path.realpath(code.co_filename) == os.path.realpath(file):
+            alike.setdefault(code, []).append(function)
+    for code, found in alike.items():
+        line = code.co_firstlineno
+        late = sorted(_loop_variables(tree, line) & _read_by_all(code, found)) if len(found) > 1 else []
         if late:
             bound = ", ".join(f"{name}={name}" for name in late)
-            how = f"lambda {bound}: ..." if isinstance(function, ast.Lambda) else f"def {function.name}({bound})"
+            how = f"lambda {bound}: ..." if code.co_name == "<lambda>" else f"def {code.co_name}({bound})"
             message = (
                 f"reads {' and '.join(map(repr, late))} when it runs, after the loop: every task of the loop gets the "
                 f"last value; keep the value of each by a default: {how}"
             )
-            yield Finding("warning", "late-binding", message, line=function.lineno)
+            yield Finding("warning", "late-binding", message, line=line)
 
 
-def _own_nodes(loop: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a loop that are neither in a function nor in a loop inside of it."""
-    for child in ast.iter_child_nodes(loop):
-        if not isinstance(child, (*_FUNCTIONS, *_LOOPS, ast.ClassDef)):
-            yield child
-            yield from _own_nodes(child)
+def _loop_variables(tree: ast.AST, line: int) -> set[str]:
+    """The names that the loops around a line bind."""
+    loops = (node for node in ast.walk(tree) if isinstance(node, _LOOPS))
+    nodes = (node for loop in loops if loop.lineno <= line <= (loop.end_lineno or 0) for node in ast.walk(loop))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    return (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+def _read_by_all(code: types.CodeType, functions: Sequence[Function]) -> set[str]:
+    """The variables outside of functions with the same code that are the same for all of them."""
+    cells = zip(
+        code.co_freevars, *(getattr(function, "__closure__", None) or () for function in functions), strict=True
+    )
+    return {name for name, first, *others in cells if all(one is first for one in others)} | _globals_of(code)
 
 
-def _task_functions(loop: ast.AST) -> Iterator[_Function]:
-    """Yield the functions in a loop that become tasks: by a decorator, or as an argument of a call."""
-    given = [argument for node in ast.walk(loop) for argument in _registered(node)]
-    names = {argument.id for argument in given if isinstance(argument, ast.Name)}
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Lambda):
-            if node in given:
-                yield node
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
-            node.name in names or any(map(_registers, node.decorator_list))
-        ):
-            yield node
-
-
-def _registered(node: ast.AST) -> list[ast.expr]:
-    """Return the arguments of ``flow.task(function)``, ``flow.task(...)(function)`` and ``TaskDef(name, function)``."""
-    if not isinstance(node, ast.Call) or not _registers(node):
-        return []
-    return [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "fn")]
-
-
-def _registers(node: ast.expr) -> bool:
-    while isinstance(node, ast.Call):
-        node = node.func
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return name in _REGISTERING
-
-
-def _free_names(function: _Function) -> set[str]:
-    """Return the names that the body reads and that neither it nor a function inside of it binds."""
-    body = function.body if isinstance(function.body, list) else [function.body]
-    nodes = [node for statement in body for node in ast.walk(statement)]
-    arguments = [node for node in (function.args, *nodes) if isinstance(node, ast.arguments)]
-    bound = {argument.arg for found in arguments for argument in _all_arguments(found)} | set(_stored(nodes))
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)} - bound
-
-
-def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
-    rest = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
-    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest]
+def _globals_of(code: types.CodeType) -> set[str]:
+    own = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+    return own.union(*(_globals_of(part) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 
 # --- Check the source of a flow for endless retries, swallowed errors, blocking waits and late binding ---------------
@@ -345,16 +312,18 @@ _RETRY_NAMES = frozenset(["retry", "retrying", "aretrying"])
 _WAITS = frozenset(["sleep", "wait"])
 
 
-def check_source(flow: FlowSpec) -> list[Finding]:
+def check_source(flow: FlowSpec, functions: Iterable[Function]) -> list[Finding]:
     """Return findings with lines of the flow file; none if the file cannot be read."""
     if flow.path is None:
         return []
+    path, _ = split_target(flow.path)
     try:
-        with open(split_target(flow.path)[0], encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return []
     findings = [finding for node in ast.walk(tree) for rule in SOURCE_RULES for finding in rule(node)]
+    findings += late_binding(tree, path, functions)
     return sorted(findings, key=lambda finding: finding.line or 0)
 
 
@@ -417,7 +386,6 @@ SOURCE_RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
     _sleep_in_a_coroutine,
     _loose_decorator,
     _key_twice,
-    late_binding,
 )
 
 

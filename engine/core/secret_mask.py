@@ -7,7 +7,6 @@ forms in which programs print it (``FORMS``), and each of several lines by itsel
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 import shlex
@@ -210,6 +209,8 @@ def _quoted_in_urls(text: str) -> Iterator[str]:
 
 
 def _escaped_in_html(text: str) -> Iterator[str]:
+    import html  # here: most flows name no secret
+
     yield from (html.escape(text), html.escape(text, quote=False), html.escape(text).replace("&#x27;", "&#39;"))
 
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -683,7 +682,9 @@ def _find(python: str, folder: str) -> str:
     """Find a program by its name in PATH, or by a path, which is relative to the folder of the flow file."""
     if os.sep in python:
         return os.path.join(folder, os.path.expanduser(python))
-    found = shutil.which(python)
+    from shutil import which  # here: most flows name no interpreter
+
+    found = which(python)
     if found is None:
         raise FlowError(f"python={python!r}: there is no such program in PATH")
     return found
