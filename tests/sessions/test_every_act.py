@@ -102,8 +102,8 @@ def with_old_run(state: Path) -> None:
     """An earlier run of the same flow that has ended."""
     ask(
         state,
-        "INSERT OR IGNORE INTO run (run_id, dag_name, started_at, ended_at, state)"
-        " SELECT 'old', dag_name, 1, 2, 'SUCCESS' FROM run",
+        "INSERT OR IGNORE INTO run (rowid, run_id, dag_name, started_at, ended_at, state)"
+        " SELECT 0, 'old', dag_name, 1, 2, 'SUCCESS' FROM run",
     )
 
 
