@@ -22,10 +22,9 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, bindings
 from ..widgets.table import VirtualTable
-from ..widgets.text_view import LinesView
 from .console import run_latest
 from .dialogs import TextDialog
-from .panes import SplitScreen
+from .panes import DetailedList
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
@@ -46,17 +45,16 @@ class EventDialog(TextDialog):
     BINDINGS = bindings("copy")
 
 
-class JournalScreen(SplitScreen):
+class JournalScreen(DetailedList):
     """See the module."""
 
     PLACE = ScreenName.JOURNAL
+    HAS_STRIP = False  # an event is whole in its row, but for what a dialog has
 
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
         self.main_pane = self.table = JournalTable(self._row, nothing=self._empty_line, always_lit=True, id="journal")
-        self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
-        self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)
         self._tries: Mapping[int, Tries] = {}  # by row: what it stands for
         self._opened: set[int] = set()  # the first of tries that are listed each
@@ -167,8 +165,7 @@ class JournalScreen(SplitScreen):
             self.table.move_to_key(next((row for row, one in self._tries.items() if one.first == tries.first), 0))
         if follow:
             self.table.move_to(len(self.table.order) - 1)
-        if self.table.cursor_key != self._detail_seq:
-            self._start_rest_timer()
+        self.rest_timer.start()
         self._show_heading()
 
     @property
@@ -202,7 +199,7 @@ class JournalScreen(SplitScreen):
         if self.is_mounted:
             self._show_heading()
             self._read()
-            self._start_rest_timer()
+            self.rest_timer.start()
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +215,7 @@ class JournalScreen(SplitScreen):
         else:
             self._select_task_of_event()
         self._read()
-        self._start_rest_timer()
+        self.rest_timer.start()
         self._show_heading()
 
     def _select_task_of_event(self) -> None:
@@ -242,15 +239,17 @@ class JournalScreen(SplitScreen):
     def _lines_of(self, event: Event) -> list[Line]:
         return event_lines(event, self._command(event), self.console.glyphs)
 
-    def _start_rest_timer(self) -> None:
-        """Show the event in the detail pane once the cursor rests."""
-        if self.is_wide:
-            self.rest_timer.start()
-
     def on_cursor_rest(self) -> None:
-        event, self._detail_seq = self.subject(), self.table.cursor_key
+        """Show the event in the detail pane."""
+        self.show_row()
+
+    def row_key(self) -> object:
+        return self.table.cursor_key
+
+    def row_lines(self, columns: int) -> list[Line]:
+        event = self.subject()
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
-        self.event_view.set_lines([[Piece(" "), *line] for line in lines])
+        return [[Piece(" "), *line] for line in lines]
 
     def _command(self, event: Event) -> str | None:
         console = self.console

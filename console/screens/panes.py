@@ -250,6 +250,8 @@ class RowDetails(PageView[None, None]):
 class DetailedList(SplitScreen):
     """A list with what is known of the row under its cursor: beside it, or as many rows as there are below it."""
 
+    HAS_STRIP: ClassVar = True  # below the list, where nothing stands beside it
+
     def __init__(self) -> None:
         super().__init__()
         self.detail_pane = self.beside = RowDetails(self.scene, self.row_lines, id="beside")
@@ -269,7 +271,7 @@ class DetailedList(SplitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Show the lines where there is room for them."""
-        self.below.set_row_count(self.detail_room.rows)
+        self.below.set_row_count(self.detail_room.rows if self.HAS_STRIP else 0)
         self.show_row()
 
     def show_row(self) -> None:

@@ -200,7 +200,7 @@ async def test_with_room_the_event_under_the_cursor_is_reported_beside_the_list(
         assert "Event 23" in driver.text
         await driver.press("g")
         assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
-        await driver.visit("tab", driver.app.screen.event_view)
+        await driver.visit("tab", driver.app.screen.beside)
 
 
 async def test_enter_on_an_event_shows_what_was_recorded(session, clock):
