@@ -22,6 +22,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
+from ..text.glyphs import IN_ASCII
 from ..text.text import sanitize
 from .capabilities import Colours
 
@@ -53,38 +54,22 @@ _VISIBLE_ON_BLANKS = ("underline", "reverse", "strike")
 
 _ZERO_WIDTH_JOINER = "\u200d"
 
-#: For terminals whose locale is not UTF-8. What is not listed becomes "?".
+#: For terminals whose locale is not UTF-8: signs of the console, and what tasks draw. What is not listed becomes "?".
 _ASCII = str.maketrans(
     {
-        **dict.fromkeys("─━┄┅┈┉╌╍═╴╶╸╺╼╾▔▁—–‐‑", "-"),
-        **dict.fromkeys("│┃┆┇┊┋╎╏║╵╷╹╻▏▕▎▍▌▐", "|"),
-        **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬┝┥┯┷┿┠┨┰┸╂", "+"),
-        **dict.fromkeys("█▓▇▆▅▊▉■▪", "#"),
-        **dict.fromkeys("▒░▄▃▂▀□▫", "="),
-        **dict.fromkeys("›»▸▶→⇒❯", ">"),
-        **dict.fromkeys("‹«◂◀←⇐❮", "<"),
-        **dict.fromkeys("↑▴▲", "^"),
-        **dict.fromkeys("↓▾▼", "v"),
-        **dict.fromkeys("·•∙…․", "."),
+        **dict.fromkeys("┅┉╍╸╺╼╾▔—–‐‑", "-"),
+        **dict.fromkeys("┃┆┇┊┋╎╏║╹╻▐", "|"),
+        **dict.fromkeys("┌┐└┘┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬┝┥┯┷┿┠┨┰┸╂", "+"),
+        **dict.fromkeys("■▀", "#"),
+        **dict.fromkeys("□▫", "="),
+        **dict.fromkeys("▶⇒❯", ">"),
+        **dict.fromkeys("«◀←⇐❮", "<"),
+        **dict.fromkeys("•∙․", "."),
         **dict.fromkeys("‘’′", "'"),
         **dict.fromkeys("“”″", '"'),
-        "✓": "+",
-        "●": ">",
-        "○": "o",
-        "↻": "~",
-        "◷": "?",
-        "◌": ":",
-        "✗": "x",
-        "⊘": "/",
-        "◆": "!",
-        "×": "x",
-        "±": "~",
-        "≤": "<",
-        "≥": ">",
-        "\u00a0": " ",
-        "╱": "/",
-        "╲": "\\",
-        "╳": "x",
+        **dict(zip("▲▼±≤≥\u00a0╱╲╳", "^v~<> /\\x", strict=True)),
+        **IN_ASCII,
+        "…": ".",  # in the texts of tasks
     }
 )
 

@@ -5,7 +5,9 @@ Every sign is one cell wide. Drawing code names a meaning, not a character.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -108,7 +110,13 @@ class Glyphs(msgspec.Struct, frozen=True):
         return character
 
 
-UTF8, ASCII = (Glyphs(*signs) for signs in zip(*msgspec.structs.astuple(Glyphs()), strict=True))
+_ROWS: Sequence[Any] = msgspec.structs.astuple(Glyphs())
+UTF8, ASCII = (Glyphs(*signs) for signs in zip(*_ROWS, strict=True))
+#: Each sign of the first set in the second; of one with several meanings that of the first field, scales last.
+IN_ASCII: Mapping[str, str] = {
+    **dict(chain.from_iterable(zip(*row, strict=True) for row in _ROWS if isinstance(row[0], tuple))),
+    **dict(row for row in reversed(_ROWS) if isinstance(row[0], str)),
+}
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:

@@ -89,7 +89,7 @@ def test_our_own_signs_pass_in_utf8_and_have_one_cell() -> None:
 
 def test_our_own_lines_have_a_likeness_in_ascii() -> None:
     row = set_text("─│┌┐└┘├┤┬┴┼╭╮╰╯…✓●↻◆█", CellEncoder(Colours.NONE, unicode=False))
-    assert "".join(text for text, _ in row) == "-|+++++++++++++.+>~!#"
+    assert "".join(text for text, _ in row) == "-|+++++++++..`'.o>~!#"
 
 
 def test_control_segments_are_no_cells() -> None:
@@ -136,9 +136,10 @@ def test_many_styles_take_bounded_memory() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("✓ 日本語の抽出処理 1/3", "+ 日本語の抽出処理 1/3"),
+        ("✓ 日本語の抽出処理 1/3", "o 日本語の抽出処理 1/3"),
         ("◆ 売上集計 │ déjà vu", "! 売上集計 | deja vu"),
-        ("─●▆…", "->#."),
+        ("─●▆…", "->=."),
+        ("○ ⊗ ✓", "% * o"),
         ("한국어 ▸ x", "한국어 > x"),
     ],
 )
