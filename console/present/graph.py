@@ -121,7 +121,7 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
         max(size, 0),
         (Width(1, gap=0), _mark(name, scene, lit)),
         (Width(1, gap=indent), row_sign(row, scene.glyphs, scene.runner)),
-        (Width(12, max(scene.names.longest, 12)), named),
+        (Width(12, max(min(scene.names.longest, size // 3), 12)), named),
         *([tried] if has_attempts else ()),
         (
             Width(max(36, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
@@ -521,6 +521,12 @@ def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyph
         if filled < 8 and role in _TIDE[:3]:  # a light shade has no half cells
             top = glyphs.spark[max(filled, 1) - 1] if y == 0 or sign == glyphs.heat[-1] else sign if filled > 3 else " "
         lines.append([Piece((top if y < full else " ") * (column.cells - gap), role), Piece(" " * gap)])
+    beside = [role for role in roles if role in _TIDE][:1]
+    for role, count in _column_parts(column.counts, total)[:2]:
+        if count and beside:  # the last row of its signs has one for each task at most, and as large a part as they are
+            y, size = roles.index(role) + roles.count(role) - 1, column.cells - gap
+            shown = min(max(round(count * full * size / total) - (roles.count(role) - 1) * size, 1), count, size)
+            lines[y][:1] = [Piece(signs[role] * shown, role), Piece(signs[beside[0]] * (size - shown), beside[0])]
     rest = sum(column.counts.get(state, 0) for state in states.DONE) * full / max(total, 1) % 1
     edge = roles.index(Role.PENDING) if Role.PENDING in roles else 0
     if edge and roles[edge - 1] is Role.DONE and roles[edge + 1 :] and rest >= 1 / 8:

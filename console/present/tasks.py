@@ -244,7 +244,10 @@ _NODE_BAR_CELLS = 8
 
 
 def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
-    """What the drawing says below a name: how far a task is, what it took, its error or what it waits for; and more."""
+    """What the drawing says below a name: how far a task is, what it took, where it failed, what it waits for; more.
+
+    What the exception says stands in the row, in the details and in the traceback.
+    """
     row, view = scene.board.row(name), scene.view(name)
     tried = [Piece(attempts_text(row), Role.DIM)] if row.failures or row.generation else []
     error = [Piece(one_line(row.error or ""), Role.DIM)]
@@ -259,7 +262,8 @@ def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
         took = [Piece(took_text(name, scene), Role.DIM)]
         return join([took, _beside_usual(row, scene), tried], " "), [Piece(ended, Role.DIM)]
     describe = _FACTS.get(row.state)
-    return describe(row, view, scene) if describe is not None else [], error
+    facts = describe(row, view, scene) if describe is not None else []
+    return (facts[:1], tried) if describe is _failure else (facts, error)
 
 
 def _running_facts(row: TaskRow, scene: Scene) -> Line:
@@ -437,7 +441,7 @@ def _failure(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
     words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(view.fact))
     message = "" if hang or not row.error or row.error in words else f"  {one_line(row.error)}"
-    return [Piece(words), Piece(f"{times}{message}", Role.DIM)]
+    return [Piece(f"{words}{times}"), Piece(message, Role.DIM)]
 
 
 #: The function in "KeyError load.py:9 in load", which has no room beside the name of the task.

@@ -226,6 +226,7 @@ class GraphScreen(SplitScreen):
             self.console.show_message("the drawing shows all tasks, or there is no room for one")
             return
         self._wanted_depth = min(max((drawn.drawings.depth or model.DEPTH) + step, 1), model.DEPTH_MAX)
+        drawn.drawings.set_depth(None)
         self._fit_depth(drawn)
         self._show_map()
         edges = counted(self._wanted_depth, "edge")

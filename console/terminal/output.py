@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, repeat
@@ -285,6 +286,7 @@ _CHUNK_CHARACTERS = 8192  # a frame goes out in parts of about this size, each m
 _CONTROL_BYTES_MAX = 1 << 18
 _GAP_CELLS_MAX = 3  # rewriting so few unchanged cells is not more expensive than moving over them
 _ERASE_CELLS_MIN = 6
+_LONG_BLANKS = re.compile(r" {12,}(?! *$)")
 
 _BELL = b"\a"
 _SYNC_BEGIN, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
@@ -381,13 +383,13 @@ class ScreenBuffer:
             texts = list(map(_text_of, group))
             text = "".join(texts)
             if len(text) == len(texts) and "" not in texts:
-                parts.append(text)
+                parts.append(text if sgr else _LONG_BLANKS.sub(_erased, text))
                 x += len(texts)
             else:
                 x = self._write_ambiguous_cells(parts, x, y, texts)
         self._cursor = (x, y) if x < self.width else None
         if shown < end:
-            parts.append(self._style("") + "\x1b[K")
+            parts.append(self._style("") + ("\x1b[K" if end == len(want) else f"\x1b[{end - shown}X"))
 
     def _write_ambiguous_cells(self, parts: list[str], x: int, y: int, texts: list[str]) -> int:
         """Write cells of which some are wide or carry marks. Terminals disagree about the width of most of these
@@ -424,6 +426,12 @@ class ScreenBuffer:
         return f"\x1b[{sgr}m" if before == "" else f"\x1b[0;{sgr}m"
 
 
+def _erased(blanks: re.Match[str]) -> str:
+    """Erase cells in place of blanks, and go on behind them."""
+    size = len(blanks[0])
+    return f"\x1b[{size}X\x1b[{size}C"
+
+
 def _changed_spans(want: list[Cell], have: list[Cell]) -> Iterator[tuple[int, int]]:
     """The spans that differ, first and last column; never half of a wide character, and not in too many pieces."""
     start = end = -1
@@ -455,8 +463,6 @@ def _widened_to_whole_characters(want: list[Cell], start: int, end: int) -> tupl
 
 def _end_before_erasable_blanks(want: list[Cell], start: int, end: int) -> int:
     """The start of trailing blanks that are cheaper to erase than to write; ``end`` if there are none."""
-    if end < len(want) or want[-1] != BLANK:
-        return end
     x = end
     while x > start and want[x - 1] == BLANK:
         x -= 1

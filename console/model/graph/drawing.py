@@ -25,6 +25,7 @@ from .layout import Bus, Layers, assign_columns, buses_of, families, lay_out, or
 
 STUB = 1  # cells between a task and the first vertical line
 TAIL = 2  # cells between the last vertical line and a task
+_APART_MAX = 4  # vertical lines of a channel that have a cell between them
 
 
 class Segment(NamedTuple):
@@ -319,7 +320,11 @@ def _bus_is_lit(level: int, bus: Bus, y: int, lit: EdgeHighlight) -> bool:
 def _channel(layers: Layers, level: int) -> Channel:
     wired = rows_of(families(layers.ranks[level], layers.above), layers.row)
     channel = Channel(buses_of(wired))
-    channel.columns = assign_columns(channel.buses, order_of_tracks(wired))
+    columns = assign_columns(channel.buses, order_of_tracks(wired))
+    step = 2 if columns <= _APART_MAX else 1  # else lines that turn beside each other read as one
+    for bus in channel.buses:
+        bus.column *= step
+    channel.columns = (columns - 1) * step + 1 if columns else 0
     channel.tracks = [([], []) for _ in range(channel.columns)]
     for bus in sorted(channel.buses, key=lambda bus: bus.top):
         if not bus.is_straight:
@@ -430,6 +435,7 @@ def leading_to(dag: Dag, names: Iterable[str]) -> list[int]:
 
 
 NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
+_RELATIVES_MIN = 2  # parents and children with which a task in it is drawn well enough for the cursor to go there
 
 
 class LabelSize(NamedTuple):
@@ -620,11 +626,16 @@ class TaskDrawings:
 
     def _has_whole(self, drawn: Dag, name: str | None) -> bool:
         """Whether the selected task is drawn with all of its parents and children, as far as possible."""
-        if self.depth is not None:
-            return name == self._center
-        if len(drawn) == len(self.dag) or name is None or name == self._center:
+        if name is None or name == self._center:
+            return True
+        if self.depth is None and len(drawn) == len(self.dag):
             return True
         if name not in drawn:
             return False
-        shown = len(drawn.parents(name)) + len(drawn.children(name))
-        return shown == len(self.dag.parents(name)) + len(self.dag.children(name))
+        count = len(self.dag.parents(name)) + len(self.dag.children(name))
+        needed = count if self.depth is None else min(count, _RELATIVES_MIN)
+        return len(drawn.parents(name)) + len(drawn.children(name)) >= needed
+
+    def keeps(self, name: str | None) -> bool:
+        """Whether what is drawn around another task shows this one with some of its parents and children, too."""
+        return self.depth is not None and self._drawing is not None and self._has_whole(self._drawing.dag, name)

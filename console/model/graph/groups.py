@@ -329,6 +329,11 @@ def first_zoom(dag: Dag) -> Zoom:
     return Zoom.GROUPS if is_fan or len(dag) > GRAPH_MAX else Zoom.GRAPH
 
 
+def has_map(dag: Dag) -> bool:
+    """Whether a map has its elements, which are one group with its end."""
+    return any(name.endswith("]") and name.partition("[")[0] in dag for name in dag.names)
+
+
 # --- Groups of names -------------------------------------------------------------------------------------------------
 
 

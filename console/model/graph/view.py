@@ -26,7 +26,7 @@ from .drawing import (
     is_chain,
     leading_to,
 )
-from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of
+from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of, has_map
 from .rows import Silhouette, TaskRows
 
 
@@ -43,7 +43,7 @@ class Graph:
         self._height = 24  # rows on the screen
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
-        self.zoom = zoom if zoom is not None else first_zoom(self.dag)
+        self.zoom = zoom if zoom is not None else Zoom.GROUPS if has_map(self.dag) else first_zoom(self.dag)
         self.form = GraphForm.ROWS
         self.order = GraphOrder.FLOW
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
@@ -448,6 +448,8 @@ def silhouette_rows(rows: int, listed: int | None = None) -> int:
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
     """Draw what is ``depth`` edges around the selected task, else as much as fits, and its siblings if they fit too."""
     drawings, name = graph.drawings, graph.selected
+    if drawings.keeps(name):
+        return
     for size in _AROUND_SIZES:
         drawings.set_label_size(size)
         least = drawings.around(name, depth or DEPTH)
@@ -513,7 +515,7 @@ def choose_overview(
     dag = graph.dag
     if graph.is_drawing or not any(dag.child_numbers):
         return Overview.NOTHING
-    if len(dag) <= GRAPH_MAX or is_chain(dag):
+    if (len(dag) <= GRAPH_MAX and not (graph.zoom is Zoom.GROUPS and has_map(dag))) or is_chain(dag):
         found = _choose_for_tasks(drawn, room)
         if found is not Overview.NOTHING or is_chain(dag):
             return found

@@ -274,6 +274,25 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
         assert app.selected == "load_0"
 
 
+async def test_a_map_is_one_node_with_its_end(clock: StillClock):
+    elements = [f"load[{number}]" for number in range(11)]
+    pairs = [
+        ("list", []),
+        *((name, ["list"]) for name in elements),
+        ("load", ["list", *elements]),
+        ("report", ["load"]),
+    ]
+    session = FakeSession(projection_of(pairs))
+    failed_task(session.projection, "load[4]")
+    for size in ((80, 24), (120, 40)):
+        async with shown(session, clock, size) as (app, pilot):
+            assert rows_of(app)[3].split() == ["·", "list", "───◆", "load", "────────·", "report"]
+            assert rows_of(app)[4].split()[1:] == ["0/11", "◆1"]
+            assert "▾ load " in text_of(app) and "◆ load[4]" in text_of(app) and "load[5]" not in text_of(app)
+            await press(app, pilot, "equals_sign")
+            assert "load[5]" in text_of(app), "the elements are one step nearer"
+
+
 async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(clock: StillClock):
     pairs = [("root", [])]
     for number in range(900):

@@ -121,6 +121,15 @@ def test_the_empty_end_of_a_row_is_erased_and_not_written() -> None:
     assert all_of(picture) == "\x1b[1Hy\x1b[K"
 
 
+def test_long_blanks_beside_what_stays_are_erased_and_not_written() -> None:
+    picture = ScreenBuffer()
+    picture.resize(40, HEIGHT)
+    draw(picture, 0, 0, "x" * 39 + "|")
+    all_of(picture)
+    draw(picture, 0, 0, "y" + " " * 20 + "z" + " " * 17)
+    assert all_of(picture) == "\x1b[1Hy\x1b[20X\x1b[20Cz\x1b[17X"
+
+
 def test_a_character_of_contested_width_cannot_shift_its_neighbours() -> None:
     picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)

@@ -62,6 +62,17 @@ def test_a_small_flow_is_drawn_as_one_expects():
     ]
 
 
+def test_lines_that_turn_beside_each_other_have_a_cell_between_them():
+    dag = Dag([("a", []), ("b", []), ("c", []), ("x", ["a", "b", "c"]), ("y", ["b", "c"])])
+    assert [line.rstrip() for line in picture(drawn(dag))] == [
+        "@...─╮",
+        "@...─┤─╮",
+        "@...─┤─┤",
+        "     ╰─│──@...",
+        "       ╰──@...",
+    ]
+
+
 @given(dags())
 def test_roots_stand_left_and_lines_begin_where_their_task_ends(dag):
     drawing = drawn(dag)
