@@ -7,9 +7,9 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.projection import RunRow
 from ...engine.core.views import run_style
 from ...engine.core.waiting import RunnerStatus
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
+from ...engine.domain.rows import RunRow
 from .. import manual
 from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, part_line, shell_line
 from ..keys.keymap import keys_of, shown_key

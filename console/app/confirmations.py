@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from ...engine.core.breaker import BreakerStatus
-from ...engine.core.projection import RunSummary, TaskRow
+from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX, ActPreview
+from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted, first_names, format_seconds
 from ..keys.keymap import shown_key

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...engine.core.causes import DEFAULT_REASON
-from ...engine.core.projection import RunSummary
 from ...engine.domain.acts import act_refusal
+from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..screens.console import run_latest

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from ...engine.core.outcome import FailureClass
-from ...engine.core.projection import RunProjection, RunRow
+from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
-from ...engine.domain.rows import RunFacts
+from ...engine.domain.rows import RunFacts, RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError

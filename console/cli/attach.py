@@ -68,7 +68,7 @@ def code_of_console(end: ConsoleEnd) -> int:
     run = end.started_run
     if end.return_code or run is None:
         return end.return_code
-    goes_on = run.state is RunState.RUNNING
+    goes_on = run.state == RunState.RUNNING
     blocked = goes_on and run.blocked_since is not None
     return code_of_run(run.state, interrupted=goes_on and end.is_stopping, blocked=blocked)
 

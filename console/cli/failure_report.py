@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from ...engine.core.projection import RunProjection, RunRow
+from ...engine.core.projection import RunProjection
 from ...engine.core.waiting import waits_for_approval
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import place_words, shell_command
 from ...engine.executor.run_end import RunResult

@@ -21,7 +21,6 @@ from ...engine.domain.text import place_words, shell_command
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
-    from ...engine.domain.states import RunState
     from ...engine.executor.run_end import RunResult
 
 
@@ -373,7 +372,7 @@ def code_of_result(result: RunResult) -> ExitCode:
     return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
 
 
-def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:
+def code_of_run(state: str, *, interrupted: bool, blocked: bool) -> ExitCode:
     """The exit code of ``run``, ``resume`` and ``demo``. A run that goes on in another process counts as SUCCESS."""
     if interrupted:
         return ExitCode.INTERRUPTED

@@ -16,9 +16,10 @@ import click
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
-from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.errors import RedriveError

@@ -266,7 +266,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
     status = LocalSession(path, current_actor(), read_only=True, is_console=False).status
-    for listing in runs.list_runs(connection):
+    for listing in lists.runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain import acts
 from ...engine.domain.events import Json
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
 from ...engine.errors import AddressError, RedriveError

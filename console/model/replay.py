@@ -20,11 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.breaker import BreakerStatus
-from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operator_act
+from ...engine.core.projection import RunProjection, TaskRow, is_operator_act
 from ...engine.core.views import KILL_STYLES
 from ...engine.domain.acts import UNDOABLE
 from ...engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChange, RunChanged, TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ..keys.actions import shell_line
@@ -180,7 +181,7 @@ class _Cursor:
 
     def __init__(self, frame: _ReplayFrame, of: RunProjection) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
-        projection = RunProjection(copy(frame.run), tasks, of.parents, of.children, frame.seq)
+        projection = RunProjection(frame.run, tasks, of.parents, of.children, frame.seq)
         self.snapshot = RunSnapshot(projection, dict(frame.breakers), dict(frame.page_notes), is_past=True)
         self._own_rows: set[str] = set()
 
@@ -209,7 +210,7 @@ def _frame_of(snapshot: RunSnapshot) -> _ReplayFrame:
     return _ReplayFrame(
         projection.seq,
         tuple(projection.tasks.values()),
-        copy(projection.run),
+        projection.run,
         dict(snapshot.breakers),
         dict(snapshot.page_notes),
     )

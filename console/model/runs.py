@@ -9,10 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.part import part_of
-from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.views import run_code
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
-from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
+from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts, RunRow, RunSummary
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import (
@@ -101,7 +100,7 @@ def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> l
     facts = facts._replace(
         deadline_at=run.deadline_at, dead_letters=board.dead_letters, failed_tasks=failed, asked=len(board.asked)
     )
-    if run.state is RunState.PARTIAL:
+    if run.state == RunState.PARTIAL:
         bad_rows = any(row.bad_rows for row in board.projection.tasks.values())
         facts = facts._replace(undecided=board.finished < board.total or bad_rows)
     return needs_of_run(facts, now_us, status is None or _has_process(run.run_id, status))
@@ -323,7 +322,7 @@ def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
 
 
 WHOLE_RUN = "the whole run"
-_CELL_STATES: Mapping[RunState, TaskState] = {
+_CELL_STATES: Mapping[str, TaskState] = {
     RunState.RUNNING: TaskState.RUNNING,
     RunState.SUCCESS: TaskState.SUCCESS,
     RunState.FAILED: TaskState.FAILED,

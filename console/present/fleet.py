@@ -109,7 +109,7 @@ def _night_signs(entry: FleetEntry, look: Look) -> Line:
     known = [one.lasts_us for one in entry.offer.nights if one.lasts_us is not None]
     found = []
     for night in entry.offer.nights:
-        style = RUN_STYLES[RunState(night.state)]
+        style = RUN_STYLES[night.state]
         style = latest if style is running else style
         bar = _night_bar(night, known, look.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
         found.append(bar or Piece(look.glyphs.of(style.sign), Role(style.role)))

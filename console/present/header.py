@@ -9,10 +9,10 @@ import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import part_of
-from ...engine.core.projection import RunRow
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ..keys.keymap import shown_key

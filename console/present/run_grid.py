@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...engine.core.projection import RunRow, RunSummary, TaskRow
+from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import RunView, Signed, counted_states, describe_span, run_view, state_style
 from ...engine.core.waiting import RunnerStatus
+from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import RunTaskRow

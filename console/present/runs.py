@@ -10,10 +10,10 @@ import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
-from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import CUT_OFF, IDLE, Asked, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import NeedKind, ScheduleRow, quantile
@@ -230,7 +230,7 @@ _RUN_FIELDS: Columns[ListedRun, Look] = (
     Column("dead_letters", value=lambda row, place: row.stored.get(TaskState.DEAD_LETTER, 0)),
     field("executor"),
 )
-RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow.__struct_fields__, lambda row: row.run)
+RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow._fields, lambda row: row.run)
 
 
 def run_columns(rows: Sequence[ListedRun], place: Look) -> Columns[ListedRun, Look]:

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from textual import events
 from textual.widget import Widget
 
-from ...engine.core.projection import RunSummary
+from ...engine.domain.rows import RunSummary
 from ...engine.statefile.state_files import Offer
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key

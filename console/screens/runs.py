@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from textual import events
 from textual.widget import Widget
 
-from ...engine.core.projection import RunSummary
 from ...engine.core.views import counted_states
 from ...engine.domain.events import EventKind
+from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDULES, ScheduleRow
 from ..keys.actions import Action, ScreenName
@@ -139,7 +139,7 @@ class RunsScreen(DetailedList):
         return "the other runs are those of now"
 
     def _running_runs(self) -> list[str]:
-        return [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
+        return [name for name, one in self._summaries.items() if one.run.state == RunState.RUNNING]
 
     def _read_again(self) -> None:
         if self._is_stale or self._running_runs() or self._schedules:

@@ -13,7 +13,7 @@ from ...engine.agent import executor_socket
 from ...engine.clock import wall_time_us
 from ...engine.domain.rows import NO_EXECUTOR
 from ...engine.domain.states import TaskUsage
-from ...engine.errors import LinkError, NoAnswerError, NotFoundError, StateFileError
+from ...engine.errors import LinkError, NoAnswerError, StateFileError
 from ...engine.statefile import lock_file, reader
 from ...engine.statefile.copies import Original, original_of
 from ...engine.statefile.reader import stamps_of
@@ -104,25 +104,15 @@ class FileSession(Session):
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
-        return await self._load(run_id, partial(runs.load_run, successes=successes))
+        return await self._load(partial(runs.load_run, run_id=run_id, successes=successes))
 
     async def part(
         self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
-        return await self._load(
-            run_id, lambda connection, found: runs.load_part(connection, found, names, has_blockers=has_blockers)
-        )
+        return await self._load(partial(runs.load_part, run_id=run_id, names=names, has_blockers=has_blockers))
 
-    async def _load(
-        self, run_id: str | None, read: Callable[[sqlite3.Connection, str], RunProjection]
-    ) -> RunProjection:
-        def load(connection: sqlite3.Connection) -> tuple[str, RunProjection]:
-            found = run_id if run_id is not None else runs.latest_run_id(connection)
-            if found is None:
-                raise NotFoundError(f"no run has been recorded in {self._path} yet")
-            return database.file_uuid(connection), read(connection, found)
-
-        self._uuid, projection = await self._read(load)
+    async def _load(self, load: Callable[[sqlite3.Connection], RunProjection]) -> RunProjection:
+        self._uuid, projection = await self._read(lambda connection: (database.file_uuid(connection), load(connection)))
         return projection
 
     async def send(self, command: Command) -> Answer:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.core.projection import RunProjection, RunSummary
+from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
+from ...engine.domain.rows import RunSummary
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import RUN_TASKS, RunTaskRow
 from ..model.board import RunSnapshot

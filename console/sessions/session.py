@@ -26,8 +26,6 @@ from ...engine.core.projection import (
     STATES,
     AttemptRow,
     RunProjection,
-    RunRow,
-    RunSummary,
     TaskRow,
     children_of,
     set_columns,
@@ -36,11 +34,12 @@ from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import ActPreview, Command, Target, clean_actor, parse_answer
 from ...engine.domain.event_codec import event_of, listed_event
 from ...engine.domain.event_payloads import OperatorActed
-from ...engine.domain.events import KILL_STEPS, Event, EventRow, JsonObject
-from ...engine.domain.states import TaskState
+from ...engine.domain.events import KILL_STEPS, Event, EventRow
+from ...engine.domain.rows import RunRow, RunSummary
+from ...engine.domain.states import RunState, TaskState
 from ...engine.domain.text import shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
-from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
+from ...engine.statefile.lists import DurationStats, unpack_durations
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus
@@ -382,15 +381,13 @@ def decode_durations(table: Columns) -> dict[str, DurationStats]:
         return unpack_durations(dict(table))
 
 
-def decode_runs(lines: object) -> list[RunSummary]:
-    """Decode the rows of the list of runs. Raises LinkError."""
-    found = rows_of(RunLine, lines)
-    return [RunSummary(decode_run(one.run), one.counts, one.asked) for one in found]
-
-
-def decode_run(row: JsonObject) -> RunRow:
-    """Decode a row of table ``run``. Raises LinkError if a value has another type."""
-    return row_of(RunRow, row)
+def decode_runs(sent: object) -> list[RunSummary]:
+    """Decode the list of runs. Raises LinkError."""
+    found = rows_of(RunSummary, sent)
+    with decoding("a state of a run"):
+        for one in found:
+            RunState(one.run.state)
+    return found
 
 
 def decode_projection(board: Columns) -> RunProjection:
@@ -403,8 +400,10 @@ def decode_projection(board: Columns) -> RunProjection:
     for task, spec in zip(tasks, _specs_of(board["specs"], names, parents), strict=True):
         task.spec = spec
     _add_attempts(board, dict(enumerate(tasks)))
+    run = row_of(RunRow, board["run"])
+    RunState(run.state)
     return RunProjection(
-        run=decode_run(board["run"]),
+        run=run,
         tasks={task.name: task for task in tasks},
         parents=parents,
         children=children_of(parents, parents),

@@ -33,6 +33,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..domain import states
+from ..domain.rows import RunRow
 from ..domain.states import OPEN, TIMED, DeadLetterKind, TaskState, describe_lost
 from ..domain.text import format_seconds
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
@@ -40,7 +41,7 @@ from .breaker import DownstreamHealth
 from .failures.tables import is_shape_error, nature_of
 from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
-from .projection import RunProjection, RunRow, TaskRow
+from .projection import RunProjection, TaskRow
 from .spec import SlowerThan, TaskSpec
 
 SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is evidence enough

@@ -14,7 +14,8 @@ from msgspec import Struct
 from ..domain import event_payloads as payloads
 from ..domain.elements import GONE
 from ..domain.events import KILL_STEPS, Event, EventKind
-from ..domain.states import RunState, SkipCause, TaskState
+from ..domain.rows import RunRow
+from ..domain.states import SkipCause, TaskState
 from ..domain.task_options import child_name, child_position
 from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
@@ -120,52 +121,6 @@ class TaskRow(Struct, gc=False):
         return self.attempts.get(self.attempt)
 
 
-class RunRow(Struct):
-    """One run: the columns of the ``run`` table."""
-
-    run_id: str
-    dag_name: str = ""
-    started_at: int = 0
-    ended_at: int | None = None
-    state: RunState = RunState.RUNNING
-    blocked_since: int | None = None
-    paused_since: int | None = None
-    paused_by: str | None = None  # with the reason, if one was given
-    deadline_at: int | None = None
-    deadline_passed_at: int | None = None  # when the deadline has begun to end the run
-    deadline_is_time: int = 0  # 1: a time of day: a step of the clock does not move it
-    abandoned_at: int | None = None  # when an operator has ended the run, whose clean-ups still run
-    max_parallel: int = 4
-    flow_path: str | None = None
-    params: str = "{}"
-    options: str = "{}"
-    code_hash: str | None = None
-    code_changed: str | None = None  # source files that changed after the executor loaded them, for people
-    pool_waits: str | None = None  # JSON: each pool of the machine or of Dask workers that tasks wait for, and why
-    python_path: str | None = None  # PYTHONPATH of the start
-    logical_time: int | None = None  # the instant of the schedule that the run is for
-    acknowledged_at: int | None = None  # when an operator took note of how it ended
-    acknowledged_by: str | None = None
-    waited_us: int = 0  # how long it was blocked, or ended and reopened: nobody worked
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no ordinary task starts any more; clean-ups may."""
-        return self.deadline_passed_at is not None or self.abandoned_at is not None
-
-
-class RunSummary(msgspec.Struct, frozen=True):
-    """One run of a file. ``counts``: state -> tasks in it; ``asked``: how many READY ones wait for an approval."""
-
-    run: RunRow
-    counts: Mapping[str, int]
-    asked: int = 0
-
-    @property
-    def dead_letters(self) -> int:
-        return self.counts.get(TaskState.DEAD_LETTER, 0)
-
-
 class RunProjection(msgspec.Struct):
     """A run, its tasks and their attempts, updated by each event."""
 
@@ -185,8 +140,7 @@ class RunProjection(msgspec.Struct):
             return None
         payload = event.payload
         if isinstance(payload, payloads.RunChanged):
-            set_columns(self.run, payload.set)
-            self.run.state = RunState(self.run.state)
+            self.run = self.run.with_columns(payload.set)
             return None
         row = self.tasks.get(event.task) if event.task is not None else None
         if row is None:
@@ -304,10 +258,10 @@ _SETTING_ATTEMPTS = (
 )
 #: By their texts: faster than to call the enum.
 STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}
-_COLUMNS = {row: frozenset(row.__struct_fields__) for row in (RunRow, TaskRow, AttemptRow)}
+_COLUMNS = {row: frozenset(row.__struct_fields__) for row in (TaskRow, AttemptRow)}
 
 
-def set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
+def set_columns(row: TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
     """Set the columns that the row has. Columns of the table alone (token, texts) are not kept in memory."""
     known = _COLUMNS[type(row)]
     for column, value in columns.items():

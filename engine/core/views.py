@@ -17,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain.events import EventKind
-from ..domain.rows import RunFacts
+from ..domain.rows import RunFacts, RunRow
 from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
-from .projection import AttemptRow, RunProjection, RunRow, TaskRow
+from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
     NO_CONTEXT,
     ExplainContext,
@@ -128,7 +128,7 @@ PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
 #: A RUNNING task, or an unfinished run, whose executor was killed.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 
-RUN_STYLES: Mapping[RunState, StateStyle] = {
+RUN_STYLES: Mapping[str, StateStyle] = {
     RunState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
     RunState.SUCCESS: StateStyle(Sign.DONE, "success", StateRole.DONE),
     RunState.FAILED: StateStyle(Sign.FAILED, "FAILED", StateRole.FAILED),
@@ -360,7 +360,7 @@ RunLike = RunRow | RunFacts
 def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> StateStyle:
     """The sign, the word and the role of a run. ``counts``: of its tasks by state, if they are known."""
     if run.state != RunState.RUNNING:
-        return RUN_STYLES[RunState(run.state)]
+        return RUN_STYLES[run.state]
     if run.blocked_since is not None:
         return BLOCKED
     if not runner.is_alive:
@@ -429,7 +429,7 @@ def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -
     """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
     style = run_style(run, runner, counts)
     if style in RUN_STYLES.values():
-        return str(RunState(run.state))
+        return run.state
     is_paused = run.paused_since is not None and style is not PAUSED
     return style.word.upper() + (" PAUSED" if is_paused else "")
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain import states
-from ..domain.rows import RunFacts
+from ..domain.rows import RunFacts, RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
 from .breaker import PASSING, Breaker, BreakerStatus
 from .outcome import NOT_STARTED
-from .projection import RunProjection, RunRow, TaskRow
+from .projection import RunProjection, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
 from .spec import TaskSpec, json_object, rule_of_edge
 

@@ -4,7 +4,7 @@ Columns as ``store/schema.sql`` explains them, with parsed JSON; instants in mic
 interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from .events import JsonObject
 
@@ -116,6 +116,70 @@ class ExecutorState(NamedTuple):
 
 
 NO_EXECUTOR = ExecutorState()
+
+
+class RunRow(NamedTuple):
+    """One row of table ``run``.
+
+    Attributes:
+        state: the value of a RunState.
+        paused_by: with the reason, if one was given.
+        deadline_passed_at: when the deadline has begun to end the run.
+        deadline_is_time: 1: a time of day: a step of the clock does not move it.
+        abandoned_at: when an operator has ended the run, whose clean-ups still run.
+        code_changed: source files that changed after the executor loaded them, for people.
+        pool_waits: JSON: each pool of the machine or of Dask workers that tasks wait for, and why.
+        python_path: PYTHONPATH of the start.
+        logical_time: the instant of the schedule that the run is for.
+        acknowledged_at: when an operator took note of how it ended.
+        waited_us: how long it was blocked, or ended and reopened: nobody worked.
+    """
+
+    run_id: str
+    dag_name: str = ""
+    started_at: int = 0
+    ended_at: Optional[int] = None
+    state: str = "RUNNING"
+    blocked_since: Optional[int] = None
+    paused_since: Optional[int] = None
+    paused_by: Optional[str] = None
+    deadline_at: Optional[int] = None
+    deadline_passed_at: Optional[int] = None
+    deadline_is_time: int = 0
+    abandoned_at: Optional[int] = None
+    max_parallel: int = 4
+    flow_path: Optional[str] = None
+    params: str = "{}"
+    options: str = "{}"
+    code_hash: Optional[str] = None
+    code_changed: Optional[str] = None
+    pool_waits: Optional[str] = None
+    python_path: Optional[str] = None
+    logical_time: Optional[int] = None
+    acknowledged_at: Optional[int] = None
+    acknowledged_by: Optional[str] = None
+    waited_us: int = 0
+
+    def with_columns(self, columns: Mapping[str, Any]) -> "RunRow":
+        """The row with new values of columns; a later version may have more of them."""
+        return self._replace(**{name: value for name, value in columns.items() if name in self._fields})
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no ordinary task starts any more; clean-ups may."""
+        return self.deadline_passed_at is not None or self.abandoned_at is not None
+
+
+class RunSummary(NamedTuple):
+    """One run of a file. ``counts``: state -> tasks in it; ``asked``: how many READY ones wait for an approval."""
+
+    run: RunRow
+    counts: Dict[str, int]
+    asked: int = 0
+
+    @property
+    def dead_letters(self) -> int:
+        return self.counts.get("DEAD_LETTER", 0)
 
 
 class RunFacts(NamedTuple):

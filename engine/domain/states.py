@@ -48,6 +48,7 @@ class RunState(str, Enum):
     ABANDONED = "ABANDONED"  # an operator has ended it: what had not ended is CANCELLED
 
     __str__ = _word
+    __hash__ = str.__hash__
 
 
 class DeadLetterKind(str, Enum):

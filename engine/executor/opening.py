@@ -25,12 +25,12 @@ from ..clock import Clock, ClockWatch, SystemClock
 from ..core import flow_difference
 from ..core.part import Part, PartChoice, plan_part
 from ..core.policy import Uniform
-from ..core.projection import RunProjection, RunRow, new_projection
+from ..core.projection import RunProjection, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import Durability, FlowSpec, TaskSpec, collector_paused, work_of
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
-from ..domain.rows import BreakerRow
+from ..domain.rows import BreakerRow, RunRow
 from ..domain.states import END, RunState, cut_off_cause
 from ..domain.text import printable
 from ..errors import (

@@ -173,7 +173,7 @@ class RunEndCheck:
         projection = self._own.projection
         return RunResult(
             projection.run.run_id,
-            projection.run.state,
+            RunState(projection.run.state),
             interrupted=interrupted,
             late=projection.run.deadline_passed_at is not None,
             _tasks=projection.tasks,

@@ -25,11 +25,11 @@ from typing import (
     Union,
 )
 
-from ..domain.events import EventRow, Json, JsonObject
-from ..domain.rows import BreakerRow, PageRow, RunFacts
+from ..domain.events import EventRow, Json
+from ..domain.rows import BreakerRow, PageRow, RunFacts, RunRow, RunSummary
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
-from .snapshot import Table, pack_table, read_snapshot, unknown_run, unpack_table
+from .snapshot import RUN_COLUMNS, Table, pack_table, read_snapshot, unknown_run, unpack_table
 
 # --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
 
@@ -67,17 +67,6 @@ Row = TypeVar("Row", bound=NamedTuple)
 
 # --- The rows ------------------------------------------------------------------------------------------------------
 # Columns as ``schema.sql`` explains them, in their order; instants in microseconds UTC.
-
-
-class RunLine(NamedTuple):
-    """A run with all columns of its row.
-
-    ``counts``: state -> tasks in it; ``asked``: how many of them wait for an approval.
-    """
-
-    run: JsonObject
-    counts: Dict[str, int]
-    asked: int = 0
 
 
 class QuarantineRow(NamedTuple):
@@ -620,7 +609,10 @@ _ASKED = (
 )
 
 
-def runs(connection: sqlite3.Connection) -> List[RunLine]:
+_RUNS_OF_FILE = "SELECT " + RUN_COLUMNS + " FROM run ORDER BY rowid DESC"
+
+
+def runs(connection: sqlite3.Connection) -> List[RunSummary]:
     """All runs, latest first."""
     counts: Dict[str, Dict[str, int]] = {}
     with read_snapshot(connection):
@@ -629,10 +621,8 @@ def runs(connection: sqlite3.Connection) -> List[RunLine]:
         ):
             counts.setdefault(run_id, {})[state] = count
         asked: Dict[str, int] = dict(connection.execute(_ASKED).fetchall())
-        cursor = connection.execute("SELECT * FROM run ORDER BY rowid DESC")
-        names = [column[0] for column in cursor.description]
-        found = [dict(zip(names, values)) for values in cursor]
-    return [RunLine(run, counts.get(run["run_id"], {}), asked.get(run["run_id"], 0)) for run in found]
+        found = [RunRow(*values) for values in connection.execute(_RUNS_OF_FILE)]
+    return [RunSummary(run, counts.get(run.run_id, {}), asked.get(run.run_id, 0)) for run in found]
 
 
 def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:

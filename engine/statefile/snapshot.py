@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..domain.events import KILL_STEPS, kill_step_value
+from ..domain.rows import RunRow
 from ..errors import NotFoundError
 from .reader import latest_seq
 
@@ -74,6 +75,8 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
 # --- The parts of a snapshot -----------------------------------------------------------------------------------------
 
 
+RUN_COLUMNS = ", ".join(RunRow._fields)
+
 EDGES_AT_ONCE = 12000  # with more edges, they follow with the history
 
 #: Columns that are not sent: long texts are read on demand, tokens are private.
@@ -128,16 +131,16 @@ def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, Any]:
     """A run (default: the latest) as of ``seq``. Raises NotFoundError when the file has no such run."""
     with read_snapshot(connection):
-        run = _run(connection, run_id)
+        run = read_run(connection, run_id)
         seq = latest_seq(connection)
-        tasks = _rows(connection, "task", run["run_id"], "ORDER BY position, name")
+        tasks = _rows(connection, "task", run.run_id, "ORDER BY position, name")
         unfinished = "AND name IN (SELECT name FROM task WHERE run_id = :run_id AND state <> '" + _DONE + "')"
-        attempts = _rows(connection, "attempt", run["run_id"], unfinished + " ORDER BY name, attempt")
+        attempts = _rows(connection, "attempt", run.run_id, unfinished + " ORDER BY name, attempt")
         places = {row["name"]: place for place, row in enumerate(tasks)}
-        parents = _parents(connection, run["run_id"], list(places))
+        parents = _parents(connection, run.run_id, list(places))
         unfinished_places = {row["name"]: places[row["name"]] for row in tasks if row["state"] != _DONE}
-        kill_steps = _kill_steps(connection, run["run_id"], unfinished_places)
-        _add_changed(connection, run["run_id"], tasks)
+        kill_steps = _kill_steps(connection, run.run_id, unfinished_places)
+        _add_changed(connection, run.run_id, tasks)
     specs = [json.loads(row.pop("spec")) for row in tasks]
     return {
         "seq": seq,
@@ -182,16 +185,17 @@ def history(
     }
 
 
-def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
-    cursor = connection.execute(
-        "SELECT * FROM run WHERE run_id = coalesce(?, run_id) ORDER BY rowid DESC LIMIT 1", (run_id,)
-    )
-    row = cursor.fetchone()
-    if row is None:
-        if run_id is None:
-            raise NotFoundError("no run has been recorded in this state file yet")
-        raise unknown_run(run_id)
-    return dict(zip([column[0] for column in cursor.description], row))
+_RUN = "SELECT " + RUN_COLUMNS + " FROM run WHERE run_id = coalesce(?, run_id) ORDER BY rowid DESC LIMIT 1"
+
+
+def read_run(connection: sqlite3.Connection, run_id: Optional[str]) -> RunRow:
+    """The row of a run (default: the latest). Raises NotFoundError when the file has no such run."""
+    row = connection.execute(_RUN, (run_id,)).fetchone()
+    if row is not None:
+        return RunRow(*row)
+    if run_id is None:
+        raise NotFoundError("no run has been recorded in this state file yet")
+    raise unknown_run(run_id)
 
 
 def unknown_run(run_id: str) -> NotFoundError:

@@ -24,8 +24,6 @@ from ..core.projection import (
     STATES,
     AttemptRow,
     RunProjection,
-    RunRow,
-    RunSummary,
     Successes,
     TaskRow,
     children_of,
@@ -36,13 +34,14 @@ from ..core.waiting import RunOutcome
 from ..domain import states
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS
+from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
-from ..statefile.reader import Row, latest_seq
-from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
+from ..statefile.reader import latest_seq
+from ..statefile.snapshot import kill_steps, read_run, read_snapshot
 from ..statefile.transitions import (
     RUN_IS_OVER,
     UNSATISFIED_PARENT,
@@ -349,7 +348,6 @@ def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
 
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _FROM_EVENTS = frozenset(KILL_STEPS.values())
-_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__)
 _TASK_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in _NOT_IN_TASK]
 _NO_SPEC = "{}"
 _TASKS = f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ?"
@@ -357,9 +355,10 @@ _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if na
 
 
 def load_run(
-    connection: sqlite3.Connection, run_id: str, *, has_attempts: bool = True, successes: Successes = "all"
+    connection: sqlite3.Connection, run_id: str | None, *, has_attempts: bool = True, successes: Successes = "all"
 ) -> RunProjection:
-    """Return the current state of a run, perhaps without its attempts; its ``seq`` is the latest event of the file.
+    """Return the current state of a run (None: of the latest), perhaps without its attempts; its ``seq`` is the latest
+    event of the file.
 
     ``successes``: with "states", tasks that succeeded have only what a list of states shows, in a third of the time,
     and no task has the instant of its latest event.
@@ -367,7 +366,8 @@ def load_run(
     Raises NotFoundError if the file has no such run.
     """
     with read_snapshot(connection), collector_paused():
-        run = _read_run(connection, run_id)
+        run = read_run(connection, run_id)
+        run_id = run.run_id
         seq = latest_seq(connection)
         is_whole = successes == "all"
         names = None if is_whole else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
@@ -381,7 +381,11 @@ def load_run(
 
 
 def load_part(
-    connection: sqlite3.Connection, run_id: str, names: Sequence[str] | None = None, *, has_blockers: bool = False
+    connection: sqlite3.Connection,
+    run_id: str | None,
+    names: Sequence[str] | None = None,
+    *,
+    has_blockers: bool = False,
 ) -> RunProjection:
     """Return what ``load_run`` returns with the tasks ``names`` alone, without the instants of their latest events.
 
@@ -390,7 +394,8 @@ def load_part(
     tasks, if one of them could start once a human ends its wait. The cost is that of the tasks, not of the run.
     """
     with read_snapshot(connection), collector_paused():
-        run = _read_run(connection, run_id)
+        run = read_run(connection, run_id)
+        run_id = run.run_id
         if names is None and _may_be_held(connection, run):
             return load_run(connection, run_id)
         seq = latest_seq(connection)
@@ -440,20 +445,7 @@ def _may_be_held(connection: sqlite3.Connection, run: RunRow) -> bool:
 
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
     """Return what ``load_run`` returns, without the tasks: those of a new run are known."""
-    return RunProjection(_read_run(connection, run_id), seq=latest_seq(connection))
-
-
-def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
-    row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise unknown_run(run_id)
-    return _run_row(row)
-
-
-def _run_row(values: Row) -> RunRow:
-    row = RunRow(*values)
-    row.state = RunState(row.state)
-    return row
+    return RunProjection(read_run(connection, run_id), seq=latest_seq(connection))
 
 
 def _part_of(column: str, names: Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
@@ -538,15 +530,6 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
     for name, seq, at in connection.execute(sql, (run_id,)):
         if name in tasks:
             tasks[name].changed_seq, tasks[name].changed_at = seq, at
-
-
-def list_runs(connection: sqlite3.Connection) -> list[RunSummary]:
-    """Return every run of the file, latest first."""
-    names = RunRow.__struct_fields__
-    lines = lists.runs(connection)
-    return [
-        RunSummary(_run_row(tuple(line.run.get(name) for name in names)), line.counts, line.asked) for line in lines
-    ]
 
 
 class RunSource(NamedTuple):

@@ -17,7 +17,6 @@ import msgspec
 
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
-from ..core.projection import RunRow
 from ..core.schedule import (
     LISTED_MAX,
     Schedule,
@@ -30,6 +29,7 @@ from ..core.schedule import (
 )
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
+from ..domain.rows import RunRow
 from ..domain.states import (
     ENDED_BADLY,
     FINISHED,
@@ -167,11 +167,6 @@ _ENDED = (
 _NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
 
-def _run_of(row: tuple[Any, ...]) -> RunRow:
-    run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since = row
-    return RunRow(run_id, dag_name, started_at, ended_at, RunState(state), blocked_since, paused_since)
-
-
 def load_status(
     connection: sqlite3.Connection,
     served: ServedFlow,
@@ -197,7 +192,7 @@ def load_status(
         (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
         _next_late_at(connection, held, progress, late_from, None if held is served else replaced_at or now),
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
-        latest=None if latest is None else _run_of(latest),
+        latest=None if latest is None else RunRow(*latest),
         ended=tuple(PastRun(*row) for row in connection.execute(_ENDED, (name,))),
         **_ledger_facts(connection, held, progress, mark or LedgerMark()),
         next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),

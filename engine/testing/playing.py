@@ -28,6 +28,7 @@ from ..executor.state_file_lease import StateFileLease
 from ..runner.reaper import Reaper
 from ..runner.zygote.client import Runner
 from ..schedule.flow_service import FlowService, Launched, Supervision
+from ..statefile import lists
 from ..statefile.lists import QUARANTINE, query
 from ..statefile.supervisor_file import SupervisorFile
 from ..store import database, lock, runs
@@ -511,7 +512,7 @@ class _Play:
         if not os.path.exists(self._path):
             return ()
         with self._reading() as connection:
-            return tuple(listing.run.run_id for listing in reversed(runs.list_runs(connection)))
+            return tuple(listing.run.run_id for listing in reversed(lists.runs(connection)))
 
     def _apply(self, command: Command) -> bool:
         """Apply an act as the shell does when no executor lives; return whether it changed something."""

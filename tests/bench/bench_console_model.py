@@ -38,10 +38,11 @@ from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine.core.dag import Dag
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 
 SECOND = 1_000_000

@@ -22,9 +22,10 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from redrive.engine.core.dag import Dag
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 
 SECONDS_MIN = 0.001

@@ -28,10 +28,10 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, plain
 from redrive.console.widgets.bars import KeyBar
 from redrive.engine.core.causes import CauseHistory
-from redrive.engine.core.projection import RunProjection, RunSummary, Successes
+from redrive.engine.core.projection import RunProjection, Successes
 from redrive.engine.domain.acts import ActPreview, Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.rows import ExecutorState, RunFacts
+from redrive.engine.domain.rows import ExecutorState, RunFacts, RunSummary
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
@@ -468,7 +468,7 @@ def _failure(builder: EventBuilder, name: str, state: str, what: dict[str, Any],
 def revenue(clock: StillClock) -> FakeSession:
     """A session on the run of the pictures, with the clock where its story ends."""
     projection = projection_of(REVENUE, deadline_at=START + 3 * 3600 * S)
-    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    projection.run = projection.run._replace(run_id="run-2026-04-25", dag_name="revenue")
     builder = EventBuilder(projection)
     for event in revenue_events(builder):
         projection.apply(event)

@@ -10,8 +10,9 @@ import sqlite3
 from pathlib import Path
 
 import psutil
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.domain.event_codec import event_of
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 from support.commands import start_redrive

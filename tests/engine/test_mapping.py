@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from redrive.console.sessions.session import decode_projection
 from redrive.engine import Executor, Flow, FlowError, SkipTask, TaskDef
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import ItemSpec
 from redrive.engine.domain.event_codec import event_of
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile import snapshot
 from redrive.engine.statefile.reader import events_query

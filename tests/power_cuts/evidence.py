@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.domain.event_codec import event_of
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 

@@ -75,7 +75,7 @@ def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     night = SteppedNight(draw_sequence(seed))
     night.work()
     whole = night.engine.projection
-    whole.run.blocked_since = None
+    whole.run = whole.run._replace(blocked_since=None)
     part = night.engine.read_part()
     causes = Inbox(Board(part)).causes()
     assert Inbox(Board(whole)).causes() == causes

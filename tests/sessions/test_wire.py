@@ -9,8 +9,7 @@ import sys
 import pytest
 from redrive.console.sessions.session import row_of, rows_of
 from redrive.engine.core.causes import CauseHistory, PastIncident
-from redrive.engine.core.projection import RunRow
-from redrive.engine.domain.rows import BreakerRow
+from redrive.engine.domain.rows import BreakerRow, RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.lists import SlaRow
@@ -25,8 +24,8 @@ def test_a_row_comes_back_as_it_was_sent(row: tuple[object, ...]) -> None:
 
 
 def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
-    run = {"run_id": "r", "dag_name": "f", "started_at": 1, "ended_at": None, "state": "PARTIAL", "later": "column"}
-    assert row_of(RunRow, run) == RunRow("r", "f", 1, None, RunState.PARTIAL)
+    summary = [["r", "f", 1, None, "PARTIAL"], {"SUCCESS": 2}, 0]
+    assert row_of(RunSummary, summary) == RunSummary(RunRow("r", "f", 1, None, RunState.PARTIAL), {"SUCCESS": 2})
     memory = {"fingerprint": "c0ffee", "episodes": [{"run_id": "r", "at": 1, "tasks": 2, "decision": "skip"}]}
     assert row_of(CauseHistory, memory) == CauseHistory("c0ffee", episodes=(PastIncident("r", 1, 2, "skip"),))
 
@@ -46,10 +45,10 @@ def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object)
 TWO_READERS = """
 import enum, threading
 from redrive.console.sessions.session import row_of
-from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.rows import RunRow
 
 def convert():
-    assert row_of(RunRow, {"run_id": "r", "dag_name": "f", "state": "RUNNING"}).run_id == "r"
+    assert row_of(RunRow, ["r", "f"]).run_id == "r"
 
 begun, going_on, set_attribute = threading.Event(), threading.Event(), enum.EnumType.__setattr__
 

@@ -14,11 +14,12 @@ import msgspec
 from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.statefile.lists import BREAKERS, query
 from redrive.engine.statefile.reader import events_query
@@ -310,8 +311,9 @@ def allows(rule: str, state: str, skip_cause: str | None, is_over: bool = False)
     return state == "SUCCESS"
 
 
-def _differences(before: msgspec.Struct, now: object) -> str:
-    pairs = [(name, getattr(before, name), getattr(now, name)) for name in before.__struct_fields__]
+def _differences(before: msgspec.Struct | RunRow, now: object) -> str:
+    names = before._fields if isinstance(before, RunRow) else before.__struct_fields__
+    pairs = [(name, getattr(before, name), getattr(now, name)) for name in names]
     return ", ".join(_difference(*pair) for pair in pairs if pair[1] != pair[2])
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 
 S = 1_000_000

@@ -115,7 +115,7 @@ def test_the_band_goes_from_the_usual_to_the_slow_durations():
     forecast = estimate(board, START, history)
     assert forecast.left == (60 * S, 120 * S)
     assert forecast.slack_us == 0, "neither in time nor late for certain"
-    board.projection.run.paused_since = START
+    board.projection.run = board.projection.run._replace(paused_since=START)
     assert estimate(board, START, history) is None, "nothing starts in a paused run"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -19,14 +20,13 @@ from redrive.console.present.report import ReportData, headline
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
 from redrive.console.present.runs import ListedRun, incident_summary
 from redrive.console.present.states import Look
-from redrive.console.sessions.session import decode_runs
+from redrive.console.sessions.session import rows_of
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
-from redrive.engine.core.projection import RunSummary
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.views import counted_states, run_code, run_view
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunSummary
 from redrive.engine.domain.states import MOVING, RunState, TaskState
 from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, state_files
@@ -104,8 +104,7 @@ def read(found: Rows) -> Read:
             executor=found.executor, service_pid=found.service_pid
         )
         (latest,) = lists.query(connection, state_files.LATEST_RUNS, {})
-        lines = [[line.run, line.counts, line.asked] for line in lists.runs(connection)]
-        (summary,) = decode_runs(lines)
+        (summary,) = rows_of(RunSummary, json.loads(json.dumps(lists.runs(connection))))
         board = Board(load_run(connection, "r"))
     return Read(offer, latest, summary, board, status_of(offer))
 

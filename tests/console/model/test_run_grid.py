@@ -20,7 +20,7 @@ from redrive.console.model.runs import (
     usual_durations,
 )
 from redrive.console.present.runs import ListedRun
-from redrive.engine.core.projection import RunRow, RunSummary
+from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RunTaskRow
 

@@ -232,7 +232,7 @@ def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
 
 def test_rows_of_another_run_are_not_kept(clock):
     projection = outage(clock).projection
-    projection.run.run_id = "night-8"
+    projection.run = projection.run._replace(run_id="night-8")
     other = downstreams_of(clock).with_board(Board(projection))
     assert {} == other.groups and Section.ROWS not in other.loaded_sections and other.pages
 

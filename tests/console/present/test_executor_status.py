@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.present.runs import resume_command
-from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import RunState
 
 

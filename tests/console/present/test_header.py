@@ -76,7 +76,7 @@ def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
 
 
 async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
-    revenue.projection.run.code_changed = "lib/x.py"
+    revenue.projection.run = revenue.projection.run._replace(code_changed="lib/x.py")
     async with shown(revenue, clock, size=(120, 30)) as (app, _):
         assert "code changed since start: lib/x.py" in rows_of(app)[0]
 
@@ -88,7 +88,7 @@ async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
 def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_since, other_runs):
     tasks = [(f"load[{number}]", []) for number in range(215)]
     projection = projection_of(tasks, deadline_at=START + 1500 * S, blocked_since=blocked_since)
-    projection.run.dag_name, projection.run.run_id = "warehouse", "20261127T183032"
+    projection.run = projection.run._replace(dag_name="warehouse", run_id="20261127T183032")
     waiting = waiting_fact(other_runs, 80, UTF8)
     line = plain(run_line(Board(projection), "/var/warehouse.db", None, START + 300 * S, 80, UTF8, waiting))
     assert width([Piece(line)]) <= 80 and line.startswith(" warehouse · 2026")

@@ -57,10 +57,10 @@ def boards(draw):
     projection = projection_of(
         [(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names}
     )
-    projection.run.max_parallel = draw(st.sampled_from([1, 4]))
+    run = projection.run._replace(max_parallel=draw(st.sampled_from([1, 4])))
     if draw(st.booleans()):
-        projection.run.paused_since, projection.run.paused_by = NOW - 9 * S, "ana"
-    projection.run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
+        run = run._replace(paused_since=NOW - 9 * S, paused_by="ana")
+    projection.run = run._replace(blocked_since=draw(st.sampled_from([None, NOW - 5 * S])))
     for row in projection.tasks.values():
         row.state = draw(st.sampled_from(list(TaskState)))
         row.next_retry_at = draw(st.sampled_from([None, NOW + 7 * S, NOW - 7 * S]))
@@ -154,7 +154,7 @@ def test_an_executor_that_ended_by_design_is_not_called_gone():
     board = Board(projection_of([("a", [])]))
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=NOW, stopped=True))
     assert "no executor" in plain(status_lines(board, status, 120)[0])
-    board.projection.run.blocked_since = NOW
+    board.projection.run = board.projection.run._replace(blocked_since=NOW)
     line = status_lines(board, status, 120)[0]
     assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
     assert {piece.role for piece in line} == {line[0].role}

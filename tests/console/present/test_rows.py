@@ -42,10 +42,10 @@ from redrive.console.present.tasks import (
 from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
-from redrive.engine.core.projection import AttemptRow, RunRow
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
-from redrive.engine.domain.rows import RunFacts
+from redrive.engine.domain.rows import RunFacts, RunRow
 from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.lists import DurationStats, NeedKind
 from redrive.engine.statefile.logs import AttemptText
@@ -63,7 +63,7 @@ def board_of_all_states(text="name"):
     parents = {state: [names[TaskState.DEAD_LETTER]] for state in (TaskState.PENDING, TaskState.UPSTREAM_FAILED)}
     pairs = [(names[state], parents.get(state, [])) for state in sorted(TaskState, key=lambda state: state in parents)]
     projection = projection_of(pairs, run_columns(text))
-    projection.run.dag_name = projection.run.run_id = projection.run.paused_by = text
+    projection.run = projection.run._replace(dag_name=text, run_id=text, paused_by=text)
     for state, name in names.items():
         row = projection.tasks[name]
         if state in NEEDS_HUMAN:
@@ -531,11 +531,11 @@ def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
     projection = projection_of([("load", [])])
     projection.tasks["load"].state = TaskState.READY
     projection.tasks["load"].spec = TaskSpec("load", pool="warehouse")
-    projection.run.pool_waits = json.dumps({"warehouse": EVIL})
+    projection.run = projection.run._replace(pool_waits=json.dumps({"warehouse": EVIL}))
     board = Board(projection)
     shown = plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8)))
     assert "waits for pool warehouse, held by a" in shown and "\x1b" not in shown and "\n" not in shown
-    projection.run.pool_waits = "no JSON"
+    projection.run = projection.run._replace(pool_waits="no JSON")
     assert plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
 
 

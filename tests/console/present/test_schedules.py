@@ -8,8 +8,8 @@ import pytest
 from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
 from redrive.console.present.schedules import TO_RUN, backfill_grid, need_sentence, summary_sentence
 from redrive.console.text.glyphs import UTF8
-from redrive.engine.core.projection import RunRow
 from redrive.engine.core.views import BLOCKED, RUN_STYLES
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need, attention_count

@@ -34,11 +34,11 @@ from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Piece, Role, plain
-from redrive.engine.core.projection import AttemptRow, RunRow, RunSummary
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code, run_view
 from redrive.engine.core.waiting import WaitReason
-from redrive.engine.domain.rows import ExecutorState, RunFacts
+from redrive.engine.domain.rows import ExecutorState, RunFacts, RunRow, RunSummary
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
 from redrive.engine.statefile.lists import DurationStats, NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need
@@ -95,9 +95,9 @@ def boards(draw):
     )
     run = projection.run
     if draw(st.booleans()):
-        run.paused_since, run.paused_by = NOW - 9 * S, "ana"
-    run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
-    run.deadline_at = draw(st.sampled_from([None, NOW - 3 * S, NOW + 900 * S]))
+        run = run._replace(paused_since=NOW - 9 * S, paused_by="ana")
+    run = run._replace(blocked_since=draw(st.sampled_from([None, NOW - 5 * S])))
+    projection.run = run._replace(deadline_at=draw(st.sampled_from([None, NOW - 3 * S, NOW + 900 * S])))
     started_at = draw(st.sampled_from([NOW - 81 * S, NOW + 3600 * S]))  # the clock was set back by an hour
     room = draw(st.sampled_from(ROOMS))
     for row in projection.tasks.values():
@@ -392,7 +392,8 @@ def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
 @pytest.mark.parametrize("state", ["FAILED", "UPSTREAM_FAILED"])
 def test_the_inbox_does_not_say_that_nothing_failed_below_a_failure(state):
     projection = projection_of([("above", []), ("below", ["above"])])
-    projection.tasks["above"].state, projection.run.blocked_since = TaskState(state), NOW - 5 * S
+    projection.tasks["above"].state = TaskState(state)
+    projection.run = projection.run._replace(blocked_since=NOW - 5 * S)
     scene = scene_of(
         Board(projection), SessionStatus(Link.LIVE, executor=ExecutorState(alive=True, run_id="run-1")), NOW
     )
@@ -457,7 +458,7 @@ def test_the_bar_of_a_retry_drains():
 
 def test_the_elapsed_time_is_that_of_the_work():
     board = run_of(TaskState.DEAD_LETTER)
-    board.projection.run.blocked_since = START + 3 * S
+    board.projection.run = board.projection.run._replace(blocked_since=START + 3 * S)
     assert "1m36" not in plain(run_line(board, "x.db", None, NOW, 160, UTF8)).partition(", for")[0]
     assert "BLOCKED 0/1  after 3s, for 1m37" in plain(run_line(board, "x.db", None, NOW, 160, UTF8))
     assert "BLOCKED after 3s, for 1m37" in incident_summary(board, "x.db", NOW)
@@ -488,8 +489,9 @@ def test_the_summary_of_a_killed_run_names_its_end():
 
 def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off():
     board = run_of(TaskState.READY)
-    run = board.projection.run
-    run.waited_us = 95 * S  # it ended after 3 s, and was requeued 2 s ago
+    run = board.projection.run = board.projection.run._replace(
+        waited_us=95 * S
+    )  # it ended after 3 s, and was requeued 2 s ago
     left = ExecutorState(pid=7, gone_at=START + 3 * S, run_id="run-1", stopped=True)
     for executor in (left, left._replace(run_id="run-2")):  # also if another run came after it
         runner = runner_of(run, SessionStatus(Link.LIVE, executor=executor))
@@ -502,7 +504,7 @@ def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off(
     entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=left)], NOW)[0]
     row = plain(fleet_row(entry, FLEET_COLUMNS, Look(NOW, UTF8), 150))
     assert "◌ idle" in row and " 1m" in row and "cut off" not in row
-    run.waited_us = 0  # nothing held the first run: the other one found it unfinished
+    run = run._replace(waited_us=0)  # nothing held the first run: the other one found it unfinished
     runner = runner_of(run, SessionStatus(Link.LIVE, executor=executor))
     assert run_code(run, runner, board.counts) == "CUT OFF"
 

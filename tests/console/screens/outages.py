@@ -102,7 +102,7 @@ def outage(clock: StillClock) -> OutageSession:
     specs: dict[str, dict[str, Any]] = {name: {"downstream": "rates-api"} for name in QUOTES}
     specs |= {"fetch_payments": {"downstream": "payments-api"}, "import_customers": {"max_bad_ratio": 0.2}}
     projection = projection_of(FLOW, specs, options=json.dumps(OPTIONS))
-    projection.run.run_id, projection.run.dag_name = "night-7", "nightly"
+    projection.run = projection.run._replace(run_id="night-7", dag_name="nightly")
     builder = EventBuilder(projection)
     for event in _outage_events(builder):
         projection.apply(event)

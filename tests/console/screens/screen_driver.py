@@ -61,7 +61,7 @@ def poisoned_run(clock: StillClock, parts: int = 30) -> FakeSession:
     flow += [(f"sum_part_{name[-4:]}", [name]) for name in names]
     flow += [("report", ["fetch_invoices"]), ("mail", ["report"]), ("close_books", ["report"])]
     projection = projection_of(flow)
-    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "nightly"
+    projection.run = projection.run._replace(run_id="run-2026-04-25", dag_name="nightly")
     builder = EventBuilder(projection)
     for event in _failure_events(builder, names):
         projection.apply(event)

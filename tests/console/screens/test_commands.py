@@ -13,7 +13,7 @@ from redrive.console.keys.keymap import key_label, keys_of
 from redrive.console.screens.dialogs import ChoiceOption, CommandPalette, matching
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain
-from redrive.engine.core.projection import RunRow, RunSummary
+from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
 from textual.pilot import Pilot
@@ -203,7 +203,7 @@ async def test_y_copies_the_command_line_that_runs_only_this_task_or_from_here(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
     copied: list[str] = []
-    revenue.projection.run.flow_path = "/srv/revenue.py"
+    revenue.projection.run = revenue.projection.run._replace(flow_path="/srv/revenue.py")
     async with shown(revenue, clock) as (app, pilot):
         monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
         for moves, option in [(3, "--only"), (4, "--from")]:
@@ -260,7 +260,7 @@ async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, cl
 
 async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillClock):
     runs = [RunRow(f"run-{n}", "etl", START - n * S, None, RunState.RUNNING, START) for n in range(3)]
-    runs[0].ended_at, runs[0].state = START, RunState.SUCCESS
+    runs[0] = runs[0]._replace(ended_at=START, state=RunState.SUCCESS)
     revenue.summaries = [
         RunSummary(run, {"SUCCESS": 1, "DEAD_LETTER": dead}) for run, dead in zip(runs, (0, 5, 1), strict=True)
     ]

@@ -371,8 +371,8 @@ async def test_an_approval_is_answered_in_its_run_only(clock: StillClock):
 async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: StillClock):
     """Its executor has left in order: the footer, the preview, the refusal, and what the key does in the end."""
     projection = projection_of([("load", []), ("publish", ["load"])])
-    run = projection.run
-    projection.tasks["load"].state, run.paused_since, run.blocked_since = TaskState.READY, START, START
+    projection.run = projection.run._replace(paused_since=START, blocked_since=START)
+    projection.tasks["load"].state = TaskState.READY
     left = ExecutorState(pid=7, gone_at=START, stopped=True)
     session = FakeSession(projection)
     session.set_status(executor=left)
@@ -390,8 +390,8 @@ async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: Sti
 
 async def test_what_a_pause_holds_is_selected_and_its_keys_come_first(clock: StillClock):
     projection = projection_of([("load", []), ("publish", ["load"])])
-    run = projection.run
-    projection.tasks["load"].state, run.paused_since, run.blocked_since = TaskState.SUCCESS, START, START
+    projection.run = projection.run._replace(paused_since=START, blocked_since=START)
+    projection.tasks["load"].state = TaskState.SUCCESS
     projection.tasks["publish"].state = TaskState.READY
     session = FakeSession(projection)
     session.set_status(executor=ExecutorState(pid=7, gone_at=START, stopped=True))

@@ -183,7 +183,7 @@ async def test_a_new_picture_is_taken_when_events_no_longer_lead_to_it(revenue: 
 async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: StillClock):
     hostile = "a\x1b]0;pwned\x07\x1b[2J[bold]\u202e\x9bx"
     projection = projection_of([(hostile, [])])
-    projection.run.dag_name = projection.run.run_id = hostile
+    projection.run = projection.run._replace(dag_name=hostile, run_id=hostile)
     session = FakeSession(projection, address=f"far:{hostile}")
     builder = session.builder
     async with shown(session, clock, (120, 40)) as (app, pilot):

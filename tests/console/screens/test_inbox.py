@@ -12,7 +12,7 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
-from redrive.engine.domain.states import RunState, TaskState
+from redrive.engine.domain.states import TaskState
 from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
@@ -111,7 +111,7 @@ async def test_requeue_of_one_is_sent_at_once_and_can_be_taken_back_while_it_cou
 
 
 async def test_a_requeue_in_a_paused_run_promises_no_start(session, clock):
-    session.projection.run.paused_since = clock.now
+    session.projection.run = session.projection.run._replace(paused_since=clock.now)
     async with open_console(session, clock, "4", "j") as driver:
         assert driver.text.count("paused: nothing starts until unpaused") == 2, "of the requeue and of the skip"
         await driver.press("r")
@@ -482,9 +482,9 @@ def waiting_run(clock: StillClock, reason: str, count: int = 11) -> FakeSession:
     for name in names:
         row = projection.tasks[name]
         row.state, row.changed_at = TaskState.READY, START
-    projection.run.blocked_since = START + 600 * S
+    projection.run = projection.run._replace(blocked_since=START + 600 * S)
     if reason == "pause":
-        projection.run.paused_since, projection.run.paused_by = START, "ana@ops-1"
+        projection.run = projection.run._replace(paused_since=START, paused_by="ana@ops-1")
     session = FakeSession(projection)
     if reason != "pause":
         state = "OPEN" if reason == "credential" else "FORCED_OPEN"
@@ -523,7 +523,7 @@ async def test_an_approval_offers_its_answers_alone(clock: StillClock):
     projection = projection_of([("ok", []), ("publish", ["ok"])], {"ok": {"kind": "approval"}})
     row = projection.tasks["ok"]
     row.state, row.started_at = TaskState.READY, START
-    projection.run.blocked_since = START
+    projection.run = projection.run._replace(blocked_since=START)
     async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
         text = " ".join(driver.text.split())
         assert "y approve: 1 task below may start" in text and "n reject: 1 task below will not run" in text
@@ -533,7 +533,7 @@ async def test_an_approval_offers_its_answers_alone(clock: StillClock):
 async def test_a_pause_that_alone_holds_a_run_is_in_its_inbox_before_the_engine_pages_for_it(clock: StillClock):
     """As after a requeue in a blocked and paused run: it is no longer blocked, and nothing starts."""
     session = waiting_run(clock, "pause")
-    session.projection.run.blocked_since = None
+    session.projection.run = session.projection.run._replace(blocked_since=None)
     async with open_console(session, clock, "4") as driver:
         assert "nothing needs a human" not in driver.text
         assert "p unpause: 11 tasks may start" in " ".join(driver.text.split())
@@ -545,8 +545,8 @@ async def test_after_the_deadline_the_badge_counts_what_the_list_counts_and_the_
     for name in ("enrich", "report"):
         projection.tasks[name].state = TaskState.CANCELLED
         projection.tasks[name].failure_mode = "deadline"
-    run = projection.run
-    run.state, run.ended_at, run.deadline_at, run.deadline_passed_at = RunState.FAILED, clock.now, START, START
+    late = {"deadline_at": START, "deadline_passed_at": START}
+    projection.run = projection.run.with_columns({"state": "FAILED", "ended_at": clock.now, **late})
     async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
         assert "4 Inbox ◆3" in driver.text
         assert "2 causes · 1 dead letter · 2 by the deadline" in driver.text
@@ -582,7 +582,7 @@ async def test_every_view_offers_a_requeue_and_a_skip_only_where_they_end_the_wa
     projection = projection_of([("one", []), ("two", ["one"])])
     for column, value in WAITS[wait].items():
         setattr(projection.tasks["one"], column, value)
-    projection.run.paused_since = START if wait == "pause" else None
+    projection.run = projection.run._replace(paused_since=START if wait == "pause" else None)
     async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
         said = {}
         for view in "423":

@@ -53,7 +53,7 @@ def act(builder, name="clean_refunds", what="requeue", reason="the table is mend
 @pytest.fixture
 def session(clock):
     projection = projection_of(REVENUE, deadline_at=START + 3 * 3600 * S)
-    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    projection.run = projection.run._replace(run_id="run-2026-04-25", dag_name="revenue")
     builder = EventBuilder(projection)
     events = [builder.event(EventKind.RUN, new="RUNNING", data={"what": "created", "tasks": len(REVENUE)})]
     events += revenue_events(builder)
@@ -231,7 +231,7 @@ async def test_a_session_that_fails_says_so(session, clock):
 
 async def test_other_runs_are_read_again(session, clock):
     async with open_console(session, clock, "6") as driver:
-        session.projection.run.run_id = "run-2"
+        session.projection.run = session.projection.run._replace(run_id="run-2")
         session.rows = [row._replace(run_id="run-2") for row in session.rows[:1]]
         driver.app.live.follow("run-2")
         await driver.settle()

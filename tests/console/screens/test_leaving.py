@@ -99,7 +99,7 @@ async def test_a_second_q_does_not_wait_any_longer(revenue: FakeSession, clock: 
 @pytest.mark.parametrize("started_here", [True, False])
 async def test_the_exit_code_says_how_the_run_stands(revenue: FakeSession, clock: StillClock, started_here: bool):
     async with shown(revenue, clock, started_here=started_here) as (app, _):
-        run = app.live.board.projection.run
+        projection = app.live.board.projection
         for state, blocked_since, code in [
             (RunState.SUCCESS, None, 0),
             (RunState.FAILED, None, 1),
@@ -107,8 +107,8 @@ async def test_the_exit_code_says_how_the_run_stands(revenue: FakeSession, clock
             (RunState.RUNNING, 1, 3),
             (RunState.RUNNING, None, 0),
         ]:
-            run.state, run.blocked_since = state, blocked_since
-            run.ended_at = None if state is RunState.RUNNING else clock.now
+            ended_at = None if state is RunState.RUNNING else clock.now
+            projection.run = projection.run._replace(state=state, blocked_since=blocked_since, ended_at=ended_at)
             assert exit_code(app) == (code if started_here else 0)
 
 
@@ -121,7 +121,7 @@ async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeS
         assert "1 dead letter to decide: clean_refunds" in words
         assert "the run goes on; come back with: redrive attach revenue.db" in words
         assert "stop its executor with: redrive stop revenue.db" in words
-        app.live.board.projection.run.blocked_since = clock.now
+        app.live.board.projection.run = app.live.board.projection.run._replace(blocked_since=clock.now)
         assert "the run waits for a decision; come back with: " in "\n".join(exit_lines(app.live.board, ALIVE, "r.db"))
 
 
@@ -238,7 +238,7 @@ async def test_an_effect_that_was_running_is_not_said_to_run_again(
 async def test_an_executor_of_a_paused_run_is_said_to_start_nothing(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
-    revenue.projection.run.paused_since = clock.now
+    revenue.projection.run = revenue.projection.run._replace(paused_since=clock.now)
     planned(monkeypatch)
     lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):

@@ -382,7 +382,7 @@ async def test_without_a_terminal_there_is_no_pager(session, clock):
 
 async def test_another_run_has_other_logs(session, clock):
     async with at_the_log(session, clock) as driver:
-        session.projection.run.run_id = "run-2"
+        session.projection.run = session.projection.run._replace(run_id="run-2")
         session.logs = {}
         driver.app.live.follow("run-2")
         await driver.settle()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.widgets.dialog import Dialog
-from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.events import EventKind
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 
 from ..conftest import FakeSession, StillClock, attention_run, emit_events, press, rest, rows_of, shown, text_of, until
@@ -15,8 +14,8 @@ from ..model.runs import START, S, failed_task, projection_of
 
 def other_run(name: str, *, blocked: bool, dead: int = 0) -> RunSummary:
     """An unfinished run that began an hour before the run of the test."""
-    run = RunRow(name, "nightly", START - 3600 * S, state=RunState.RUNNING)
-    run.blocked_since = START - 1800 * S if blocked else None
+    blocked_since = START - 1800 * S if blocked else None
+    run = RunRow(name, "nightly", START - 3600 * S, blocked_since=blocked_since)
     return RunSummary(run, {"DEAD_LETTER": dead, "PENDING": 2})
 
 
@@ -55,7 +54,7 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         assert "nothing in this run needs a human" in text
         assert "run night-1 (BLOCKED, 2 dead letters) · nightly" in text
         session = projection_of([("extract", [])])
-        session.run.run_id = "night-1"
+        session.run = session.run._replace(run_id="night-1")
         failed_task(session, "extract")
         morning.projection = session
         morning.summaries = [RunSummary(session.run, {"DEAD_LETTER": 1})]
@@ -132,9 +131,8 @@ async def test_a_run_is_abandoned_from_the_list_of_runs(morning: FakeSession, cl
 
 
 async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillClock) -> None:
-    ended = other_run("night-1", blocked=False)
-    ended.run.ended_at, ended.run.state = START, RunState.SUCCESS
-    morning.summaries = [own_run(morning), ended]
+    ended = RunRow("night-1", "nightly", START - 3600 * S, ended_at=START, state=RunState.SUCCESS)
+    morning.summaries = [own_run(morning), RunSummary(ended, {})]
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "1")
         assert "abandon" in text_of(app)
@@ -147,9 +145,8 @@ async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillC
 
 def earlier_failure() -> RunSummary:
     """A run that failed before the run of the test began."""
-    failed = other_run("night-1", blocked=False)
-    failed.run.ended_at, failed.run.state = START - 1800 * S, RunState.FAILED
-    return RunSummary(failed.run, {"FAILED": 1})
+    run = RunRow("night-1", "nightly", START - 3600 * S, ended_at=START - 1800 * S, state=RunState.FAILED)
+    return RunSummary(run, {"FAILED": 1})
 
 
 async def test_an_earlier_failure_is_listed_until_it_is_acknowledged(morning: FakeSession, clock: StillClock) -> None:
@@ -163,7 +160,8 @@ async def test_an_earlier_failure_is_listed_until_it_is_acknowledged(morning: Fa
         await press(app, pilot, "1", "j", "a")
         (command,) = morning.commands
         assert (command.act, command.run_id, command.targets) == ("ack-run", "night-1", ())
-        morning.summaries[1].run.acknowledged_at = START
+        own, failed = morning.summaries
+        morning.summaries = [own, failed._replace(run=failed.run._replace(acknowledged_at=START))]
         event = morning.builder.event(EventKind.RUN, data={"what": "acknowledged"})
         await emit_events(app, pilot, morning, event._replace(run_id="night-1"))
         assert "other run" not in rows_of(app)[0]

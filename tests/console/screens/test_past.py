@@ -77,7 +77,7 @@ def act(builder: EventBuilder, name: str = "clean_refunds") -> list[Event]:
 async def session(clock: StillClock) -> CountingSession:
     """The night of the pictures from its first event on; its last ones are an act of ana's, 44 s after the start."""
     projection = projection_of(REVENUE)
-    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    projection.run = projection.run._replace(run_id="run-2026-04-25", dag_name="revenue")
     builder = EventBuilder(projection)
     events = [created(builder), *revenue_events(builder), *act(builder.after(3))]
     for event in events:

@@ -198,7 +198,7 @@ def large_run() -> FakeSession:
     pairs += [(name, [align[number]]) for number, name in enumerate(call)]
     pairs += [("merge", call), ("annotate", ["merge"]), ("report", ["annotate"])]
     projection = projection_of(pairs)
-    projection.run.run_id, projection.run.dag_name = "night-117", "variants"
+    projection.run = projection.run._replace(run_id="night-117", dag_name="variants")
     for name in ("align_017", "align_044", "call_090"):
         failed_task(projection, name, at=START)
     states = {"split": "SUCCESS", **dict.fromkeys(set(align[:120]) - {"align_017", "align_044"}, "SUCCESS")}

@@ -140,7 +140,7 @@ def progress(builder: EventBuilder, name: str, done: int):
 def session(clock):
     """Five and a half minutes in."""
     session = FakeSession(projection_of(FLOW, deadline_at=START + 3600 * S, max_parallel=6))
-    session.projection.run.run_id, session.projection.run.dag_name = "night-2026-04-25", "revenue"
+    session.projection.run = session.projection.run._replace(run_id="night-2026-04-25", dag_name="revenue")
     assert session.builder is not None
     emit_run(session.builder)
     usual = {"load_emea": 130, "load_latam": 60, "load_namerica": 95, "report": 40, "notify": 2, "archive": 25}

@@ -10,8 +10,8 @@ from redrive.console.model.runs import TaskTrend, run_grid
 from redrive.console.present.run_grid import Slot, duration_lines, grid_layout, slots_of, title_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
-from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row, RunTaskRow
 
@@ -27,11 +27,11 @@ SECONDS = (12, 95, 230, 41, 0.4)
 class ManyRuns(FakeSession):
     """Fourteen nights: settle failed twice, the last clean_orders took four times as long, notify is new."""
 
-    nights: Sequence[RunSummary]
+    nights: list[RunSummary]
 
     def __init__(self) -> None:
         projection = projection_of([(name, []) for name in NAMES])
-        projection.run.run_id, projection.run.dag_name = "night-14", "revenue"
+        projection.run = projection.run._replace(run_id="night-14", dag_name="revenue")
         super().__init__(projection)
         self.nights = self.summaries = [summary(number) for number in range(14, 0, -1)]
         self.asked: list[str] = []
@@ -49,9 +49,18 @@ def summary(number: int) -> RunSummary:
     ended = number not in (6, 11)
     state = RunState.SUCCESS if ended else RunState.RUNNING
     run = RunRow(f"night-{number}", "revenue", started_at=at, state=state)
-    run.ended_at = at + 400 * S if ended else None
-    run.blocked_since = None if ended else at + 300 * S
+    run = run._replace(ended_at=at + 400 * S) if ended else run._replace(blocked_since=at + 300 * S)
     return RunSummary(run, {"SUCCESS": 5} if ended else {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 2})
+
+
+def change_run(session: ManyRuns, place: int, **columns: Any) -> None:
+    night = session.nights[place]
+    session.nights[place] = night._replace(run=night.run._replace(**columns))
+
+
+def make_slow(session: ManyRuns, **columns: Any) -> None:
+    """Let the third night take 25 minutes."""
+    change_run(session, 2, ended_at=session.nights[2].run.started_at + 1500 * S, **columns)
 
 
 def tasks_of(number: int) -> list[tuple[str, str, int, int | None]]:
@@ -119,8 +128,7 @@ async def test_the_grid_needs_room_or_a_key(session: ManyRuns, clock: StillClock
 
 
 async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: ManyRuns, clock: StillClock) -> None:
-    slow = session.nights[2].run
-    slow.ended_at, slow.params = slow.started_at + 1500 * S, '{"day": "2026-04-22", "note": "\\u001b[2Jx"}'
+    make_slow(session, params='{"day": "2026-04-22", "note": "\\u001b[2Jx"}')
     async with open_console(session, clock, "1", "j", "j", size=(120, 24)) as driver:
         titles, *rows = driver.lines[4:]
         row = next(line for line in rows if "night-12" in line)
@@ -142,8 +150,7 @@ async def test_a_row_says_what_a_run_needs_and_the_words_below_why(session: Many
 
 
 async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
-    slow = session.nights[2].run
-    slow.ended_at = slow.started_at + 1500 * S
+    make_slow(session)
     async with open_console(session, clock, "1", "e") as driver:
         assert "sort: needs a human" in driver.lines[3] and "night-11" in driver.lines[5]
         await driver.press("e")
@@ -267,7 +274,7 @@ async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) ->
 
 
 async def test_the_grid_is_that_of_the_flow_of_the_run_under_the_cursor(session: ManyRuns, clock: StillClock) -> None:
-    session.nights[3].run.dag_name = "hourly"
+    change_run(session, 3, dag_name="hourly")
     async with open_console(session, clock, "1", size=(120, 40)) as driver:
         assert "FLOW" in driver.find(" RUN ") and driver.app.screen.place == 12
         await driver.press("j", "j", "j")

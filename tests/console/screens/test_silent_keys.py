@@ -36,14 +36,13 @@ def running(session: FakeSession) -> FakeSession:
 def blocked(session: FakeSession) -> FakeSession:
     """Nothing runs and nothing will: what has not ended waits below a dead letter."""
     _end_attempts(session, TaskState.DEAD_LETTER)
-    session.projection.run.blocked_since = START + 60 * S
+    session.projection.run = session.projection.run._replace(blocked_since=START + 60 * S)
     return session
 
 
 def ended(session: FakeSession) -> FakeSession:
     _end_attempts(session, TaskState.FAILED)
-    run = session.projection.run
-    run.state, run.ended_at = RunState.PARTIAL, START + 60 * S
+    session.projection.run = session.projection.run._replace(state=RunState.PARTIAL, ended_at=START + 60 * S)
     session.set_status(executor=ExecutorState())
     for row in session.projection.tasks.values():
         if row.state in (TaskState.PENDING, TaskState.READY):

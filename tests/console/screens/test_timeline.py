@@ -417,7 +417,8 @@ async def test_a_finished_run_still_has_its_critical_path(session, clock):
     builder = session.builder
     apply(builder, builder.fail("second", "FAILED"))
     apply(builder, builder.after(2).succeed("third"), builder.start("last"), builder.after(1).succeed("last"))
-    session.projection.run.ended_at = clock.now = builder.at
+    clock.now = builder.at
+    session.projection.run = session.projection.run._replace(ended_at=builder.at)
     async with open_console(session, clock, "3", "c") as driver:
         assert driver.app.screen.labels.critical == {"first", "third", "last"}
         assert "critical path: 3 tasks" in driver.lines[-1]
@@ -433,7 +434,7 @@ async def test_n_goes_to_the_next_problem(session, clock):
 
 async def test_a_run_that_is_over_has_no_now(session, clock):
     projection = session.projection
-    projection.run.ended_at = clock.now
+    projection.run = projection.run._replace(ended_at=clock.now)
     async with open_console(session, clock, "3") as driver:
         assert "now" not in driver.lines[3]
         before = driver.text
@@ -457,7 +458,7 @@ def _eventful(clock):
     flow = [("extract_orders", []), ("extract_payments", []), ("hang_forever", []), ("partner_file", [])]
     flow += [("clean_orders", ["extract_orders"]), ("settle", ["extract_orders"]), ("report", ["settle"])]
     projection = projection_of(flow)
-    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    projection.run = projection.run._replace(run_id="run-2026-04-25", dag_name="revenue")
     builder = EventBuilder(projection)
     for name in ("extract_orders", "extract_payments"):
         apply(builder, builder.start(name, timeout_us=120 * S))

@@ -26,7 +26,7 @@ def session(clock):
     flow = [("fetch", []), *((name, ["fetch"]) for name in LOADS)]
     flow += [(check, [load]) for check, load in zip(CHECKS, LOADS, strict=True)]
     session = FakeSession(projection_of([*flow, ("report", CHECKS)]))
-    session.projection.run.run_id, session.projection.run.dag_name = "run-2026-04-25", "nightly"
+    session.projection.run = session.projection.run._replace(run_id="run-2026-04-25", dag_name="nightly")
     for event in _check_events(session.builder):
         session.projection.apply(event)
     clock.now = session.builder.at

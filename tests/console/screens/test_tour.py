@@ -15,9 +15,9 @@ from redrive.console.model.board import Board
 from redrive.console.present.tour import STAGES, Sight, advance, tour_line
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine import examples
-from redrive.engine.core.projection import RunSummary
 from redrive.engine.domain.acts import Answer, Command
 from redrive.engine.domain.events import Event
+from redrive.engine.domain.rows import RunSummary
 from redrive.engine.domain.states import TaskState
 from redrive.engine.flow.loading import load_flow
 from support.film import SIZE, film, keys_of_line

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import RunState, TaskState
 
 SECOND = 1_000_000

@@ -1,8 +1,9 @@
 """What attempts cost in slot seconds, by how they ended (000.04, 000.06)."""
 
 from redrive.engine.analysis.slot_seconds import slot_seconds
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.rows import RunRow
 
 SECOND = 1_000_000
 

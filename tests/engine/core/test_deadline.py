@@ -2,8 +2,9 @@
 
 import pytest
 from redrive.engine.core.decide import Slack, compute_slack, describe_slow, slow_after_seconds
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import SlowerThan
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 
 NOW = 1_700_000_000_000_000

@@ -9,9 +9,10 @@ import pytest
 from redrive.engine.core.causes import LONG_OUTAGE_SECONDS
 from redrive.engine.core.downstreams import END_WHEN_OPEN, Capacity, DownstreamStates, LongOutages
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 
 SECOND = 1_000_000

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.explain import blocking_chain, explain_task
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import ExplainContext, RunnerKind, RunnerStatus, unmet_parents
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.text import format_clock
 from support.breakers import status_of
@@ -50,7 +51,7 @@ def test_a_retry_reports_its_number_its_time_and_the_dice():
 def test_a_wait_that_the_deadline_shortened_says_from_what_and_why():
     drawn = {"delay_us": 31 * S, "ceiling_us": 60 * S, "shortened_us": 240 * S}
     projection = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 20 * S, **drawn)
-    projection.run.deadline_at = NOW + 840 * S
+    projection.run = projection.run._replace(deadline_at=NOW + 840 * S)
     dice = "drew 31s of ceiling 1m00; shortened from 4m00 to 31s: the run is due in 14m00"
     assert sentence(projection) == f"retry 4/5 due in 20s ({dice})"
 

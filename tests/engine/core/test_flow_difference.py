@@ -6,8 +6,9 @@ import pytest
 from msgspec import structs
 from redrive.engine import Flow
 from redrive.engine.core.flow_difference import FlowDifference, compare, describe, load_refusal
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec, child_spec
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import OPEN, TaskState
 from support.marks import for_each
 

@@ -3,10 +3,11 @@
 import random
 import sqlite3
 
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import RULES, VERDICTS, satisfied_rules
 from redrive.engine.statefile.transitions import UNSATISFIED_PARENT

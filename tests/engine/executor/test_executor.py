@@ -19,8 +19,9 @@ from redrive.engine import (
     TaskDef,
     TransientError,
 )
-from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.domain.event_codec import event_of
+from redrive.engine.domain.rows import RunRow
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 

@@ -16,10 +16,10 @@ import pytest
 from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import Command
 from redrive.engine.errors import NewerFileError, StateFileError
-from redrive.engine.statefile import formats, open_writing, opening
+from redrive.engine.statefile import formats, lists, open_writing, opening
 from redrive.engine.statefile.formats import FORMATS, SCHEMA_VERSION, Column, Format
 from redrive.engine.statefile.opening import open_readonly
-from redrive.engine.store import database, runs
+from redrive.engine.store import database
 from support.commands import run_redrive
 from support.formats import CLOSED, older_file
 
@@ -138,7 +138,7 @@ def test_a_reader_shows_what_an_upgrade_adds_under_it(older: Path) -> None:
         writer.execute("PRAGMA user_version = 1")
         with closing(open_readonly(str(older)).connection) as reader:
             writer.execute("UPDATE run SET acknowledged_at = 5")
-            assert [line.run.acknowledged_at for line in runs.list_runs(reader)] == [5]
+            assert [line.run.acknowledged_at for line in lists.runs(reader)] == [5]
 
 
 def test_a_new_file_has_the_latest_format(path: Path) -> None:

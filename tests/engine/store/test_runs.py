@@ -149,7 +149,7 @@ def test_runs_are_listed_latest_first_with_their_counts(state_file: StateFile) -
     state_file.now += SECOND
     create(state_file, FlowSpec("f", (TaskSpec("a"),)), "tuesday")
     state_file.connection.execute("UPDATE task SET state = 'DEAD_LETTER' WHERE run_id = 'monday' AND name = 'b'")
-    listed = runs.list_runs(state_file.connection)
+    listed = lists.runs(state_file.connection)
     assert [(item.run.run_id, item.counts) for item in listed] == [
         ("tuesday", {"PENDING": 1}),
         ("monday", {"DEAD_LETTER": 1, "PENDING": 1}),
@@ -158,7 +158,7 @@ def test_runs_are_listed_latest_first_with_their_counts(state_file: StateFile) -
 
 
 def test_an_empty_file_has_no_latest_run(state_file: StateFile) -> None:
-    assert runs.latest_run_id(state_file.connection) is None and runs.list_runs(state_file.connection) == []
+    assert runs.latest_run_id(state_file.connection) is None and lists.runs(state_file.connection) == []
 
 
 def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file: StateFile) -> None:
