@@ -7,12 +7,13 @@ to the task that blocks it. Task names come in raw: the caller makes the sentenc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import nsmallest
+from typing import NamedTuple
 
 from ..domain import states
 from ..domain.states import SkipCause, TaskState
-from ..domain.text import format_duration, format_left, shell_word
+from ..domain.text import counted, format_duration, format_left, shell_word
 from . import waiting
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
@@ -33,13 +34,22 @@ def explain_task(
 
 
 def _explain(case: TaskCase) -> str:
-    reason = case.find_wait()
+    reason = case.reason
     if reason is None:
-        return _ENDED[case.row.state](case)
+        return _ENDED[case.row.state].sentence(case)
     if not waiting.needs_human(reason) and not case.context.runner.is_alive:
-        sentence = _UNATTENDED.get(reason, _queued)(case)
+        sentence = _WAITS[reason].unattended(case)
         return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
-    return _SENTENCES[reason](case)
+    return _WAITS[reason].sentence(case)
+
+
+def fact_of(case: TaskCase) -> str:
+    """Why a task is in its state, in the few words that follow the word of the state; empty if that says all."""
+    row, reason = case.row, case.reason
+    if row.state in states.MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
+        is_interrupted = row.state is TaskState.RUNNING
+        return case.interrupted_attempt() if is_interrupted else "queued, no executor runs it"
+    return (_ENDED[row.state] if reason is None else _WAITS[reason]).fact(case)
 
 
 def blocking_chain(
@@ -77,6 +87,15 @@ def _waits_for_parents(case: TaskCase) -> str:
         return sentence
     standing = _state_text(case.for_task(root))
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
+
+
+def _after(case: TaskCase) -> str:
+    """The parents that a task waits for, and who holds it until a human decides; that alone if it says the same."""
+    unmet, holders = waiting.unmet_parents(case.projection, case.row.name), case.holders()
+    after = f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
+    is_said = bool(holders) and (len(unmet) == 1 or set(unmet) <= set(holders))
+    held = waiting.describe_holders(holders)
+    return held if is_said else ", ".join(filter(None, (after, held)))
 
 
 def _waits_for_nothing(case: TaskCase) -> str:
@@ -188,6 +207,19 @@ def _machine_pool_full(case: TaskCase) -> str:
     return f"waits for pool {pool} of this machine, held by {waiting.pool_waits(case.projection)[pool]}"
 
 
+def _pool_use(case: TaskCase) -> str:
+    use = case.pool_use()
+    return f"waits for pool {case.spec.pool}, {use[1]}/{use[0]} used" if use is not None else ""
+
+
+def _machine_pool_holder(case: TaskCase) -> str:
+    return f"waits for pool {case.spec.pool}, held by {waiting.pool_waits(case.projection).get(case.spec.pool or '')}"
+
+
+def _worker(case: TaskCase) -> str:
+    return case.worker_wait() or ""
+
+
 def _slots_used(case: TaskCase) -> str:
     longest = nsmallest(1, case.running_rows(), key=waiting.by_start)
     most = case.projection.run.max_parallel
@@ -229,10 +261,6 @@ def _queued_for_retry(case: TaskCase) -> str:
     row = case.row
     after = f", after {error_name(row)}" if error_name(row) else ""
     return f"queued for retry {row.failures + 1}/{row.max_attempts}{after}"
-
-
-def _queued(case: TaskCase) -> str:
-    return "queued"
 
 
 def _interrupted(case: TaskCase) -> str:
@@ -399,51 +427,61 @@ def _ended_by_deadline(case: TaskCase) -> str:
     return f"ended: {case.row.error}; redrive postpone gives the run another deadline, or requeue the task alone"
 
 
-_SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
-    WaitReason.PARENTS: _waits_for_parents,
-    WaitReason.NOT_BEFORE: _not_before,
-    WaitReason.RETRY: _retrying,
-    WaitReason.SENSOR: _sensing,
-    WaitReason.ATTEMPT: _running,
-    WaitReason.DISPATCH: _dispatched_next,
-    WaitReason.SLOT: _slots_used,
-    WaitReason.POOL: _pool_full,
-    WaitReason.MACHINE_POOL: _machine_pool_full,
-    WaitReason.WORKER: lambda case: case.worker_wait() or "",
-    WaitReason.RETRY_BUDGET: _budget_spent,
-    WaitReason.RELEASE: _released,
-    WaitReason.OUTAGE: _down,
-    WaitReason.PROBE: _probed,
-    WaitReason.CREDENTIAL: _refused,
-    WaitReason.FORCED_OPEN: TaskCase.held_breaker,
-    WaitReason.PAUSE: _paused,
-    WaitReason.DECISION: _dead_lettered,
-    WaitReason.APPROVAL: _waits_for_approval,
-    WaitReason.CANARY: _waits_for_canary,
-    WaitReason.DEADLINE: _ended_by_deadline,
-    WaitReason.NOTHING: _waits_for_nothing,
-}
+def _failure(case: TaskCase) -> str:
+    """The latest failure of a task, as its attempt or the engine says it."""
+    row, attempt = case.row, case.row.latest
+    return (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
 
 
-#: The sentences while no executor runs, where a promise would be wrong. For any other reason the task is queued.
-_UNATTENDED: dict[WaitReason, Callable[[TaskCase], str]] = {
-    WaitReason.PARENTS: _waits_for_parents,
-    WaitReason.RETRY: _queued_for_retry,
-    WaitReason.SENSOR: _count_checks,
-    WaitReason.ATTEMPT: _interrupted,
-    WaitReason.OUTAGE: TaskCase.open_breaker,
-    WaitReason.PROBE: TaskCase.open_breaker,
-    WaitReason.CANARY: _follows_canary,
+class _Words(NamedTuple):
+    """What is said of a wait, or of an end.
+
+    ``fact``: in a few words; ``unattended``: the sentence while no executor runs, where a promise would be wrong.
+    """
+
+    sentence: Callable[[TaskCase], str]
+    fact: Callable[[TaskCase], str] = lambda case: ""
+    unattended: Callable[[TaskCase], str] = lambda case: "queued"
+
+
+_WAITS: Mapping[WaitReason, _Words] = {
+    WaitReason.PARENTS: _Words(_waits_for_parents, _after, _waits_for_parents),
+    WaitReason.NOT_BEFORE: _Words(_not_before),
+    WaitReason.RETRY: _Words(_retrying, unattended=_queued_for_retry),
+    WaitReason.SENSOR: _Words(_sensing, lambda case: counted(case.row.deferrals, "check"), _count_checks),
+    WaitReason.ATTEMPT: _Words(_running, unattended=_interrupted),
+    WaitReason.DISPATCH: _Words(_dispatched_next),
+    WaitReason.SLOT: _Words(_slots_used, lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use"),
+    WaitReason.POOL: _Words(_pool_full, _pool_use),
+    WaitReason.MACHINE_POOL: _Words(_machine_pool_full, _machine_pool_holder),
+    WaitReason.WORKER: _Words(_worker, _worker),
+    WaitReason.RETRY_BUDGET: _Words(_budget_spent, lambda case: f"the retry budget of {case.spec.downstream} is spent"),
+    WaitReason.RELEASE: _Words(_released, lambda case: f"{case.spec.downstream} is back, its tasks start one by one"),
+    WaitReason.OUTAGE: _Words(_down, TaskCase.open_breaker, TaskCase.open_breaker),
+    WaitReason.PROBE: _Words(_probed, TaskCase.open_breaker, TaskCase.open_breaker),
+    WaitReason.CREDENTIAL: _Words(_refused, TaskCase.open_breaker),
+    WaitReason.FORCED_OPEN: _Words(TaskCase.held_breaker, TaskCase.held_breaker),
+    WaitReason.PAUSE: _Words(_paused, lambda case: "the run is paused"),
+    WaitReason.DECISION: _Words(_dead_lettered, _failure),
+    WaitReason.APPROVAL: _Words(_waits_for_approval, lambda case: "waits for an approval"),
+    WaitReason.CANARY: _Words(_waits_for_canary, _failure, _follows_canary),
+    WaitReason.DEADLINE: _Words(_ended_by_deadline),
+    WaitReason.NOTHING: _Words(_waits_for_nothing, lambda case: "waits for nothing: a fault of redrive"),
 }
 
 #: The states in which a task waits for nothing.
-_ENDED: dict[TaskState, Callable[[TaskCase], str]] = {
-    TaskState.SUCCESS: _success,
-    TaskState.FAILED: _failed,
-    TaskState.UPSTREAM_FAILED: _upstream_failed,
-    TaskState.SKIPPED: _skipped,
-    TaskState.CANCELLED: _cancelled,
+_ENDED: Mapping[TaskState, _Words] = {
+    TaskState.SUCCESS: _Words(_success),
+    TaskState.FAILED: _Words(_failed, _failure),
+    TaskState.UPSTREAM_FAILED: _Words(
+        _upstream_failed, lambda case: f"because of {case.row.blocked_by or 'a task above'}"
+    ),
+    TaskState.SKIPPED: _Words(_skipped),
+    TaskState.CANCELLED: _Words(_cancelled),
 }
+
+#: Waits that an executor alone would not end: their fact comes before its absence.
+_WITHOUT_EXECUTOR = frozenset([WaitReason.PARENTS, *filter(waiting.needs_human, WaitReason)])
 
 
 # --- Words ---------------------------------------------------------------------------------------------------------

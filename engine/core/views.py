@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,8 @@ import msgspec
 from ..domain.events import EventKind
 from ..domain.rows import RunFacts, RunRow
 from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, RunState, TaskState
-from ..domain.text import counted, format_clock, format_duration
+from ..domain.text import format_clock, format_duration
+from .explain import fact_of
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
@@ -29,11 +31,7 @@ from .waiting import (
     RunnerStatus,
     TaskCase,
     WaitReason,
-    describe_holders,
     may_promise,
-    needs_human,
-    pool_waits,
-    unmet_parents,
     waits_for_approval,
 )
 
@@ -177,39 +175,56 @@ def state_code(state: TaskState, runner: RunnerStatus) -> str:
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
 
-class TaskView(msgspec.Struct, frozen=True):
-    """What is true of a task.
+class TaskView(TaskCase, frozen=True, dict=True):
+    """What is true of a task: each attribute is found when it is asked for first."""
 
-    Attributes:
-        fact: why it is in its state, in a few words; empty if the word says all. Names in it come in raw.
-        instant: when the next step is due (microseconds UTC); None if nobody takes it.
-        clock: how long the attempt under way has run, or had when its executor ended (microseconds); None without one.
-        is_moving: whether the clock ticks, or the instant comes nearer.
-        reason: what the task waits for; None if it has ended.
-    """
+    @cached_property
+    def style(self) -> StateStyle:
+        return row_style(self.row, self.context.runner)
 
-    sign: StrEnum
-    word: str
-    role: StrEnum
-    fact: str
-    instant: int | None
-    clock: int | None
-    is_moving: bool
-    reason: WaitReason | None
+    @property
+    def sign(self) -> StrEnum:
+        return self.style.sign
+
+    @property
+    def word(self) -> str:
+        return self.style.word
+
+    @property
+    def role(self) -> StrEnum:
+        return self.style.role
+
+    @cached_property
+    def fact(self) -> str:
+        """Why it is in its state, in a few words; empty if the word says all. Names in it come in raw."""
+        return fact_of(self)
+
+    @property
+    def _is_promised(self) -> bool:
+        return may_promise(self.reason, self.context.runner)
+
+    @property
+    def instant(self) -> int | None:
+        """When the next step is due (microseconds UTC); None if nobody takes it."""
+        return _due_at(self, self.reason) if self._is_promised else None
+
+    @property
+    def clock(self) -> int | None:
+        """How long the attempt under way has run, or had when its executor ended (microseconds); None without one."""
+        row = self.row
+        if row.state is not TaskState.RUNNING or row.started_at is None:
+            return None
+        return max(end_of_work(self.now, self.context.runner, row.changed_at) - row.started_at, 0)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the clock ticks, or the instant comes nearer."""
+        return self._is_promised and (self.clock is not None or self.instant is not None)
 
 
 def task_view(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> TaskView:
     """What is true of a task at an instant. Raises KeyError for an unknown task."""
-    case = TaskCase(projection, projection.tasks[name], now_us, context)
-    row, runner, reason = case.row, context.runner, case.find_wait()
-    style = row_style(row, runner)
-    is_promised = may_promise(reason, runner)
-    due_at = _due_at(case, reason) if is_promised else None
-    clock = None
-    if row.state is TaskState.RUNNING and row.started_at is not None:
-        clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
-    is_ticking = is_promised and (clock is not None or due_at is not None)
-    return TaskView(*style, _fact(case, reason), due_at, clock, is_ticking, reason)
+    return TaskView(projection, projection.tasks[name], now_us, context)
 
 
 def describe_task(view: TaskView) -> str:
@@ -250,71 +265,6 @@ def _due_at(case: TaskCase, reason: WaitReason | None) -> int | None:
         return case.reserve_at()
     breaker = case.breaker_against() if reason is WaitReason.OUTAGE else None
     return breaker.reopens_at if breaker is not None else None
-
-
-def _fact(case: TaskCase, reason: WaitReason | None) -> str:
-    row = case.row
-    if row.state in MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
-        return _unattended(case)
-    describe = _FACTS_OF_ENDED.get(row.state) or (_FACTS.get(reason) if reason is not None else None)
-    return describe(case) if describe is not None else ""
-
-
-def _unattended(case: TaskCase) -> str:
-    is_interrupted = case.row.state is TaskState.RUNNING
-    return case.interrupted_attempt() if is_interrupted else "queued, no executor runs it"
-
-
-def _after(case: TaskCase) -> str:
-    """The parents that a task waits for, and who holds it until a human decides; that alone if it says the same."""
-    unmet, holders = unmet_parents(case.projection, case.row.name), case.holders()
-    after = f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
-    is_said = bool(holders) and (len(unmet) == 1 or set(unmet) <= set(holders))
-    return describe_holders(holders) if is_said else ", ".join(filter(None, (after, describe_holders(holders))))
-
-
-def _pool_full(case: TaskCase) -> str:
-    use = case.pool_use()
-    return f"waits for pool {case.spec.pool}, {use[1]}/{use[0]} used" if use is not None else ""
-
-
-def _machine_pool_full(case: TaskCase) -> str:
-    return f"waits for pool {case.spec.pool}, held by {pool_waits(case.projection).get(case.spec.pool or '')}"
-
-
-#: What follows the word of a waiting task. A wait that is not listed needs no words, or stands in the details.
-_FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
-    WaitReason.PARENTS: _after,
-    WaitReason.PAUSE: lambda case: "the run is paused",
-    WaitReason.PROBE: TaskCase.open_breaker,
-    WaitReason.FORCED_OPEN: TaskCase.held_breaker,
-    WaitReason.CREDENTIAL: TaskCase.open_breaker,
-    WaitReason.OUTAGE: TaskCase.open_breaker,
-    WaitReason.RETRY_BUDGET: lambda case: f"the retry budget of {case.spec.downstream} is spent",
-    WaitReason.RELEASE: lambda case: f"{case.spec.downstream} is back, its tasks start one by one",
-    WaitReason.POOL: _pool_full,
-    WaitReason.MACHINE_POOL: _machine_pool_full,
-    WaitReason.WORKER: lambda case: case.worker_wait() or "",
-    WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
-    WaitReason.APPROVAL: lambda case: "waits for an approval",
-    WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),
-    WaitReason.NOTHING: lambda case: "waits for nothing: a fault of redrive",
-}
-
-#: Waits that an executor alone would not end: their fact comes before its absence.
-_WITHOUT_EXECUTOR = frozenset([WaitReason.PARENTS, *filter(needs_human, WaitReason)])
-
-_FACTS_OF_ENDED: Mapping[TaskState, Callable[[TaskCase], str]] = {
-    TaskState.UPSTREAM_FAILED: lambda case: f"because of {case.row.blocked_by or 'a task above'}",
-    TaskState.FAILED: lambda case: failure_of(case.row),
-    TaskState.DEAD_LETTER: lambda case: failure_of(case.row),
-}
-
-
-def failure_of(row: TaskRow) -> str:
-    """The latest failure of a task, as its attempt or the engine says it."""
-    attempt = row.latest
-    return (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
 
 
 # --- Runs ------------------------------------------------------------------------------------------------------------

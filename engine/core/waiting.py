@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -176,8 +176,8 @@ NO_CONTEXT = ExplainContext()
 HOLDERS_MAX = 4  # one more than is named
 
 
-class TaskCase(msgspec.Struct, frozen=True):
-    """A task at an instant, with everything that explains its state."""
+class TaskCase(msgspec.Struct, frozen=True, dict=True):
+    """A task at an instant, with everything that explains its state. ``TaskView`` adds words to it."""
 
     projection: RunProjection
     row: TaskRow
@@ -194,7 +194,9 @@ class TaskCase(msgspec.Struct, frozen=True):
     def since(self, at: int | None) -> str:
         return format_duration(self.now - at) if at is not None else "an unknown time"
 
-    def find_wait(self) -> WaitReason | None:
+    @cached_property
+    def reason(self) -> WaitReason | None:
+        """What the task waits for; None if it has ended and waits for nothing."""
         row = self.row
         if row.canary is not None and row.state in states.NEEDS_HUMAN:
             return WaitReason.CANARY
@@ -316,7 +318,7 @@ def wait_of(
     projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
 ) -> WaitReason | None:
     """Return what a task waits for; None if it has ended and waits for nothing. Raises KeyError for an unknown task."""
-    return TaskCase(projection, projection.tasks[name], now_us, context).find_wait()
+    return TaskCase(projection, projection.tasks[name], now_us, context).reason
 
 
 def describe_holders(names: Sequence[str]) -> str:

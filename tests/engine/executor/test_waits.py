@@ -33,7 +33,7 @@ QUICK = RetryPolicy(max_attempts=1000, base=0.1, cap=0.1, jitter="none")
 
 
 def test_each_reason_has_its_sentence():
-    assert set(WaitReason) == explain._SENTENCES.keys()
+    assert set(WaitReason) == explain._WAITS.keys()
     reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
     reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
     rest = {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY, WaitReason.DEADLINE, WaitReason.NOTHING}
