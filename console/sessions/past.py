@@ -25,7 +25,7 @@ from .session import Session
 
 
 READ_EVENTS = 2_000  # for each query, so that other queries need not wait long
-CACHED_EVENTS_MAX = 16_000  # in the cache of ranges, which drops the least recently used
+CACHED_WINDOWS_MAX = 4  # in the cache, which drops the least recently used
 
 
 class HistoryPoint(NamedTuple):
@@ -73,7 +73,9 @@ class EventHistory:
         if point is None:
             window = self.index.window_for(seq)
             events = await self._session.run_events(self.index.run_id, window.after, window.limit)
-            self._add_to_cache(window, events)
+            self._cache[window] = events
+            while len(self._cache) > CACHED_WINDOWS_MAX:
+                self._cache.popitem(last=False)
             point = self._point(seq, events)
         return point
 
@@ -81,12 +83,6 @@ class EventHistory:
         index = bisect_right(events, seq, key=attrgetter("seq"))
         event = events[index - 1] if index and events[index - 1].seq == seq else None
         return HistoryPoint(self.index.snapshot_at(seq, events), event)
-
-    def _add_to_cache(self, window: EventWindow, events: Sequence[Event]) -> None:
-        self._cache[window] = events
-        self._cache.move_to_end(window)
-        while len(self._cache) > 1 and sum(map(len, self._cache.values())) > CACHED_EVENTS_MAX:
-            self._cache.popitem(last=False)
 
 
 # --- Reads the last runs of a flow with their tasks ------------------------------------------------------------------

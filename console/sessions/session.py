@@ -6,7 +6,6 @@ The console receives every change through ``events``; the screen changes only wh
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import RunState, TaskState
 from ...engine.domain.text import shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
-from ...engine.statefile.lists import DurationStats, unpack_durations
+from ...engine.statefile.lists import DurationStats
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus
@@ -137,7 +136,7 @@ class Session(Protocol):
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return how long the tasks of a run took in earlier runs of its flow; tasks without an earlier run are absent.
         May take the remote host 0.2 s: request it once."""
-        return await self.read(decode_durations, "duration_stats", run_id=run_id)
+        return await self.read(partial(row_of, dict[str, DurationStats]), "duration_stats", run_id=run_id)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
@@ -374,13 +373,6 @@ def check_instant(instant_us: int) -> None:
         raise ValueError(f"the time {instant_us} is out of range")
 
 
-def decode_durations(table: Columns) -> dict[str, DurationStats]:
-    """Decode how long tasks took, by their names. Raises LinkError."""
-    with decoding("durations"):
-        check_table(table)
-        return unpack_durations(dict(table))
-
-
 def decode_runs(sent: object) -> list[RunSummary]:
     """Decode the list of runs. Raises LinkError."""
     found = rows_of(RunSummary, sent)
@@ -488,17 +480,6 @@ def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dic
 
 def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
     """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
-    check_table({"rows": 0, "columns": sent})
-    keys = list(sent)
-    columns = [unpack(sent[key], len(names)) for key in keys]
-    read: dict[tuple[str, ...], TaskSpec] = {}
-    for name, *texts in zip(names, *columns, strict=True):
-        key = tuple(texts)
-        if key not in read:
-            read[key] = _read_spec(dict(zip(keys, texts, strict=True)))
-        yield structs.replace(read[key], name=name, parents=parents[name])
-
-
-def _read_spec(texts: Mapping[str, str]) -> TaskSpec:
-    members = [f"{json.dumps(key)}:{text}" for key, text in {"name": '""', **texts}.items() if text]
-    return msgspec.json.decode(f"{{{','.join(members)}}}", type=TaskSpec)
+    distinct = [msgspec.json.decode(text, type=TaskSpec) for text in sent["distinct"]]
+    for name, place in zip(names, unpack(sent["places"], len(names)), strict=True):
+        yield structs.replace(distinct[place], name=name, parents=parents[name])

@@ -29,7 +29,7 @@ from ..domain.events import EventRow, Json
 from ..domain.rows import BreakerRow, PageRow, RunFacts, RunRow, RunSummary
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
-from .snapshot import RUN_COLUMNS, Table, pack_table, read_snapshot, unknown_run, unpack_table
+from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
 
 # --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
 
@@ -720,27 +720,23 @@ def duration_stats(
     }
 
 
-def read_durations(connection: sqlite3.Connection, run_id: str) -> Table:
-    """Duration statistics of the tasks of a run, packed for ``unpack``.
+def read_durations(connection: sqlite3.Connection, run_id: str) -> Dict[str, DurationStats]:
+    """The duration statistics of the tasks of a run that have any, by name.
 
     Raises NotFoundError for a run that the file does not have.
     """
     found = duration_stats(connection, dag_name_of(connection, run_id), before=run_id)
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
     known = [(name, of_child(found, name, None)) for (name,) in names]
-    rows = [(name, _rounded(one.p50_us), _rounded(one.p95_us), one.attempts) for name, one in known if one is not None]
-    return pack_table(("name", "p50_ms", "p95_ms", "attempts"), rows)
-
-
-def unpack_durations(table: Table) -> Dict[str, DurationStats]:
-    """Task name -> its statistics, from ``read_packed``."""
-    columns = unpack_table(table)
-    rows = zip(columns["name"], columns["p50_ms"], columns["p95_ms"], columns["attempts"])
-    return {name: DurationStats(p50_ms * 1000, p95_ms * 1000, attempts) for name, p50_ms, p95_ms, attempts in rows}
+    return {
+        name: one._replace(p50_us=_rounded(one.p50_us), p95_us=_rounded(one.p95_us))
+        for name, one in known
+        if one is not None
+    }
 
 
 def _rounded(duration_us: int) -> int:
-    """Milliseconds, at least 1, rounded to ``_DIGITS`` significant digits."""
+    """Whole milliseconds, at least 1, rounded to ``_DIGITS`` significant digits."""
     milliseconds = max(round(duration_us / 1000), 1)
     unit = int("1" + "0" * max(len(str(milliseconds)) - _DIGITS, 0))
-    return int(round(milliseconds / unit)) * unit
+    return int(round(milliseconds / unit)) * unit * 1000

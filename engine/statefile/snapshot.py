@@ -10,7 +10,6 @@ history follows window by window, with the edges if there are very many.
 import json
 import sqlite3
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..domain.events import KILL_STEPS, kill_step_value
@@ -294,12 +293,7 @@ def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Di
 
 
 def _pack_specs(specs: Sequence[Row]) -> Row:
-    """Pack the specs key by key as JSON texts, "" if a key is missing; name and parents are sent apart."""
-    keys = {key: None for spec in specs for key in spec if key not in ("name", "parents")}
-    scalar_text = lru_cache(maxsize=None, typed=True)(json.dumps)  # most values repeat
-
-    def text_of(value: object) -> str:
-        is_nested = isinstance(value, (dict, list))
-        return json.dumps(value, separators=(",", ":")) if is_nested else scalar_text(value)
-
-    return {key: pack([text_of(spec[key]) if key in spec else "" for spec in specs]) for key in keys}
+    """Pack the specs as the texts of those that differ by more than the name and the parents, which are sent apart."""
+    texts = [json.dumps(dict(spec, name="", parents=[]), separators=(",", ":")) for spec in specs]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return {"distinct": list(places), "places": pack([places[text] for text in texts])}

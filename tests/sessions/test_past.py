@@ -109,7 +109,7 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.console.sessions.past.CACHED_EVENTS_MAX", 25)
+    monkeypatch.setattr("redrive.console.sessions.past.CACHED_WINDOWS_MAX", 2)
     run_file.emit_idle_events(100)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
@@ -119,7 +119,7 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
     for seq in range(1, past.index.seq + 1, 5):
         await past.point_at(seq)
         assert past.cached_point(seq) is not None
-        assert sum(len(events) for events in past._cache.values()) <= 25
+        assert len(past._cache) <= 2
 
 
 async def test_a_run_whose_beginning_was_removed_is_refused(

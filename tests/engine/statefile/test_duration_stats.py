@@ -34,7 +34,7 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
 
 
 def read_stats(state_file: StateFile) -> dict[str, DurationStats]:
-    return lists.unpack_durations(lists.read_durations(state_file.connection, RUN))
+    return lists.read_durations(state_file.connection, RUN)
 
 
 def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> None:
