@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import starmap
+from string import Formatter
 from typing import Any, NamedTuple, TypeVar
 
 from ...engine.core.causes import LAST_TRIES_SECONDS
@@ -43,26 +44,57 @@ ERROR_CELLS = 160  # of the first line of an error
 _P = TypeVar("_P", bound=payloads.Payload)
 
 
+#: A template of the event and its payload, or what makes the text; some make several lines.
+_Text = str | Callable[[Event, _P], str | Iterable[str]]
+
+
 class _Words(NamedTuple):
-    """The sentence of an event, and its lines; None: it has none. ``sentence`` may return "" for the default text."""
+    """The sentence of an event, and its lines. "": the default sentence; no line."""
 
-    sentence: Callable[[Event, Any], str]
-    lines: Callable[[Event, Any], Iterable[str]] | None
+    sentence: _Text[Any] = ""
+    lines: _Text[Any] = ""
 
 
-def _words(
-    payload_type: type[_P],
-    sentence: Callable[[Event, _P], str],
-    lines: Callable[[Event, _P], Iterable[str]] | None = None,
-) -> tuple[type, _Words]:
+class _Templates(Formatter):
+    """What is not known is "?"."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        return "?" if value is None else str(value)
+
+
+_TEMPLATES = _Templates()
+_Key = tuple[type, str | None]
+
+
+def _words(payload_type: type[_P], sentence: _Text[_P], lines: _Text[_P] = "") -> Iterator[tuple[_Key, _Words]]:
     """A row of ``_WORDS``; the type checker compares the functions with the payload type."""
-    return payload_type, _Words(sentence, lines)
+    yield (payload_type, None), _Words(sentence, lines)
+
+
+def _words_by(
+    payload_type: type[_P], rows: Mapping[str, _Text[_P] | tuple[_Text[_P], _Text[_P]]]
+) -> Iterator[tuple[_Key, _Words]]:
+    """Rows by the state that a task came into, or by what changed; a sentence alone has no lines."""
+    for key, words in rows.items():
+        yield (payload_type, key), _Words(*words) if isinstance(words, tuple) else _Words(words)
+
+
+def _words_of(event: Event) -> _Words:
+    payload = event.payload
+    key = event.new if isinstance(payload, payloads.TaskMoved) else getattr(payload, "what", None)
+    return _WORDS.get((type(payload), key)) or _WORDS.get((type(payload), None), _Words())
+
+
+def _texts(text: _Text[Any], event: Event) -> Iterable[str]:
+    if isinstance(text, str):
+        return [_TEMPLATES.format(text, event=event, payload=event.payload)] if text else []
+    found = text(event, event.payload)
+    return filter(None, [found]) if isinstance(found, str) else found
 
 
 def describe_event(event: Event) -> str:
     """One sentence, without task, actor and reason."""
-    words = _WORDS.get(type(event.payload))
-    return (words.sentence(event, event.payload) if words is not None else "") or _default_text(event)
+    return next(iter(_texts(_words_of(event).sentence, event)), "") or _default_text(event)
 
 
 def lines_of_event(event: Event, *, has_date: bool = False, target: str = "") -> Iterator[str]:
@@ -75,10 +107,7 @@ def pieces_of_event(event: Event, *, has_date: bool = False, label: str = "", ta
 
     ``target``: the state file that commands in the lines name; empty: the default one.
     """
-    words = _WORDS.get(type(event.payload))
-    if words is None or words.lines is None:
-        return
-    for text in words.lines(event, event.payload):
+    for text in _texts(_words_of(event).lines, event):
         body = one_line(text + _advice(event, target))
         yield [Piece(f"[{_clock(event.at, has_date)}] ", Role.DIM), Piece(label), *_with_state(event, body)]
 
@@ -110,12 +139,13 @@ def _with_state(event: Event, body: str) -> Line:
     return [Piece(name), Piece(word, role), Piece(body[len(name) + len(word) :])]
 
 
-def _plain_sentence(event: Event, payload: payloads.Payload) -> Iterator[str]:
+def _plain_sentence(event: Event, payload: payloads.Payload) -> str:
     """The subject of the event and the sentence of the journal."""
-    about = event.task or (
-        f"run {event.run_id}" if isinstance(payload, payloads.ScheduleChanged) and event.run_id else ""
-    )
-    yield f"{about}: {describe_event(event)}" if about else describe_event(event)
+    about = event.task or (f"run {event.run_id}" if event.run_id and isinstance(payload, _OF_RUNS) else "")
+    return f"{about}: {describe_event(event)}" if about else describe_event(event)
+
+
+_OF_RUNS = (RunChanged, payloads.ScheduleChanged)
 
 
 def event_subject(event: Event) -> str:
@@ -144,36 +174,27 @@ def target_results(event: Event) -> list[list[str]]:
 def _default_text(event: Event) -> str:
     """The text for an event without words of its own."""
     what = getattr(event.payload, "what", None)
+    if event.kind == EventKind.TASK:
+        return str(event.new).lower()
     return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
 
 
 # --- The moves of a task ---------------------------------------------------------------------------------------------
 
 
-def _move(event: Event, payload: payloads.TaskMoved) -> str:
-    sentence, _ = _MOVES.get(str(event.new), _OTHER_MOVE)
-    return sentence(event, payload)
-
-
-def _move_lines(event: Event, payload: payloads.TaskMoved) -> Iterable[str]:
-    _, lines = _MOVES.get(str(event.new), _OTHER_MOVE)
-    return () if lines is None else lines(event, payload)
-
-
-def _ready_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+def _ready_line(event: Event, payload: payloads.TaskMoved) -> str:
     """Of an approval, which says why it waits."""
-    if payload.why:
-        expires_at = payload.set.get("expires_at")
-        until = f" until {_instant(expires_at)}" if expires_at is not None else ""
-        yield f"{event.task} READY: {payload.why}{until}"
+    expires_at = payload.set.get("expires_at")
+    until = f" until {_instant(expires_at)}" if expires_at is not None else ""
+    return f"{event.task} READY: {payload.why}{until}" if payload.why else ""
 
 
 def _running(event: Event, payload: payloads.TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
 
 
-def _running_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
+def _running_line(event: Event, payload: payloads.TaskMoved) -> str:
+    return f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
 
 def _success(event: Event, payload: payloads.TaskMoved) -> str:
@@ -183,10 +204,10 @@ def _success(event: Event, payload: payloads.TaskMoved) -> str:
     return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
-def _ended_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+def _ended_line(event: Event, payload: payloads.TaskMoved) -> str:
     why = reason_of_unstored(payload.set.get("result"))
     lost = "" if why is None else f" (its result was not stored: {why})"
-    yield f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
+    return f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
 
 
 def _retrying(event: Event, payload: payloads.TaskMoved) -> str:
@@ -280,9 +301,9 @@ def _sensing(event: Event, payload: payloads.TaskMoved) -> str:
     return "not there yet" + (f"; next check in {format_duration(due_at - event.at)}" if due_at is not None else "")
 
 
-def _sensing_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+def _sensing_line(event: Event, payload: payloads.TaskMoved) -> str:
     checks, due = sensor_checks(payload), _instant(payload.set.get("next_retry_at"))
-    yield f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
+    return f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
 
 
 def sensor_checks(payload: payloads.TaskMoved) -> int:
@@ -294,8 +315,8 @@ def _upstream(event: Event, payload: payloads.TaskMoved) -> str:
     return f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed"
 
 
-def _upstream_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
+def _upstream_line(event: Event, payload: payloads.TaskMoved) -> str:
+    return f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
 
 
 def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
@@ -304,10 +325,10 @@ def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
     return f"skipped: {reason}" if (reason := payload.set.get("error")) else "skipped"
 
 
-def _skipped_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+def _skipped_line(event: Event, payload: payloads.TaskMoved) -> str:
     columns = payload.set
     reason = columns.get("error") if columns.get("skip_cause") in SAID_SKIPS else None
-    yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
+    return f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
 def _pending(event: Event, payload: payloads.TaskMoved) -> str:
@@ -317,9 +338,8 @@ def _pending(event: Event, payload: payloads.TaskMoved) -> str:
     return f"waits again: {payload.act}" if payload.act else "waits for its parents"
 
 
-def _pending_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    if event.old not in (None, TaskState.READY):
-        yield f"{event.task} PENDING again{_by(event)}"
+def _pending_line(event: Event, payload: payloads.TaskMoved) -> str:
+    return "" if event.old in (None, TaskState.READY) else f"{event.task} PENDING again{_by(event)}"
 
 
 def _named_failure(payload: payloads.TaskMoved) -> str:
@@ -348,24 +368,6 @@ def _by(event: Event) -> str:
     return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")
 
 
-_Move = tuple[Callable[[Event, payloads.TaskMoved], str], Callable[[Event, payloads.TaskMoved], Iterable[str]] | None]
-#: State that a task came into -> its sentence and its lines.
-_MOVES: Mapping[str, _Move] = {
-    TaskState.READY: (lambda event, payload: payload.why or "ready to run", _ready_lines),
-    TaskState.RUNNING: (_running, _running_lines),
-    TaskState.SUCCESS: (_success, _ended_lines),
-    TaskState.RETRYING: (_retrying, _retrying_lines),
-    TaskState.FAILED: (_failed, _failed_lines),
-    TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
-    TaskState.SENSING: (_sensing, _sensing_lines),
-    TaskState.UPSTREAM_FAILED: (_upstream, _upstream_lines),
-    TaskState.SKIPPED: (_skipped, _skipped_lines),
-    TaskState.CANCELLED: (lambda event, payload: f"stopped{_failure_text(payload)}", _ended_lines),
-    TaskState.PENDING: (_pending, _pending_lines),
-}
-_OTHER_MOVE: _Move = (lambda event, payload: str(event.new).lower(), None)  # of a later version
-
-
 # --- Other changes of tasks, and attempts ----------------------------------------------------------------------------
 
 
@@ -387,9 +389,9 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
     return f"changed: {', '.join(columns)}" if columns else ""
 
 
-def _changed_lines(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
-    if notice := payload.set.get("notice"):
-        yield f"{event.task} {'' if payload.set.get('stale') else 'LATE: '}{notice}"
+def _changed_line(event: Event, payload: payloads.TaskChanged) -> str:
+    notice, late = payload.set.get("notice"), "" if payload.set.get("stale") else "LATE: "
+    return f"{event.task} {late}{notice}" if notice else ""
 
 
 def _mapped(event: Event, payload: payloads.TaskMapped) -> str:
@@ -425,11 +427,9 @@ def _stack(event: Event, payload: payloads.AttemptStack) -> str:
     return payload.hang or (f"it was in {payload.where}" if payload.where else "")
 
 
-def _stack_lines(event: Event, payload: payloads.AttemptStack) -> Iterator[str]:
-    if payload.hang:
-        yield f"{event.task} at its end: {payload.hang}"
-    elif payload.where:
-        yield f"{event.task} was in {payload.where}"
+def _stack_line(event: Event, payload: payloads.AttemptStack) -> str:
+    found = _stack(event, payload)
+    return f"{event.task} at its end: {found}" if found else ""
 
 
 def _sigterm(event: Event, payload: payloads.AttemptSigterm) -> str:
@@ -456,33 +456,19 @@ def _reclaimed(event: Event, payload: payloads.AttemptReclaimed) -> str:
     return f"attempt {event.attempt} is lost: its processes are gone"
 
 
-def _retry_lines(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
+def _retry_line(event: Event, payload: payloads.AttemptRetry) -> str:
     elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
     tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
     more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
     error = f"{payload.error_type}: {payload.message}"
-    yield f"{event.task} retries {payload.function} inside ({tries}): {error}{more}"
+    return f"{event.task} retries {payload.function} inside ({tries}): {error}{more}"
 
 
 # --- Runs and executors ----------------------------------------------------------------------------------------------
 
 
-def _run(event: Event, payload: RunChanged) -> str:
-    sentence, _ = _RUN_CHANGES.get(payload.what, _OTHER_RUN_CHANGE)
-    return sentence(event, payload) if callable(sentence) else sentence
-
-
-def _run_lines(event: Event, payload: RunChanged) -> Iterable[str]:
-    _, line = _RUN_CHANGES.get(payload.what, _OTHER_RUN_CHANGE)
-    return () if line is None else (f"run {event.run_id}{line(event, payload)}",)
-
-
 def _changed_by(event: Event, payload: RunChanged) -> str:
-    return f" {payload.what.upper()}{_by(event)}"
-
-
-def _as_sentence(event: Event, payload: RunChanged) -> str:
-    return f": {describe_event(event)}"
+    return f"run {event.run_id} {payload.what.upper()}{_by(event)}"
 
 
 def _ended_run(event: Event, payload: RunChanged) -> str:
@@ -490,7 +476,7 @@ def _ended_run(event: Event, payload: RunChanged) -> str:
 
 
 def _ended_run_line(event: Event, payload: RunChanged) -> str:
-    return f" {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
+    return f"run {event.run_id} {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
 
 
 def _pool_waits(event: Event, payload: RunChanged) -> str:
@@ -549,8 +535,8 @@ def _describe_params(payload: RunChanged) -> str:
 _ASKED_MAX = 3  # approvals that a command names
 
 
-def _blocked_text(why: str | None) -> str:
-    return f" BLOCKED: {why or 'dead letters wait for a human'}"
+def _blocked_text(run_id: str | None, why: str | None) -> str:
+    return f"run {run_id} BLOCKED: {why or 'dead letters wait for a human'}"
 
 
 def _unblocking_commands(asked: Sequence[str], place: Sequence[str]) -> str:
@@ -562,7 +548,7 @@ def _unblocking_commands(asked: Sequence[str], place: Sequence[str]) -> str:
 
 def blocked_line(run_id: str, why: str, asked: Sequence[str], target: str) -> str:
     """The line of a run that was blocked before, as that of the event; it may not be the latest run of ``target``."""
-    return one_line(f"run {run_id}{_blocked_text(why)}{_unblocking_commands(asked, place_words(target, run_id))}")
+    return one_line(f"{_blocked_text(run_id, why)}{_unblocking_commands(asked, place_words(target, run_id))}")
 
 
 def _advice(event: Event, target: str) -> str:
@@ -585,66 +571,31 @@ def _began(event: Event, payload: RunChanged) -> str:
     return f"{tasks}; {part}" if part else tasks
 
 
-_RunSentence = str | Callable[[Event, RunChanged], str]
-_RunLine = Callable[[Event, RunChanged], str] | None
-#: What changed of a run -> its sentence, and its line after the name of the run.
-_RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
-    RunChange.CREATED: (_began, None),
-    RunChange.ENDED: (_ended_run, _ended_run_line),
-    RunChange.CUT_OFF: (
-        lambda event, payload: f"cut off: {payload.why}",
-        lambda event, payload: f" was CUT OFF: {payload.why}",
-    ),
-    RunChange.BLOCKED: (
-        lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
-        lambda event, payload: _blocked_text(payload.why),
-    ),
-    RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
-    RunChange.PAUSED: ("paused: nothing new starts", _changed_by),
-    RunChange.UNPAUSED: ("unpaused: tasks start again", _changed_by),
-    RunChange.REOPENED: ("open again", _changed_by),
-    RunChange.DEADLINE: (lambda event, payload: payload.why or "", _as_sentence),
-    RunChange.ABANDONED: (lambda event, payload: payload.why or "", _as_sentence),
-    RunChange.POSTPONED: (lambda event, payload: payload.why or "", _as_sentence),
-    RunChange.ACKNOWLEDGED: (_acknowledged, _as_sentence),
-    RunChange.FLOW_CHANGED: (
-        lambda event, payload: f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}",
-        _as_sentence,
-    ),
-    RunChange.FLOW_REFUSED: (lambda event, payload: f"not resumed: {payload.why or '?'}", _as_sentence),
-    RunChange.CODE_CHANGED: (_code_changed, _as_sentence),
-    RunChange.CODE_LOADED: (_code_loaded, _as_sentence),
-    RunChange.CODE_REFUSED: (_code_refused, _as_sentence),
-    RunChange.POOL_WAITS: (_pool_waits, _as_sentence),
-    RunChange.PARAMS: (lambda event, payload: f"parameters: {_describe_params(payload)}", None),
-    RunChange.CLOCK: ("the start of its pause moved with the clock", None),
-    RunChange.OPENED: ("opened by an executor", None),
-    RunChange.OPTIONS: ("pools, downstreams, pages, deadline_action or dead_letter_ttl of the flow changed", None),
-}
-_OTHER_RUN_CHANGE: tuple[_RunSentence, _RunLine] = ("", None)  # of a later version
+def _reason(event: Event, payload: RunChanged) -> str:
+    return payload.why or ""
 
 
-def _executor(event: Event, payload: ExecutorChanged) -> str:
-    describe = _EXECUTOR_SENTENCES.get(payload.what)
-    return "" if describe is None else describe(payload)
+def _flow_changed(event: Event, payload: RunChanged) -> str:
+    return f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}"
 
 
-def _executor_started(payload: ExecutorChanged) -> str:
+def _executor_started(event: Event, payload: ExecutorChanged) -> str:
     where = f" on {payload.host}, process {payload.pid}" if payload.host else ""
     doubts = "".join(f"; warning: {warning}" for warning in payload.warnings)
     return f"started{where}{doubts}{_last_output_line('the import', payload)}"
 
 
-def _process_text(payload: ExecutorChanged) -> str:
-    return "" if payload.pid is None else f"process {payload.pid} "
+def _executor_lost(event: Event, payload: ExecutorChanged) -> str:
+    who = "" if payload.pid is None else f"process {payload.pid} "
+    return f"{who}is gone: what it ran counts as lost"
 
 
-def _zygote_died(payload: ExecutorChanged) -> str:
+def _zygote_died(event: Event, payload: ExecutorChanged) -> str:
     died = f"process {payload.pid}, which forks the attempts, died ({payload.how})"
     return f"{died}: what it ran counts as lost{_last_output_line('it', payload)}"
 
 
-def _threads_killed(payload: ExecutorChanged) -> str:
+def _threads_killed(event: Event, payload: ExecutorChanged) -> str:
     sentence = f"process {payload.pid} killed: {', '.join(payload.leaked)} ignored the cancel token"
     return sentence + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
 
@@ -655,41 +606,16 @@ def _last_output_line(who: str, payload: ExecutorChanged) -> str:
     return f"; {who} printed: {lines[-1]}" if lines else ""
 
 
-_EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
-    ExecutorChange.STARTED: _executor_started,
-    ExecutorChange.STOPPED: lambda payload: "stopped",
-    ExecutorChange.LOST: lambda payload: f"{_process_text(payload)}is gone: what it ran counts as lost",
-    ExecutorChange.ZYGOTE_DIED: _zygote_died,
-    ExecutorChange.THREADS_KILLED: _threads_killed,
-    ExecutorChange.WORKER_RETIRED: lambda payload: f"worker {payload.pid} ends and is replaced: {payload.how}",
-    ExecutorChange.CLUSTER_CHANGED: lambda payload: payload.how or "",
-    ExecutorChange.PING_FAILED: lambda payload: payload.printed or "",
-}
+def _printed_at_start(event: Event, payload: ExecutorChanged) -> Iterator[str]:
+    """Warnings and output of the flow's import."""
+    yield from (f"warning: {warning}" for warning in payload.warnings)
+    yield from (f"the import printed: {line}" for line in (payload.printed or "").splitlines())
 
 
-_PRINTED = frozenset(
-    [
-        ExecutorChange.THREADS_KILLED,
-        ExecutorChange.WORKER_RETIRED,
-        ExecutorChange.PING_FAILED,
-        ExecutorChange.CLUSTER_CHANGED,
-    ]
-)
-
-
-def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
-    """Warnings and output of the flow's import, and failures of the executor's processes."""
-    if payload.what == ExecutorChange.STARTED:
-        for warning in payload.warnings:
-            yield f"warning: {warning}"
-        for line in (payload.printed or "").splitlines():
-            yield f"the import printed: {line}"
-    elif payload.what == ExecutorChange.ZYGOTE_DIED:
-        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
-            yield f"process {payload.pid} printed: {line}"
-        yield describe_event(event)
-    elif payload.what in _PRINTED:
-        yield describe_event(event)
+def _printed_at_death(event: Event, payload: ExecutorChanged) -> Iterator[str]:
+    lines = (payload.printed or "").splitlines()[:-1]  # the sentence has the last line
+    yield from (f"process {payload.pid} printed: {line}" for line in lines)
+    yield describe_event(event)
 
 
 # --- Breakers, pages, rows, schedules, acts --------------------------------------------------------------------------
@@ -701,12 +627,6 @@ def _breaker(event: Event, payload: payloads.BreakerChanged) -> str:
     return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
 
 
-def _breaker_lines(event: Event, payload: payloads.BreakerChanged) -> Iterator[str]:
-    until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
-    why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
-    yield f"downstream {payload.downstream} {payload.state}{why}{until}"
-
-
 #: Who sends a page that its executor could not send: ``store/pages.py: STALE_AFTER_US``.
 UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
 
@@ -714,58 +634,58 @@ UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, withi
 _SENT = {"digest": "page sent in a digest", "joined": "sent with the page of flow {}, which has the same cause"}
 
 
-def _page(event: Event, payload: payloads.PageChanged) -> str:
-    title = f": {payload.title}" if payload.title else ""
-    return {
-        PageChange.OPENED: f"page opened{title}" + (f"; {payload.why}" if payload.why else ""),
-        PageChange.FOLDED: f"the open page counts one more failure, {payload.occurrences} in all",
-        PageChange.WOKEN: "page no longer snoozed",
-        PageChange.SENT: _SENT.get(payload.how or "", "page sent").format(payload.sender),
-        PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
-        PageChange.UNSENT: f"{payload.error or 'no time was left'}; {UNSENT_UNTIL}",
-        PageChange.BELL: "the terminal bell has rung",
-        PageChange.ACKED: "page acknowledged",
-        PageChange.SNOOZED: "page snoozed",
-        PageChange.RESOLVED: "page resolved",
-    }.get(payload.what, "")
+def _page_opened(event: Event, payload: payloads.PageChanged) -> str:
+    return f"page opened{f': {payload.title}' if payload.title else ''}{f'; {payload.why}' if payload.why else ''}"
 
 
-def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
-    if payload.what == PageChange.SENT:
-        fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
-        by = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
-        yield f"PAGED on-call{by}: {payload.title}{fingerprint}"
-    elif payload.what == PageChange.OPENED and payload.why:
-        task = f" on {event.task}" if event.task is not None else ""
-        yield f"no page is sent about {payload.title}{task}: {payload.why}"
-    elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
-        until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
-        yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
-    elif payload.what == PageChange.UNSENT:
-        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive systems pages)"
+def _page_opened_line(event: Event, payload: payloads.PageChanged) -> str:
+    task = f" on {event.task}" if event.task is not None else ""
+    return f"no page is sent about {payload.title}{task}: {payload.why}" if payload.why else ""
 
 
-def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
-    count = payload.rows
-    rows = counted(count, "row") if count is not None else "rows"
-    words = {payloads.RowsChange.HELD: "held in quarantine", payloads.RowsChange.PROVISIONAL: "set aside so far"}
-    words[payloads.RowsChange.DROPPED] = "dropped with the attempt that failed"
-    return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
+def _page_sent(event: Event, payload: payloads.PageChanged) -> str:
+    return _SENT.get(payload.how or "", "page sent").format(payload.sender)
 
 
-def _quarantine_lines(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
-    if payload.what == payloads.RowsChange.HELD and payload.rows:
-        yield from (f"{line} (redrive systems rows)" for line in _plain_sentence(event, payload))
+def _page_sent_line(event: Event, payload: payloads.PageChanged) -> str:
+    fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
+    by = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
+    return f"PAGED on-call{by}: {payload.title}{fingerprint}"
 
 
-def _canary(event: Event, payload: payloads.CanaryEnded) -> str:
-    count = len(payload.tasks)
-    others = counted(count, "other")
-    return {
-        payloads.CanaryEnd.RELEASED: f"it succeeded: {others} of its cause may run",
-        payloads.CanaryEnd.NOT_FIXED: f"the fix did not help: {others} held",
-        payloads.CanaryEnd.FAILED: f"it failed with another error: {others} held",
-    }.get(payload.what, "")
+def _page_unsent(event: Event, payload: payloads.PageChanged) -> str:
+    return f"{payload.error or 'no time was left'}; {UNSENT_UNTIL}"
+
+
+def _page_unsent_line(event: Event, payload: payloads.PageChanged) -> str:
+    return f"page {payload.id} NOT SENT: {_page_unsent(event, payload)} (redrive systems pages)"
+
+
+def _page_refused_line(event: Event, payload: payloads.PageChanged) -> str:
+    until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
+    line = f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
+    return line if payload.tries == 1 else ""
+
+
+def _rows(event: Event, payload: payloads.RowsChanged) -> str:
+    rows = counted(payload.rows, "row") if payload.rows is not None else "rows"
+    return f"{rows} {_ROW_WORDS.get(payload.what, payload.what.replace('-', ' '))}"
+
+
+_ROW_WORDS = {
+    payloads.RowsChange.HELD: "held in quarantine",
+    payloads.RowsChange.PROVISIONAL: "set aside so far",
+    payloads.RowsChange.DROPPED: "dropped with the attempt that failed",
+}
+
+
+def _rows_line(event: Event, payload: payloads.RowsChanged) -> str:
+    is_held = payload.what == payloads.RowsChange.HELD and payload.rows
+    return f"{_plain_sentence(event, payload)} (redrive systems rows)" if is_held else ""
+
+
+def _canary(sentence: str) -> Callable[[Event, payloads.CanaryEnded], str]:
+    return lambda event, payload: sentence.format(counted(len(payload.tasks), "other"))
 
 
 def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
@@ -797,10 +717,6 @@ def _minute(text: str | None) -> str:
 
 
 def _operator(event: Event, payload: payloads.OperatorActed) -> str:
-    if payload.what in (payloads.OperatorNotice.ATTACH, payloads.OperatorNotice.DETACH):
-        return "opened a console" if payload.what == payloads.OperatorNotice.ATTACH else "left the console"
-    if payload.what == payloads.OperatorNotice.BREAKER:
-        return f"breaker {payload.downstream}: {payload.how}"
     message = payload.answer.get("message")
     return f"{payload.act}: {message}" if message else payload.act or ""
 
@@ -820,57 +736,136 @@ def _instant(at: int | None) -> str:
 
 # --- Every kind of event ---------------------------------------------------------------------------------------------
 
-_WORDS: Mapping[type, _Words] = dict(
+_WORDS: Mapping[_Key, _Words] = dict(
     [
-        _words(payloads.TaskMoved, _move, _move_lines),
-        _words(payloads.TaskChanged, _changed, _changed_lines),
-        _words(payloads.TaskMapped, _mapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
-        _words(payloads.AttemptStarted, _started),
-        _words(
-            payloads.AttemptEffect,
-            lambda event, payload: f"begins its effect, at most once: key {payload.key}",
-            _plain_sentence,
+        *_words_by(
+            payloads.TaskMoved,
+            {
+                TaskState.READY: (lambda event, payload: payload.why or "ready to run", _ready_line),
+                TaskState.RUNNING: (_running, _running_line),
+                TaskState.SUCCESS: (_success, _ended_line),
+                TaskState.RETRYING: (_retrying, _retrying_lines),
+                TaskState.FAILED: (_failed, _failed_lines),
+                TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
+                TaskState.SENSING: (_sensing, _sensing_line),
+                TaskState.UPSTREAM_FAILED: (
+                    _upstream,
+                    _upstream_line,
+                ),
+                TaskState.SKIPPED: (_skipped, _skipped_line),
+                TaskState.CANCELLED: (lambda event, payload: f"stopped{_failure_text(payload)}", _ended_line),
+                TaskState.PENDING: (_pending, _pending_line),
+            },
         ),
-        _words(payloads.AttemptExtended, _extended),
-        _words(payloads.AttemptDeadline, _deadline, lambda event, payload: [f"{event.task} timeout reached"]),
-        _words(payloads.AttemptStack, _stack, _stack_lines),
-        _words(payloads.AttemptSigterm, _sigterm, lambda event, payload: [f"{event.task} sending SIGTERM"]),
-        _words(
-            payloads.AttemptSigkill, _sigkill, lambda event, payload: [f"{event.task} still alive, sending SIGKILL"]
+        *_words(payloads.TaskChanged, _changed, _changed_line),
+        *_words(payloads.TaskMapped, _mapped, lambda event, payload: f"{event.task} {_mapped(event, payload)}"),
+        *_words(payloads.AttemptStarted, _started),
+        *_words(payloads.AttemptEffect, "begins its effect, at most once: key {payload.key}", _plain_sentence),
+        *_words(payloads.AttemptExtended, _extended),
+        *_words(payloads.AttemptDeadline, _deadline, "{event.task} timeout reached"),
+        *_words(payloads.AttemptStack, _stack, _stack_line),
+        *_words(payloads.AttemptSigterm, _sigterm, "{event.task} sending SIGTERM"),
+        *_words(payloads.AttemptSigkill, _sigkill, "{event.task} still alive, sending SIGKILL"),
+        *_words(payloads.AttemptSwept, _swept, _plain_sentence),
+        *_words(payloads.AttemptLate, "attempt {event.attempt} ended late: it changes nothing", _plain_sentence),
+        *_words(
+            payloads.AttemptLeaked, "ignores its cancel token: its slot is taken until its thread ends", _plain_sentence
         ),
-        _words(payloads.AttemptSwept, _swept, _plain_sentence),
-        _words(
-            payloads.AttemptLate,
-            lambda event, payload: f"attempt {event.attempt} ended late: it changes nothing",
-            _plain_sentence,
+        *_words(payloads.AttemptSilent, _silent, _plain_sentence),
+        *_words(payloads.AttemptReclaimed, "attempt {event.attempt} is lost: its processes are gone", _plain_sentence),
+        *_words(payloads.AttemptRetry, "retried something inside the attempt", _retry_line),
+        *_words_by(
+            RunChanged,
+            {
+                RunChange.CREATED: _began,
+                RunChange.ENDED: (_ended_run, _ended_run_line),
+                RunChange.CUT_OFF: ("cut off: {payload.why}", "run {event.run_id} was CUT OFF: {payload.why}"),
+                RunChange.BLOCKED: (
+                    lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
+                    lambda event, payload: _blocked_text(event.run_id, payload.why),
+                ),
+                RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
+                RunChange.PAUSED: ("paused: nothing new starts", _changed_by),
+                RunChange.UNPAUSED: ("unpaused: tasks start again", _changed_by),
+                RunChange.REOPENED: ("open again", _changed_by),
+                RunChange.DEADLINE: (_reason, _plain_sentence),
+                RunChange.ABANDONED: (_reason, _plain_sentence),
+                RunChange.POSTPONED: (_reason, _plain_sentence),
+                RunChange.ACKNOWLEDGED: (_acknowledged, _plain_sentence),
+                RunChange.FLOW_CHANGED: (_flow_changed, _plain_sentence),
+                RunChange.FLOW_REFUSED: ("not resumed: {payload.why}", _plain_sentence),
+                RunChange.CODE_CHANGED: (_code_changed, _plain_sentence),
+                RunChange.CODE_LOADED: (_code_loaded, _plain_sentence),
+                RunChange.CODE_REFUSED: (_code_refused, _plain_sentence),
+                RunChange.POOL_WAITS: (_pool_waits, _plain_sentence),
+                RunChange.PARAMS: lambda event, payload: f"parameters: {_describe_params(payload)}",
+                RunChange.CLOCK: "the start of its pause moved with the clock",
+                RunChange.OPENED: "opened by an executor",
+                RunChange.OPTIONS: "pools, downstreams, pages, deadline_action or dead_letter_ttl of the flow changed",
+            },
         ),
-        _words(
-            payloads.AttemptLeaked,
-            lambda *_: "ignores its cancel token: its slot is taken until its thread ends",
-            _plain_sentence,
+        *_words_by(
+            ExecutorChanged,
+            {
+                ExecutorChange.STARTED: (_executor_started, _printed_at_start),
+                ExecutorChange.STOPPED: "stopped",
+                ExecutorChange.LOST: _executor_lost,
+                ExecutorChange.ZYGOTE_DIED: (_zygote_died, _printed_at_death),
+                ExecutorChange.THREADS_KILLED: (_threads_killed, _plain_sentence),
+                ExecutorChange.WORKER_RETIRED: (
+                    "worker {payload.pid} ends and is replaced: {payload.how}",
+                    _plain_sentence,
+                ),
+                ExecutorChange.CLUSTER_CHANGED: (lambda event, payload: payload.how or "", _plain_sentence),
+                ExecutorChange.PING_FAILED: (lambda event, payload: payload.printed or "", _plain_sentence),
+            },
         ),
-        _words(payloads.AttemptSilent, _silent, _plain_sentence),
-        _words(payloads.AttemptReclaimed, _reclaimed, _plain_sentence),
-        _words(payloads.AttemptRetry, lambda *_: "retried something inside the attempt", _retry_lines),
-        _words(RunChanged, _run, _run_lines),
-        _words(ExecutorChanged, _executor, _executor_lines),
-        _words(payloads.BreakerChanged, _breaker, _breaker_lines),
-        _words(payloads.PageChanged, _page, _page_lines),
-        _words(payloads.RowsChanged, _quarantine, _quarantine_lines),
-        _words(payloads.CanaryEnded, _canary),
-        _words(payloads.NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
-        _words(
-            payloads.StorageChanged,
-            lambda event, payload: f"storage {payload.what}: {payload.sentence}",
-            _plain_sentence,
+        *_words(
+            payloads.BreakerChanged,
+            _breaker,
+            lambda event, payload: f"downstream {payload.downstream}: {_breaker(event, payload)}",
         ),
-        _words(
+        *_words_by(
+            payloads.PageChanged,
+            {
+                PageChange.OPENED: (_page_opened, _page_opened_line),
+                PageChange.FOLDED: "the open page counts one more failure, {payload.occurrences} in all",
+                PageChange.WOKEN: "page no longer snoozed",
+                PageChange.SENT: (_page_sent, _page_sent_line),
+                PageChange.SEND_FAILED: ("page not sent by {payload.sender}: {payload.error}", _page_refused_line),
+                PageChange.UNSENT: (_page_unsent, _page_unsent_line),
+                PageChange.BELL: "the terminal bell has rung",
+                PageChange.ACKED: "page acknowledged",
+                PageChange.SNOOZED: "page snoozed",
+                PageChange.RESOLVED: "page resolved",
+            },
+        ),
+        *_words(payloads.RowsChanged, _rows, _rows_line),
+        *_words_by(
+            payloads.CanaryEnded,
+            {
+                payloads.CanaryEnd.RELEASED: _canary("it succeeded: {} of its cause may run"),
+                payloads.CanaryEnd.NOT_FIXED: _canary("the fix did not help: {} held"),
+                payloads.CanaryEnd.FAILED: _canary("it failed with another error: {} held"),
+            },
+        ),
+        *_words(payloads.NoteWritten, "on {payload.fingerprint}: {payload.text}"),
+        *_words(payloads.StorageChanged, "storage {payload.what}: {payload.sentence}", _plain_sentence),
+        *_words(
             payloads.ClockMoved,
             lambda event, payload: f"the clock moved by {offset(payload.moved_us)}",
             _plain_sentence,
         ),
-        _words(payloads.ScheduleChanged, _schedule, _plain_sentence),
-        _words(payloads.OperatorActed, _operator),
+        *_words(payloads.ScheduleChanged, _schedule, _plain_sentence),
+        *_words_by(
+            payloads.OperatorActed,
+            {
+                payloads.OperatorNotice.ATTACH: "opened a console",
+                payloads.OperatorNotice.DETACH: "left the console",
+                payloads.OperatorNotice.BREAKER: "breaker {payload.downstream}: {payload.how}",
+            },
+        ),
+        *_words(payloads.OperatorActed, _operator),
     ]
 )
 

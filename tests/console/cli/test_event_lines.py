@@ -127,7 +127,7 @@ def test_a_breaker_reports_why_it_opened_and_until_when():
         "reopens_at": 1_700_000_030_000_000,
     }
     (line,) = lines_of_event(event("breaker", opened))
-    assert "downstream api OPEN: 3 of 3 calls failed in 60 s, held until" in line
+    assert "downstream api: breaker open: 3 of 3 calls failed in 60 s; tried again at" in line
 
 
 def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_path):
