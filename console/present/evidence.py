@@ -169,10 +169,10 @@ def attempt_table(
 def attempt_line(attempt: AttemptRow, scene: Scene, columns: int, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = scene.attempt(attempt)
-    failure = short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
+    failure = short_failure(attempt.explain or "") or attempt.error or attempt.where or view.style.word
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
-        sign_of(view, scene.glyphs),
+        sign_of(view.style, scene.glyphs),
         Piece(f" {wall(attempt.started_at)} {offset(view.clock)}  ", Role.DIM),
     ]
     mark = f"  fp {one_line(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]}"
@@ -202,7 +202,7 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
 
 
 def _ended(attempt: AttemptRow, scene: Scene) -> str:
-    return plain([sign_and_word(scene.attempt(attempt), scene.glyphs)])
+    return plain([sign_and_word(scene.attempt(attempt).style, scene.glyphs)])
 
 
 def _attempt_duration(attempt: AttemptRow, scene: Scene) -> str:

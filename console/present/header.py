@@ -129,7 +129,7 @@ def _facts(
 ) -> tuple[Line, Sequence[_Fact]]:
     """The state, and further facts, the most important first."""
     run, view = board.projection.run, run_view(board.projection.run, runner, now_us, board.counts)
-    state = [sign_and_word(view, glyphs), Piece(f" {board.finished}/{board.total}")]
+    state = [sign_and_word(view.style, glyphs), Piece(f" {board.finished}/{board.total}")]
     if view.is_paused:
         state.insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
     facts: list[Line] = []
@@ -146,7 +146,7 @@ def _facts(
         named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
         facts.append([Piece(f"late: {named}", Role.WARNING)])
     facts.append(_elapsed(view, " of work" if run.waited_us else ""))
-    eta: Line = _sensors(board) if view.sign is Sign.SENSING else []
+    eta: Line = _sensors(board) if view.style.sign is Sign.SENSING else []
     if forecast is not None and run.blocked_since is None:
         eta = _eta(forecast)
     times = [_Fact(eta)] if eta else []

@@ -19,6 +19,7 @@ from ..text.figures import clock, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
+from .states import sign_and_word
 from .tasks import Scene, hang_of, short_failure
 
 _NAME_CELLS_MIN = 12
@@ -78,11 +79,12 @@ def _facts(attempt: AttemptRow | None, heading: LogHeading, scene: Scene) -> dic
     if attempt is None:
         return {}
     view = scene.attempt(attempt)
+    outcome = sign_and_word(view.style, scene.glyphs)
     lasts = clock(view.clock).strip() if view.is_moving else format_duration(view.clock)
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
-        "outcome": [Piece(f"  {scene.glyphs.of(view.sign)} {view.word}", Role(view.role))],
+        "outcome": [outcome._replace(text=f"  {outcome.text}")],
         "duration": [Piece(f" {lasts}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
         "dropped": [
@@ -186,7 +188,7 @@ def failure_lines(
 
     A timeout has the innermost calls of its stack instead, an attempt without either its whole error.
     """
-    style = attempt_view(attempt, attempt.ended_at or attempt.started_at, ALIVE)
+    style = attempt_view(attempt, attempt.ended_at or attempt.started_at, ALIVE).style
     failure = failure_text(attempt)
     head = [Piece(f" {glyphs.of(style.sign)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
     texts = texts or AttemptText()

@@ -105,7 +105,7 @@ def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
         view = view_of(one, status, now_us) if task is None else None
         is_standing = view is not None and not is_comparable(one.run, view.is_moving)
         pace = None if is_standing else pace_beside(cell, durations)
-        style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view
+        style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view.style
         lasts_us = cell.duration_us if view is None else view.clock
         yield _ShownCell(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
 
@@ -284,7 +284,7 @@ def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
     return [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
-        sign_and_word(view, glyphs),
+        sign_and_word(view.style, glyphs),
         Piece("" if view.is_moving else f"{' and paused' if view.is_paused else ''} {describe_span(view)}"),
         Piece(f"  {describe_params(run)}", Role.DIM),
     ]

@@ -160,7 +160,7 @@ def _state(row: ListedRun, place: Look) -> Piece:
 
 
 def _sign_and_word(row: ListedRun, place: Look) -> Piece:
-    return sign_and_word(row.view(place.now_us), place.glyphs)
+    return sign_and_word(row.view(place.now_us).style, place.glyphs)
 
 
 def _done(row: ListedRun, place: Look) -> str:

@@ -205,10 +205,10 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     """Word and fact. ``has_room``: for bars, and for what a running task uses."""
     view = scene.view(row.name)
     if view.instant is not None and row.state is TaskState.RETRYING:
-        head: Line = [Piece(f"{view.word} {countdown(view.instant, scene.now_us)}", Role(view.role))]
+        head: Line = [Piece(f"{view.style.word} {countdown(view.instant, scene.now_us)}", Role(view.style.role))]
         has_bar = has_room and view.reason is WaitReason.RETRY
         return [*head, *_retrying(row, view, scene, has_bar)]
-    head = [Piece(view.word, Role(view.role)), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
+    head = [Piece(view.style.word, Role(view.style.role)), Piece(" " * (WORD_CELLS + 1 - len(view.style.word)))]
     if row.state in MOVING:
         return [
             *head,

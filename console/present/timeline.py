@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import (
-    AttemptView,
+    OutcomeStyle,
     Sign,
     TaskView,
     attempt_view,
@@ -213,7 +213,7 @@ def bar_line(
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
         view = attempt_view(attempt, until, runner)
-        _paint_attempt(canvas, row, attempt, view, end)
+        _paint_attempt(canvas, row, attempt, view.style, end)
         if view.is_moving and now_us is not None:
             _paint_head(canvas, row, now_us)
         resumes, generation = attempt.started_at, attempt.generation
@@ -317,16 +317,16 @@ def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
 _BAR_ROLES: Mapping[Sign, Role] = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
 
 
-def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, view: AttemptView, end: int) -> None:
+def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, style: OutcomeStyle, end: int) -> None:
     first, last, glyphs = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end), canvas.glyphs
-    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(view.sign), Role.DIM), CellRank.BAR)
+    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(style.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_kill_steps(canvas, attempt, last)
     elif attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
         canvas.put(last, glyphs.dead, Role.HUMAN, CellRank.DECISION)
-    elif view.sign not in (Sign.DONE, Sign.RUNNING):
-        sign = Sign.FAILED if attempt.outcome in FAILED_OUTCOMES else view.sign
-        canvas.put(last, glyphs.of(sign), view.role, CellRank.MARK)
+    elif style.sign not in (Sign.DONE, Sign.RUNNING):
+        sign = Sign.FAILED if attempt.outcome in FAILED_OUTCOMES else style.sign
+        canvas.put(last, glyphs.of(sign), style.role, CellRank.MARK)
 
 
 def _paint_head(canvas: BarCells, row: TaskRow, now_us: int) -> None:
@@ -670,9 +670,9 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> 
         return start + "; ".join(_describe_kill(attempt))
     if attempt.ended_at is None:
         limit = f" of {format_duration(attempt.timeout_us)}" if attempt.timeout_us else ""
-        return f"{start}{view.verb} for {duration}{limit}" if view.is_moving else f"{start}{view.verb}"
+        return f"{start}{view.style.verb} for {duration}{limit}" if view.is_moving else f"{start}{view.style.verb}"
     why = attempt.explain or attempt.error or ""
-    text = f"{start}{view.verb} after {duration}" + (f": {why}" if why else "")
+    text = f"{start}{view.style.verb} after {duration}" + (f": {why}" if why else "")
     return f"{text}; then waited {waited}" if (waited := tasks.waited_text(attempt)) else text
 
 

@@ -182,18 +182,6 @@ class TaskView(TaskCase, frozen=True, dict=True):
     def style(self) -> StateStyle:
         return row_style(self.row, self.context.runner)
 
-    @property
-    def sign(self) -> StrEnum:
-        return self.style.sign
-
-    @property
-    def word(self) -> str:
-        return self.style.word
-
-    @property
-    def role(self) -> StrEnum:
-        return self.style.role
-
     @cached_property
     def fact(self) -> str:
         """Why it is in its state, in a few words; empty if the word says all. Names in it come in raw."""
@@ -229,7 +217,7 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
 
 def describe_task(view: TaskView) -> str:
     """``sensing, 3 checks``: the word of a task and its fact."""
-    return f"{view.word}, {view.fact}" if view.fact else view.word
+    return f"{view.style.word}, {view.fact}" if view.fact else view.style.word
 
 
 def part_done(row: TaskRow, view: TaskView, usual_us: int | None = None) -> float | None:
@@ -289,18 +277,6 @@ class RunView(msgspec.Struct, frozen=True):
     clock: int
     is_moving: bool
     is_paused: bool
-
-    @property
-    def sign(self) -> StrEnum:
-        return self.style.sign
-
-    @property
-    def word(self) -> str:
-        return self.style.word
-
-    @property
-    def role(self) -> StrEnum:
-        return self.style.role
 
 
 #: A row of a run, or its facts.
@@ -362,7 +338,7 @@ def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: i
 
 def describe_run(view: RunView) -> str:
     """``cut off after 20s, no executor for 8m10``, for the first line of a summary."""
-    word = f"{view.word}{' and paused' if view.is_paused else ''}"
+    word = f"{view.style.word}{' and paused' if view.is_paused else ''}"
     return f"{word}, {view.fact}" if view.style is IDLE else f"{word} {describe_span(view)}"
 
 
@@ -409,19 +385,16 @@ OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
 _CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
 
 
-class AttemptView(msgspec.Struct, frozen=True):
+class AttemptView(NamedTuple):
     """What is true of an attempt. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
 
-    sign: StrEnum
-    word: str
-    role: StrEnum
-    verb: str
+    style: OutcomeStyle
     clock: int
     is_moving: bool
 
 
 #: Whatever has a sign, a word and a role.
-Signed = StateStyle | OutcomeStyle | TaskView | RunView | AttemptView
+Signed = StateStyle | OutcomeStyle
 
 
 def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> AttemptView:
@@ -430,7 +403,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> Atte
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     if is_open and not runner.is_alive:
         style = _CUT_OFF_OUTCOME
-    return AttemptView(*style, ran_us(attempt, now_us, runner), is_open and runner.is_alive)
+    return AttemptView(style, ran_us(attempt, now_us, runner), is_open and runner.is_alive)
 
 
 def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> int:

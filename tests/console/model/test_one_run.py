@@ -133,7 +133,7 @@ def test_all_say_the_same_state(found: Rows) -> None:
     }
     assert len(set(said.values())) == 1, said
     assert metric == str(said["board"]).removesuffix(" PAUSED"), (metric, said)
-    word = run_view(run, runner, NOW, board.counts).word
+    word = run_view(run, runner, NOW, board.counts).style.word
     texts = {
         "short report": incident_summary(board, "/x.db", NOW, runner).splitlines()[0],
         "report": headline(ReportData(board, "/x.db", NOW, runner=runner)),

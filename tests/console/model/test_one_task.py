@@ -192,9 +192,9 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
     assert head.split() == ["TASK", "STATE", "ATTEMPT", "NOTE"]
     for line, (name, row) in zip(listed, whole.tasks.items(), strict=True):
         view, style = board.view(name, NOW, runner), row_style(row, runner)
-        assert (view.sign, view.word, view.role) == style
+        assert view.style == style
         assert state_code(row.state, runner) in line
-        assert view.word in plain(task_line(row, scene, 80, 9))
+        assert style.word in plain(task_line(row, scene, 80, 9))
         assert values[name]["state"] == row.state and len(values[name]["attempts"]) == len(row.attempts)
     needing = {name for name, row in whole.tasks.items() if row.state in NEEDS_HUMAN}
     inbox = Inbox(board)
@@ -222,7 +222,7 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
             assert offset(view.clock) in plain(attempt_line(attempt, scene, 80))
             title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), scene, 200)[0])
             lasts = clock(view.clock).strip() if attempt.ended_at is None else format_duration(view.clock)
-            assert lasts in title and view.word in title, (title, view)
+            assert lasts in title and view.style.word in title, (title, view)
             lasted = None if attempt.ended_at is None else view.clock
             assert [one.duration_us for one in past[row.name] if one.attempt == attempt.attempt] == [lasted]
             if attempt is row.latest:
