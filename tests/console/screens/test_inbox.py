@@ -237,7 +237,7 @@ async def test_a_late_run_that_goes_on_has_lost_nothing(clock: StillClock):
     projection = projection_of([("dump", []), ("upload", ["dump"])])
     row = projection.tasks["dump"]
     row.state, row.attempt, row.attempts[1] = TaskState.RUNNING, 1, AttemptRow(1, started_at=START, outcome="running")
-    projection.run.deadline_at = START - S
+    projection.run = projection.run._replace(deadline_at=START - S)
     async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
         text = " ".join(driver.text.split())
         assert "Runs now 1" in text and "● dump" in text
