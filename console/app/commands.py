@@ -57,7 +57,7 @@ class CommandMenu:
                 *self._help_lines(available, columns),
             ]
 
-        self._console.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
+        self._console.push_screen(TextDialog("Signs, and the keys that work here", lines))
 
     def _help_lines(self, available: Collection[Action], columns: int) -> Iterator[Line]:
         for heading, group in BY_HEADING.items():
@@ -77,7 +77,7 @@ class CommandMenu:
     def _show_page(self, name: str) -> None:
         with errors_shown(self._console.show_message):
             page = manual.load_topic(name)
-            self._console.push_screen(TextDialog([Piece(page.name, Role.TITLE)], page_lines(page.text)))
+            self._console.push_screen(TextDialog(page.name, page_lines(page.text)))
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""

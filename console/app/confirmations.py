@@ -128,7 +128,7 @@ def _rate_problem(text: str) -> str | None:
 def _with_canary(question: Question, rate: float) -> Question:
     """``question`` with a second choice: a canary first, and the others when it has succeeded."""
     key = next(key for key in "oc" if key not in (question.yes_key, question.trigger))
-    fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]
+    fact = f"Or one first: the others follow when it has succeeded, {rate:g} a second."
     return replace(question, facts=[*question.facts, fact], alternative=(key, "one first"))
 
 
@@ -184,8 +184,8 @@ def _question_of_tasks(
     """A question about tasks: ``Retry load now``. ``verb`` and ``then``: around what they are called."""
     what = one_line(names[0]) if len(names) == 1 else task_count(len(names))
     return Question(
-        title=[Piece(f"{verb} {what}{then}", Role.TITLE)],
-        facts=[[Piece(fact)] for fact in facts],
+        title=f"{verb} {what}{then}",
+        facts=[*facts],
         preview=_task_lines(names, scene),
         accept=accept,
         reason=reason,
@@ -230,10 +230,10 @@ def abandon_question(summary: RunSummary) -> Question:
     """The question before a run is ended for good."""
     left = sum(count for state, count in summary.counts.items() if state in OPEN)
     return Question(
-        title=[Piece(f"Abandon run {one_line(summary.run.run_id)}", Role.TITLE)],
+        title=f"Abandon run {summary.run.run_id}",
         facts=[
-            [Piece(f"{task_count(left)} not ended so far: cancelled. The run becomes ABANDONED.")],
-            [Piece("A requeue of its tasks opens it again.")],
+            f"{task_count(left)} not ended so far: cancelled. The run becomes ABANDONED.",
+            "A requeue of its tasks opens it again.",
         ],
         accept="abandon it",
         reason="optional",
@@ -256,8 +256,8 @@ def breaker_question(breaker: BreakerStatus, how: str, title: str) -> Question:
     """The question before a breaker is set by hand, with its effect on tasks. ``title``: of the act, as Force open."""
     verb, _, state = title.lower().partition(" ")
     return Question(
-        title=[Piece(f"{title} {one_line(breaker.name)}", Role.TITLE)],
-        facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
+        title=f"{title} {breaker.name}",
+        facts=[*_breaker_effects(breaker, how)],
         accept=f"{verb} it {state}".strip(),
         reason="optional" if how == "close" else "required",  # a forced state lasts until an operator changes it
     )
@@ -301,8 +301,8 @@ def _rows_question(
 ) -> Question:
     rows = counted(count, "row")
     return Question(
-        title=[Piece(f"{verb} {rows} of {one_line(task)}", Role.TITLE)],
-        facts=[[Piece(fact)] for fact in facts],
+        title=f"{verb} {rows} of {task}",
+        facts=facts,
         preview=lines,
         accept=f"{accept} {rows}",
         reason="required" if accept == "discard" else "optional",
@@ -314,8 +314,8 @@ def note_question(cause: InboxCause, facts: Sequence[str]) -> Question:
     """The question for a note on a cause. ``facts``: its earlier notes."""
     shown = "Shown with this cause from now on, in later runs as well."
     return Question(
-        title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
-        facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
+        title=f"Note on {cause.title}",
+        facts=[*facts, shown],
         accept="write it",
         values=[AskedText("Note: ", "for the next operator who is paged", problem=_note_problem)],
     )
@@ -331,8 +331,8 @@ def _note_problem(text: str) -> str | None:
 def undo_question(what: str, names: Sequence[str]) -> Question:
     """The question before an earlier act is undone."""
     return Question(
-        title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
-        facts=[[Piece("Each task that has not moved since is restored; those that have started stay.")]],
+        title=f"Undo: {what}",
+        facts=["Each task that has not moved since is restored; those that have started stay."],
         preview=[[Piece(one_line(name))] for name in names],
         accept="undo it",
     )
@@ -347,12 +347,12 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     running = (row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING)
     doubtful = [row.name for row in running if not spec_of(row).idempotent]
     return Question(
-        title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
+        title=f"Start an executor here for {board.projection.run.run_id}",
         facts=[
-            [Piece(f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.")],
-            [Piece("Attempts that were running count as lost and run again; finished tasks stay finished.")],
+            f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.",
+            "Attempts that were running count as lost and run again; finished tasks stay finished.",
             *(paused if is_paused else []),
-            *([[Piece(f"Not {named(doubtful)}, which may have happened: a human decides.")]] if doubtful else []),
+            *([f"Not {named(doubtful)}, which may have happened: a human decides."] if doubtful else []),
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
             *([Piece(one_line(line), role)] for line in plan.difference_lines()),
@@ -364,9 +364,9 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
 def with_executor(question: Question, plan: ResumePlan) -> Question:
     """The question about an act and about the executor that starts here after it."""
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
-    facts = [[Piece(f"Then an executor starts here, with {one_line(next(plan.code_lines()))}.")]]
-    facts += [[Piece(one_line(line), role)] for line in plan.difference_lines()]
-    return replace(question, facts=[*question.facts, *facts], accept=f"{question.accept} and go on")
+    fact = f"Then an executor starts here, with {next(plan.code_lines())}."
+    differences = [[Piece(one_line(line), role)] for line in plan.difference_lines()]
+    return replace(question, facts=[*question.facts, fact, *differences], accept=f"{question.accept} and go on")
 
 
 def without_executor(question: Question, why: str) -> Question:

@@ -277,12 +277,13 @@ class FleetApp(ConsoleApp):
         values: Sequence[AskedText] = (),
     ) -> None:
         """Ask about an act with what it will do, and write it. ``change``: of the answer."""
-        lines: list[Line] = [[Piece(one_line(fact))] for fact in (*facts, act.help)]
         missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
-        title: Line = [Piece(one_line(f"{act.label.capitalize()}: {row.flow}"), Role.TITLE)]
+        title = f"{act.label.capitalize()}: {row.flow}"
         reason: Literal["none", "optional"] = "optional" if has_reason else "none"
         key = shown_key(act.action)
-        question = Question(title, act.label, trigger=key, facts=lines, preview=missed, reason=reason, values=values)
+        question = Question(
+            title, act.label, trigger=key, facts=[*facts, act.help], preview=missed, reason=reason, values=values
+        )
         ask(self, Dialog(question), lambda reply: self._decide(row, act, change(reply), at_us))
 
     def _decide(self, row: ServedSchedule, act: ScheduleAct, change: Callable[[], object], at_us: int = 0) -> None:

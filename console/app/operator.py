@@ -548,8 +548,7 @@ class OperatorActions:
         glyphs = self._console.glyphs
         self._console.show_line(answer_line(answer.ok, answer.message, answer.results, glyphs), ANSWER_SECONDS)
         if len(refusals(answer.results)) > 1:
-            title: Line = [Piece(one_line(answer.message), Role.TITLE)]
-            self._console.push_screen(TextDialog(title, result_lines(answer.results, glyphs)))
+            self._console.push_screen(TextDialog(answer.message, result_lines(answer.results, glyphs)))
 
 
 def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:

@@ -40,7 +40,7 @@ class ChoiceDialog(Modal[str]):
 
     guarded_keys = frozenset({"enter"})
 
-    def __init__(self, title: Line, options: Sequence[ChoiceOption], warning: str = "") -> None:
+    def __init__(self, title: str, options: Sequence[ChoiceOption], warning: str = "") -> None:
         super().__init__(title)
         self._warning = warning
         self._options = list(options)
@@ -75,7 +75,7 @@ def choose(
     app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], object], warning: str = ""
 ) -> None:
     """Let the operator choose an option, the first by default, and call ``act`` with its value."""
-    ask(app, ChoiceDialog([Piece(one_line(title), Role.TITLE)], options, warning), act)
+    ask(app, ChoiceDialog(title, options, warning), act)
 
 
 # --- A dialog with scrollable, searchable lines ----------------------------------------------------------------------
@@ -116,7 +116,7 @@ class TextDialog(Modal[None]):
     ASKS: ClassVar[bool] = False
     BINDINGS = bindings("close_reading", "search")
 
-    def __init__(self, title: Line, lines: Sequence[Line] | LinesWithin, *, wrap: bool = False) -> None:
+    def __init__(self, title: str | Line, lines: Sequence[Line] | LinesWithin, *, wrap: bool = False) -> None:
         super().__init__(title)
         self._lines_within: LinesWithin = lines if callable(lines) else lambda columns: lines
         self._all_lines: Sequence[Line] = ()

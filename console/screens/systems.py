@@ -28,8 +28,7 @@ from ..present.systems import quarantined_row, rows_heading
 from ..present.systems_detail import row_lines, subject_lines
 from ..sessions.session import listed_events
 from ..text.event_text import event_subject
-from ..text.pieces import Line, Piece, Role, width
-from ..text.text import one_line
+from ..text.pieces import Line, Role, width
 from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
@@ -596,8 +595,7 @@ class RowsScreen(ConsoleScreen):
         run_id, session = self.board.projection.run.run_id, self.console.live.session
         found = await session.query(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         if found:
-            title = [Piece(f"Row {one_line(found[0].row_key)}", Role.TITLE)]
-            self.console.push_screen(TextDialog(title, partial(row_lines, found[0]), wrap=True))
+            self.console.push_screen(TextDialog(f"Row {found[0].row_key}", partial(row_lines, found[0]), wrap=True))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

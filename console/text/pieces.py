@@ -61,6 +61,11 @@ class Piece(NamedTuple):
 Line = list[Piece]
 
 
+def line_of(words: str | Line, role: str = Role.TEXT) -> Line:
+    """A text of anybody as a line, made safe; a line as it is."""
+    return [Piece(one_line(words), role)] if isinstance(words, str) else words
+
+
 def width(line: Iterable[Piece]) -> int:
     """Width in cells."""
     return sum(cells(piece.text) for piece in line)

@@ -83,10 +83,8 @@ class Bar(LineView):
         self.post_message(self.CellClicked(self, event.x, event.y, on_right=event.x >= self.columns - right))
 
 
-class Rule(LineView):
-    """A line across, with marks where something hangs from it."""
-
-    DEFAULT_CSS = "Rule { height: 1; }"
+class _Ruled(LineView):
+    """A line of one sign, with marks at some of its cells."""
 
     def __init__(self, sign: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -95,11 +93,17 @@ class Rule(LineView):
         self._role = Role.RULE
 
     def show(self, sign: str, marks: dict[int, str] | None = None, role: Role = Role.RULE) -> None:
-        """Set the sign (dashed if the data is stale) and the marks: column -> sign."""
+        """Set the sign (dashed if the data is stale) and the marks: cell -> sign."""
         shown = (sign, marks or {}, role)
         if shown != (self._sign, self._marks, self._role):
             self._sign, self._marks, self._role = shown
             self.refresh()
+
+
+class Rule(_Ruled):
+    """A line across, with marks where something hangs from it."""
+
+    DEFAULT_CSS = "Rule { height: 1; }"
 
     def line(self, y: int) -> Line:
         """The rule over its whole width."""
@@ -306,21 +310,14 @@ def has_room_for_strip(rows: int) -> bool:
     return rows >= _STRIP_SCREEN_ROWS
 
 
-class Divider(LineView):
+class Divider(_Ruled):
     """The line between two panes."""
 
     DEFAULT_CSS = "Divider { width: 1; }"
 
-    def __init__(self, sign: str) -> None:
-        super().__init__()
-        self._sign = sign
-        self._marks: dict[int, str] = {}
-
     def show_marks(self, marks: dict[int, str]) -> None:
         """Set where rules end at the line: row -> sign."""
-        if marks != self._marks:
-            self._marks = marks
-            self.refresh()
+        self.show(self._sign, marks)
 
     def line(self, y: int) -> Line:
         return [Piece(self._marks.get(y, self._sign), Role.RULE)]

@@ -21,7 +21,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys.keymap import key_label
-from ..text.pieces import Line, Piece, Role, width, wrap
+from ..text.pieces import Line, Piece, Role, line_of, width, wrap
 from .bars import Bar, TextField, bindings
 from .line_view import LineView
 from .text_view import LinesView
@@ -46,7 +46,7 @@ class Modal(ModalScreen[ModalResult | None]):
     """A framed dialog. Subclasses implement ``body`` and ``first_focus``; ``cancel`` dismisses it.
 
     Args:
-        title: the first row; None: the box has none.
+        title: the first row; empty: the box has none.
     """
 
     DEFAULT_CSS = """
@@ -65,9 +65,9 @@ class Modal(ModalScreen[ModalResult | None]):
     ASKS: ClassVar[bool] = True  # an answer given twice must not reach what is below
     BINDINGS = bindings("cancel")
 
-    def __init__(self, title: Line | None = None) -> None:
+    def __init__(self, title: str | Line = "") -> None:
         super().__init__()
-        self._title = title
+        self._title = line_of(title, Role.TITLE) if title else None
         self._shown_at = float("inf")
 
     @abstractmethod
@@ -176,10 +176,10 @@ class Question(msgspec.Struct, frozen=True):
         enter_accepts: whether Enter in the last line accepts; else it goes on to the answers, with Cancel chosen.
     """
 
-    title: Line
+    title: str | Line
     accept: str
     trigger: str | None = None
-    facts: Sequence[Line] = ()
+    facts: Sequence[str | Line] = ()
     preview: Sequence[Line] = ()
     reason: Literal["none", "optional", "required"] = "none"
     type_exactly: str | None = None
@@ -330,7 +330,7 @@ class Dialog(Modal[Reply]):
         found: list[Widget] = []
         room = self.app.size.height - _FRAME_ROWS - len(self._fields)
         columns = min(self.app.size.width, DIALOG_COLUMNS) - _FRAME_COLUMNS - 1
-        if lines := [line for fact in self.question.facts for line in wrap(fact, columns)]:
+        if lines := [line for fact in self.question.facts for line in wrap(line_of(fact), columns)]:
             facts = LinesView(lines)
             facts.can_focus = False
             facts.styles.height = shown = max(min(len(lines), room - 1), 1)  # the answers stay in view

@@ -9,7 +9,6 @@ from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.present.tasks import Scene
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import plain
 
 from ..model.runs import START, failed_task, projection_of
 
@@ -33,7 +32,7 @@ def test_each_question_about_many_tasks_wants_their_number_typed(count: int) -> 
     wanted = str(count) if count > TYPED_ABOVE else None
     assert {question.type_exactly for question in questions} == {wanted}
     title = names[0] if count == 1 else f"{count} tasks"
-    assert [plain(question.title) for question in questions] == [
+    assert [question.title for question in questions] == [
         f"Requeue {title}",
         f"Skip {title}",
         f"Stop {title}",

@@ -9,7 +9,7 @@ from msgspec import structs
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
 from redrive.console.model.board import Link
-from redrive.console.text.pieces import plain
+from redrive.console.text.pieces import line_of, plain
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.acts import Answer, TargetResult
@@ -50,7 +50,7 @@ async def test_what_may_have_happened_is_not_requeued_before_the_operator_was_to
         await press(app, pilot, "n", "r")
         assert isinstance(app.screen, Dialog)
         key = f"{revenue.projection.run.run_id}/clean_refunds/0"
-        facts = " ".join(" ".join(map(plain, app.screen.question.facts)).split())
+        facts = " ".join(" ".join(plain(line_of(fact)) for fact in app.screen.question.facts).split())
         assert f"First look for the key {key} in the other system: clean_refunds may have happened." in facts
         await press(app, pilot, "enter")  # is on Cancel
         assert not revenue.commands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.screens.dialogs import ChoiceDialog
-from redrive.console.text.pieces import plain
+from redrive.console.text.pieces import line_of, plain
 from redrive.console.widgets.dialog import Dialog
 
 from ..conftest import FakeSession, StillClock, press, rest, settle, shown
@@ -31,7 +31,7 @@ def question(app) -> str:
     if isinstance(app.screen, ChoiceDialog):
         return app.screen._warning
     assert isinstance(app.screen, Dialog)
-    return " ".join(" ".join(map(plain, app.screen.question.facts)).split())
+    return " ".join(" ".join(plain(line_of(fact)) for fact in app.screen.question.facts).split())
 
 
 @pytest.mark.parametrize(

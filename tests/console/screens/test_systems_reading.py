@@ -10,7 +10,6 @@ import pytest
 from redrive.console.model.board import Link
 from redrive.console.model.systems import SystemsOrder
 from redrive.console.screens import systems as screen
-from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
@@ -237,21 +236,6 @@ async def test_why_says_which_key_shows_the_breaker(session, clock):
         driver.app.selected = "settle"
         await driver.press("i")
         assert "7 shows it" not in driver.text
-
-
-def asked_about(driver: ScreenDriver) -> list[Line]:
-    """What the question says before it is answered."""
-    question = driver.app.screen.question
-    return [question.title, *question.facts]
-
-
-async def test_the_command_and_the_key_ask_the_same_question(session, clock):
-    async with open_console(session, clock, "7", "f") as driver:
-        by_key = asked_about(driver)
-        await driver.press("escape", "2", "colon")
-        await driver.submit("reset breaker")
-        await driver.press("enter", "j", "j", "enter")
-        assert by_key == asked_about(driver)
 
 
 async def test_texts_from_tasks_are_data(session, clock):
