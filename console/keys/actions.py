@@ -284,7 +284,6 @@ _SHOWING = (
     Action("times", ("t",), "times", "When each line was written; events by the clock or the run.", _LOG | _JOURNAL),
     Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
     Action("first_error", ("e",), "first error", "Jump to the first line that shows an error.", _LOG),
-    Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
     Action("older_attempt", ("[",), "attempt", "The output of the attempt before.", _LOG),
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("schedule", ("S",), "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
@@ -369,7 +368,6 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
         "older_attempt",
         "wrap",
         "follow",
-        "only",
         "output",
         "help",
         "quit",
@@ -428,7 +426,6 @@ VIEW_CALLS: Mapping[str, ViewCall] = {
     "previous_pane": ViewCall("next_pane"),  # there are two
     "filter": ViewCall("open_filter_input"),
     "filter_states": ViewCall("cycle_state_filter"),
-    "only": ViewCall("open_match_input"),
     "search": ViewCall("open_search_input"),
     "next": ViewCall("go_to_next", (1,)),
     "previous": ViewCall("go_to_next", (-1,)),

@@ -58,22 +58,7 @@ def parse_filter(typed: str) -> Filter:
     )
 
 
-class RegexFilter(msgspec.Struct, frozen=True):
-    """A filter that was typed as a regular expression."""
-
-    pattern: re.Pattern[str]
-
-    def matches(self, text: str) -> bool:
-        return self.pattern.search(text) is not None
-
-
 REGEX_SIGN = "~"  # typed before a regular expression
-
-
-def parse_line_filter(typed: str) -> Filter | RegexFilter:
-    """Parse a filter of lines: words, or a regular expression after ``~``; an unfinished one is a word."""
-    pattern = _typed_pattern(typed)
-    return RegexFilter(pattern) if pattern is not None else parse_filter(typed)
 
 
 def search_pattern(typed: str) -> re.Pattern[str]:
@@ -88,14 +73,6 @@ def _typed_pattern(typed: str) -> re.Pattern[str] | None:
         return re.compile(typed[1:], re.IGNORECASE)
     except (re.error, OverflowError, RecursionError):
         return None
-
-
-def line_regex(wanted: Filter | RegexFilter) -> str:
-    """A filter of lines as a regular expression, for a search in the store."""
-    if isinstance(wanted, RegexFilter):
-        return wanted.pattern.pattern
-    required = "".join(f"(?=.*{re.escape(word)})" for word in wanted.required)
-    return f"^{required}" + "".join(f"(?!.*{re.escape(word)})" for word in wanted.excluded)
 
 
 def parse_task_filter(typed: str) -> Filter:

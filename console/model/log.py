@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from ...engine.statefile.logs import LogChunk, visible
 from ..text.text import sanitize
-from .lists import Filter, RegexFilter
 
 LINE_CHARACTERS_MAX = 4096  # a longer line is split
 GAP = "\x00"  # begins the line that stands for dropped output; no other line contains it
@@ -75,22 +74,20 @@ class LogText:
         self._first_lines = 0
         self._starts_with_gap = False
 
-    def append(self, chunks: Sequence[LogChunk]) -> int:
-        """Append newer chunks. Returns the number of the first line that changed."""
+    def append(self, chunks: Sequence[LogChunk]) -> None:
+        """Append newer chunks."""
         new = [chunk for chunk in chunks if chunk.id > self.last_id]
         if not new:
-            return len(self.lines)
+            return
         if not self.last_id:
             self.first_id = new[0].id
-        changed = len(self.lines) - self._open_lines
-        del self.lines[changed:]
+        del self.lines[len(self.lines) - self._open_lines :]
         for chunk in new:
             self._at, self.last_id = chunk.at, chunk.id
             if chunk.dropped:
                 self._append_gap(chunk.dropped)
             self._append_text(chunk.text)
         self._show_open_text()
-        return changed
 
     def prepend(self, chunks: Sequence[LogChunk]) -> int:
         """Prepend earlier chunks. Returns the number of lines that were added."""
@@ -231,47 +228,3 @@ def _apply_backspaces(line: str) -> str:
         elif visible:
             visible.pop()
     return "".join(visible)
-
-
-class LogSelection:
-    """The lines of a ``LogText`` that match a filter. Gaps always match."""
-
-    def __init__(self, text: LogText) -> None:
-        self.text = text
-        self.filter: Filter | RegexFilter = Filter()
-        self._matching: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._matching) if self.filter else len(self.text.lines)
-
-    def __getitem__(self, index: int) -> LogLine:
-        return self.text.lines[self._matching[index] if self.filter else index]
-
-    def number(self, index: int) -> int:
-        """Return the line number, from 0, of the line at an index."""
-        return self._matching[index] if self.filter else index
-
-    def set_filter(self, filter: Filter | RegexFilter) -> None:
-        """Set the filter; an empty one matches every line."""
-        self.filter = filter
-        self.update_from(0)
-
-    def update_from(self, first: int) -> None:
-        """Handle a change of the lines from ``first`` on."""
-        if not self.filter:
-            self._matching = []
-            return
-        while self._matching and self._matching[-1] >= first:
-            self._matching.pop()
-        matches, lines = self.filter.matches, self.text.lines
-        self._matching += [
-            number for number in range(first, len(lines)) if is_gap(lines[number]) or matches(lines[number].casefold())
-        ]
-
-    def apply_prepended(self, added: int) -> int:
-        """Handle ``added`` lines at the front. Returns how many of them match."""
-        if not self.filter:
-            return added
-        before = len(self)
-        self.update_from(0)
-        return len(self) - before

@@ -13,7 +13,7 @@ from ...engine.core.views import attempt_view
 from ...engine.core.waiting import ALIVE
 from ...engine.domain.text import format_bytes, format_duration
 from ...engine.statefile.logs import AttemptText
-from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
+from ..model.log import GAP, LogLine, LogText, is_error_line, is_gap, printable_parts
 from ..text.columns import that_fit
 from ..text.figures import clock, number, wall
 from ..text.glyphs import Glyphs
@@ -33,7 +33,7 @@ class LogHeading(msgspec.Struct, frozen=True):
         count: attempts of the task.
         written: bytes that the attempt wrote; None if unknown.
         lines: number of shown lines; ``last``: the number of the last one in view; ``last_at``: when it was written.
-        searched: the search text; ``only``: the text that all shown lines contain.
+        searched: the search text.
         has_match: whether the search has found a line.
         dropped_bytes: how much of the output was not kept; None if unknown.
         is_complete: whether all stored output has been read.
@@ -51,7 +51,6 @@ class LogHeading(msgspec.Struct, frozen=True):
     is_searching: bool = False
     is_given_up: bool = False
     searched: str = ""
-    only: str = ""
     has_match: bool = True
     dropped_bytes: int | None = None
 
@@ -71,7 +70,7 @@ def heading_line(
 
 
 #: The parts that are left out where there is no room, the highest first.
-_RANKS = {"searched": 1, "only": 2, "dropped": 3, "written": 4, "duration": 5, "of": 6, "where": 7}
+_RANKS = {"searched": 1, "dropped": 2, "written": 3, "duration": 4, "of": 5, "where": 6}
 
 
 def _facts(attempt: AttemptRow | None, heading: LogHeading, scene: Scene) -> dict[str, Line]:
@@ -99,9 +98,7 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     if heading.searched:
         found, role = _match_count_text(heading), Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
-    if heading.only:
-        rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
-    if running and heading.is_following and not heading.only:
+    if running and heading.is_following:
         rights["where"] = [Piece("following", Role.DIM)]
     elif heading.lines:
         place = f"{number(heading.last)} of {number(heading.lines)}"
@@ -119,15 +116,15 @@ def _match_count_text(heading: LogHeading) -> str:
 
 
 class LogLines(Sequence[Line]):
-    """The lines of a ``Selection``, built on access. ``has_times``: with the clock time at which each was written."""
+    """The lines of a log, built on access. ``has_times``: with the clock time at which each was written."""
 
-    def __init__(self, selection: LogSelection, glyphs: Glyphs) -> None:
-        self._selection = selection
+    def __init__(self, text: LogText, glyphs: Glyphs) -> None:
+        self.text = text
         self._glyphs = glyphs
         self.has_times = False
 
     def __len__(self) -> int:
-        return len(self._selection)
+        return len(self.text.lines)
 
     @overload
     def __getitem__(self, place: int) -> Line: ...
@@ -136,16 +133,16 @@ class LogLines(Sequence[Line]):
     def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        line = self._selection[place]
+        line = self.text.lines[place]
         margin = [_MARGIN, Piece(f"{wall(line.at)} ", Role.DIM)] if self.has_times else [_MARGIN]
         return [*margin, *line_pieces(line, self._glyphs)]
 
     def line_at(self, place: int) -> LogLine:
-        return self._selection[place]
+        return self.text.lines[place]
 
-    def text(self, place: int) -> str:
+    def text_at(self, place: int) -> str:
         """A line without its role, which takes ten times as long to find: for a search through all of them."""
-        return line_text(self._selection[place], self._glyphs)
+        return line_text(self.text.lines[place], self._glyphs)
 
 
 def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
@@ -202,13 +199,11 @@ def failure_lines(
 
 
 def empty_line(
-    attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs, dropped_bytes: int | None = None
+    attempt: AttemptRow | None, why: str, whole: bool, glyphs: Glyphs, dropped_bytes: int | None = None
 ) -> Line:
     """The line in place of an empty log."""
     if attempt is None:
         return [Piece(f" {glyphs.dot} no attempt yet: {one_line(why)}", Role.DIM)]
-    if only:
-        return [Piece(f" nothing matches &{one_line(only)}; Esc shows all", Role.DIM)]
     if not whole:
         return [Piece(" reading ...", Role.DIM)]
     if dropped_bytes:

@@ -26,8 +26,8 @@ from ...engine.statefile.logs import AttemptText
 from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
-from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
-from ..model.log import ERROR, LogSelection, LogText, is_error_line
+from ..model.lists import search_pattern
+from ..model.log import ERROR, LogText, is_error_line
 from ..present import log as present
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
@@ -58,9 +58,7 @@ class LogScreen(ConsoleScreen):
         self.attempt_log: AttemptLog | None = None
         self._task_name: str | None = None
         self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
-        self.selection: LogSelection | None = None
-        self._lines: present.LogLines | None = None
-        self._line_filter = ""
+        self.lines: present.LogLines | None = None
         self.finder = LogFinder(self)
         self._reader = LogReader(self, lambda work: run_latest(self, work, "log"))
         self._poll_timer: Timer | None = None
@@ -120,8 +118,8 @@ class LogScreen(ConsoleScreen):
     def tick(self, now_us: int) -> None:
         """Update the age of the attempt, and show or hide the times of lines."""
         self.show_heading()
-        if self._lines is not None and self._lines.has_times != self.console.absolute_times:
-            self._lines.has_times = self.console.absolute_times
+        if self.lines is not None and self.lines.has_times != self.console.absolute_times:
+            self.lines.has_times = self.console.absolute_times
             self.text.lines_changed()
         if not len(self.text.lines):
             self.text.refresh_rows(0)
@@ -182,19 +180,16 @@ class LogScreen(ConsoleScreen):
         self._reader.reset()
         self.text.is_following = True
         if self.attempt_log is None:
-            self.selection = self._lines = None
+            self.lines = None
             self.text.set_lines(())
         else:
             self.show_window(self.attempt_log)
 
     def show_window(self, log: AttemptLog) -> None:
         """Show another window of the log."""
-        self.selection = LogSelection(log.text)
-        if not log.only:
-            self.selection.set_filter(parse_line_filter(self._line_filter))
-        self._lines = present.LogLines(self.selection, self.console.glyphs)
-        self._lines.has_times = self.console.absolute_times
-        self.text.set_lines(self._lines)
+        self.lines = present.LogLines(log.text, self.console.glyphs)
+        self.lines.has_times = self.console.absolute_times
+        self.text.set_lines(self.lines)
 
     def go_to_attempt(self, step: int) -> None:
         """Show the next attempt, or the previous one."""
@@ -238,13 +233,12 @@ class LogScreen(ConsoleScreen):
             written=self._output_bytes(),
             lines=len(self.text.lines),
             last=last,
-            last_at=self._lines.line_at(last - 1).at if self._lines is not None and last else 0,
+            last_at=self.lines.line_at(last - 1).at if self.lines is not None and last else 0,
             is_following=self.text.is_following,
             is_complete=log is None or log.is_whole,
             is_searching=self.finder.is_searching,
             is_given_up=self.finder.is_given_up,
             searched=self.filter_text,
-            only=self._line_filter,
             has_match=self.finder.has_match,
             dropped_bytes=log.dropped_bytes if log is not None else None,
         )
@@ -266,7 +260,7 @@ class LogScreen(ConsoleScreen):
         why = self.board.explain(self._task_name, console.live.now_us, console.runner) if log is None else ""
         is_read = log is None or (log.is_started and log.is_whole)
         dropped = log.dropped_bytes if log is not None else None
-        return present.empty_line(self.attempt, why, self._line_filter, is_read, self.console.glyphs, dropped)
+        return present.empty_line(self.attempt, why, is_read, self.console.glyphs, dropped)
 
     def hints(self) -> list[KeyHint]:
         """Rename some keys for this screen."""
@@ -284,37 +278,6 @@ class LogScreen(ConsoleScreen):
     def open_filter_input(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for, or ~regex")
-
-    def open_match_input(self) -> None:
-        """Show only lines that match."""
-        self.footer_widget.open_prompt(
-            "&", self._line_filter, hint="words that must match, !word that must not, or ~regex"
-        )
-
-    def use_filter(self, text: str) -> None:
-        if self.footer_widget.sign == "&":
-            self._show_only(text)
-        else:
-            super().use_filter(text)
-
-    def _show_only(self, text: str) -> None:
-        if text == self._line_filter:
-            return
-        self._line_filter = text
-        log = self.attempt_log
-        if log is None or self.selection is None or self._lines is None:
-            return
-        if log.is_whole and not log.only and isinstance(parse_line_filter(text), Filter):
-            self.selection.set_filter(parse_line_filter(text))
-            self.text.set_lines(self._lines)
-        else:
-            self._reader.request(Read.ONLY)
-        self.show_heading()
-
-    def store_filter(self) -> str:
-        """The filter as a regular expression for the store; empty without a filter."""
-        wanted = parse_line_filter(self._line_filter)
-        return line_regex(wanted) if self._line_filter and wanted != Filter() else ""
 
     def filter_changed(self, text: str) -> None:
         """Search for the text."""
@@ -360,11 +323,9 @@ class LogScreen(ConsoleScreen):
         return f"no line shows an error{present.unsearched_output_text(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
-        """Show all lines; end the search."""
-        if self._line_filter:
-            self._show_only("")
-        elif self.filter_text:
-            super().use_filter("")
+        """End the search."""
+        if self.filter_text:
+            self.use_filter("")
         else:
             super().back()
 

@@ -12,7 +12,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import READ_CHARACTERS_MAX, LogChunk, SlowPatternError, time_limit
 from ..model.lists import search_pattern
-from ..model.log import LogLine, LogSelection, LogText
+from ..model.log import LogLine, LogText
 from ..present.log import LogLines
 from ..sessions.session import Session
 from ..text.pieces import Line, Role
@@ -22,7 +22,6 @@ from .console import Console
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
 PAGE_CHUNKS = 500
 WINDOW_CHARACTERS_MAX = 2 * READ_CHARACTERS_MAX  # a larger window gives way to one around the place in view
-SELECTED_CHARACTERS_MAX = 2 * 1024 * 1024  # of the lines that match a filter; what follows is not shown
 _PAGES_MAX = 20  # per poll; the next poll reads further pages
 
 
@@ -37,7 +36,6 @@ class AttemptLog:
         is_finished: whether its end was read after the attempt had ended: there will be no more of it.
         output_bytes, dropped_bytes: as the engine counts them; None as long as it was not asked.
         until_us: what was written later (microseconds UTC) is left out; None: nothing is.
-        only: a regular expression; lines that do not match it are left out. Empty: none is.
     """
 
     def __init__(self, session: Session, run_id: str, task: str, attempt: int, until: int | None = None) -> None:
@@ -51,9 +49,6 @@ class AttemptLog:
         self.output_bytes: int | None = None
         self.dropped_bytes: int | None = None
         self.until_us = until
-        self.only = ""
-        self._rest = ""
-        self._searched_id = 0  # the last chunk that was searched for ``only``
         self._session = session
         self.run_id = run_id
 
@@ -70,25 +65,23 @@ class AttemptLog:
             self.until_us, self.is_finished = until, False
         return True
 
-    async def read_new(self) -> int:
-        """Read new output, or the end of the log at first. Returns the first changed line."""
+    async def read_new(self) -> None:
+        """Read new output, or the end of the log at first."""
         if not self.is_started:
             await self.read_end()
-            return 0
+            return
         text = self.text
-        first = len(text.lines)
         for _ in range(_PAGES_MAX if self.is_at_end else 0):
             chunks, is_last = await self._read(PAGE_CHUNKS, after=text.last_id)
             if text is not self.text:
-                return 0
-            if chunks and text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+                return
+            if chunks and text.characters > WINDOW_CHARACTERS_MAX:
                 await self.read_end()
-                return 0
-            first = min(first, text.append(chunks))
+                return
+            text.append(chunks)
             if is_last:
                 break
         await self._read_sizes()
-        return first
 
     async def has_grown(self) -> bool:
         """Whether there is output since the last read: far cheaper to ask than to read it."""
@@ -116,39 +109,31 @@ class AttemptLog:
         await self._replace([*earlier, *later], is_complete=is_first, is_at_end=is_last)
 
     async def read_earlier(self) -> int:
-        """Extend the window to the front, or move it there. Returns how many lines were added at the start; -1 if the
-        window was moved."""
+        """Extend the window to the front, or move it there. Returns how many lines were added at its start."""
         read = await self._read_adjacent(before=self.text.first_id)
         if read is None:
-            return -1
+            return 0
         chunks, self.is_complete = read
         return self.text.prepend(chunks)
 
-    async def read_later(self) -> int:
-        """Extend the window to the end, or move it there. Returns the first changed line; -1 if it was moved."""
+    async def read_later(self) -> None:
+        """Extend the window to the end, or move it there."""
         read = await self._read_adjacent(after=self.text.last_id)
-        if read is None:
-            return -1
-        chunks, self.is_at_end = read
-        return self.text.append(chunks)
+        if read is not None:
+            chunks, self.is_at_end = read
+            self.text.append(chunks)
 
     async def read_whole(self) -> int:
         """Extend the window to the start of the log; of a long log, move it there. Returns as ``read_earlier``."""
-        added = 0
-        while not self.is_complete and self.text.characters <= WINDOW_CHARACTERS_MAX:
-            more = await self.read_earlier()
-            if more < 0:
-                return more
-            added += more
+        added, text = 0, self.text
+        while not self.is_complete and text.characters <= WINDOW_CHARACTERS_MAX:
+            added += await self.read_earlier()
+            if text is not self.text:
+                return 0
         if self.is_complete:
             return added
         await self.read_start()
-        return -1
-
-    async def read_only(self, pattern: str) -> None:
-        """Make the lines that match a regular expression the window; an empty one matches the end of the log."""
-        self.only, self._rest, self._searched_id = pattern, "", 0
-        await (self.read_start() if pattern else self.read_end())
+        return 0
 
     async def find(self, pattern: str, step: int, start: int) -> int | None:
         """The chunk with the first match after the chunk ``start``, with a ``step`` of -1 the last one before it."""
@@ -181,7 +166,7 @@ class AttemptLog:
     async def _read_adjacent(self, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool] | None:
         """Return as ``_read``; None if the window is another one now, as one that was too large to be extended."""
         text = self.text
-        if text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+        if text.characters > WINDOW_CHARACTERS_MAX:
             await self.read_around(after if before is None else before)
             return None
         read = await self._read(PAGE_CHUNKS, after=after, before=before)
@@ -202,26 +187,11 @@ class AttemptLog:
 
     async def _read(self, limit: int, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool]:
         """Return chunks, and whether there are no more in this direction."""
-        if self.only:
-            return await self._select()
         chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit, before=before)
         size = sum(len(chunk.text) for chunk in chunks)
         kept = [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
         is_last = len(chunks) < limit and size < READ_CHARACTERS_MAX
         return kept, is_last or len(kept) < len(chunks)
-
-    async def _select(self) -> tuple[list[LogChunk], bool]:
-        """Return the next lines that match ``only``, and whether these are all."""
-        found: list[LogChunk] = []
-        is_end = self.text.characters > SELECTED_CHARACTERS_MAX and self._searched_id > 0
-        while not (found or is_end):
-            step = await self._session.select_in_log(
-                self.run_id, self.task, self.attempt, self.only, after=self._searched_id, rest=self._rest
-            )
-            self._rest, self._searched_id = step.rest, max(step.last_id, self._searched_id)
-            found += [chunk for chunk in step.chunks if self.until_us is None or chunk.at <= self.until_us]
-            is_end = step.is_end
-        return found, is_end
 
     async def _read_sizes(self) -> None:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
@@ -302,7 +272,7 @@ class LogView(LinesView):
         self._on_follow_requested = toggle_follow
 
     def searched_text(self, line: int) -> str:
-        return self.lines.text(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
+        return self.lines.text_at(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
 
     def move_to_edge(self, direction: int) -> None:
         """Go to the start, which may have to be read first; or to the end, and follow it."""
@@ -358,11 +328,11 @@ _AFTER_EVERY_CHUNK = 2**62
 class ReadScreen(Protocol):
     """The screen of the log, as its search and its reads use it.
 
-    ``attempt_log``: the log that is shown; ``selection``: the lines of the window that the filter leaves.
+    ``attempt_log``: the log that is shown; ``lines``: those of its window.
     """
 
     attempt_log: AttemptLog | None
-    selection: LogSelection | None
+    lines: LogLines | None
     text: LogView
 
     @property
@@ -378,9 +348,6 @@ class ReadScreen(Protocol):
 
     def show_heading(self) -> None:
         """Show the progress of the search."""
-
-    def store_filter(self) -> str:
-        """The filter as a regular expression for the store."""
 
 
 class LogFinder:
@@ -404,7 +371,7 @@ class LogFinder:
     def is_all_loaded(self) -> bool:
         """Whether all lines that can match are in memory."""
         log = self._screen.attempt_log
-        return log is None or log.is_whole or bool(log.only)
+        return log is None or log.is_whole
 
     async def find(self, target: LogTarget, step: int, after: int | None) -> None:
         """Show the next match after a line in memory, or in the store from its start; without a match say so."""
@@ -480,7 +447,6 @@ class Read(IntEnum):
     EARLIER = 2
     LATER = 3
     WHOLE = 4
-    ONLY = 5  # the lines that match the filter
 
 
 class LogReader:
@@ -539,37 +505,27 @@ class LogReader:
         screen = self._screen
         over = screen.attempt is not None and screen.attempt.outcome != "running"
         shown, place = log.text, screen.text.first_in_view()
-        first, added = await self._read_window(log, kind if log.is_started else Read.NEWS)
+        added = await self._read_window(log, kind if log.is_started else Read.NEWS)
         log.is_finished = over and log.is_at_end and (log.is_finished or kind in (Read.NEWS, Read.END))
-        if log is not screen.attempt_log or screen.selection is None:
+        if log is not screen.attempt_log or screen.lines is None:
             return
-        if log.text is not shown or screen.selection.text is not log.text:
+        if log.text is not shown or screen.lines.text is not log.text:
             screen.show_window(log)
             if kind in (Read.EARLIER, Read.LATER) and place is not None:
                 self._scroll_back(log, place)
-        elif added:
-            screen.text.lines_changed(dropped=-screen.selection.apply_prepended(added))
         else:
-            screen.selection.update_from(first)
-            screen.text.lines_changed()
-        if kind in (Read.WHOLE, Read.ONLY) and self._when_complete is not None:
+            screen.text.lines_changed(dropped=-added)
+        if kind is Read.WHOLE and self._when_complete is not None:
             step, self._when_complete = self._when_complete, None
             step()
         screen.show_heading()
 
-    async def _read_window(self, log: AttemptLog, kind: Read) -> tuple[int, int]:
-        """Read one window. Return the first line that changed, and how many lines were added at the start."""
-        if kind is Read.NEWS:
-            return await log.read_new(), 0
-        if kind is Read.LATER:
-            return max(await log.read_later(), 0), 0
-        if kind is Read.END:
-            await log.read_end()
-        elif kind is Read.ONLY:
-            await log.read_only(self._screen.store_filter())
-        else:
-            return 0, max(await (log.read_earlier() if kind is Read.EARLIER else log.read_whole()), 0)
-        return 0, 0
+    async def _read_window(self, log: AttemptLog, kind: Read) -> int:
+        """Read one window. Return how many lines were added at its start."""
+        if kind in (Read.EARLIER, Read.WHOLE):
+            return await (log.read_earlier() if kind is Read.EARLIER else log.read_whole())
+        await {Read.NEWS: log.read_new, Read.LATER: log.read_later, Read.END: log.read_end}[kind]()
+        return 0
 
     def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:
         """Scroll so that the previous first line is the first again."""

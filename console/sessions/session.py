@@ -39,7 +39,7 @@ from ...engine.domain.states import RunState, TaskState
 from ...engine.domain.text import shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.statefile.lists import DurationStats
-from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
+from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk
 from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus
 from ..text.text import one_line
@@ -158,16 +158,6 @@ class Session(Protocol):
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         return await self.read(
             partial(row_of, FoundChunk), "find", **where, pattern=pattern, after=after, before=before
-        )
-
-    async def select_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-    ) -> SelectedLines:
-        """Return the lines after the chunk ``after`` that match a regular expression, of a slice of the output.
-        ``rest``: of the call before."""
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.read(
-            partial(row_of, SelectedLines), "select", **where, pattern=pattern, after=after, rest=rest
         )
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:

@@ -506,7 +506,6 @@ class Footer(Widget):
         self.key_bar = KeyBar()
         self.prompt = TextField()
         self.prompt.display = False
-        self.sign = ""
         self._focus_before_prompt: Widget | None = None
 
     def compose(self) -> ComposeResult:
@@ -519,7 +518,6 @@ class Footer(Widget):
         if self.prompt.display:
             return
         self._focus_before_prompt = self.screen.focused
-        self.sign = sign
         self.prompt.reset(f" {sign}", text, hint)
         self._show_prompt(asking=True)
         self.screen.set_focus(self.prompt)  # at once: the next key may be here already

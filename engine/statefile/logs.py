@@ -12,7 +12,7 @@ import re
 import sqlite3
 import zlib
 from contextlib import contextmanager
-from typing import Iterator, List, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
 from ..errors import CorruptFileError, RedriveError
 from .transitions import Transaction
@@ -43,16 +43,6 @@ class FoundChunk(NamedTuple):
 
     found: Optional[int]
     next: Optional[int]
-
-
-class SelectedLines(NamedTuple):
-    """Lines that match, as chunks. ``rest``: the unfinished line; ``last_id``: of the last chunk that was searched;
-    ``is_end``: the output ends there."""
-
-    chunks: Sequence[LogChunk]
-    rest: str
-    last_id: int
-    is_end: bool
 
 
 LIMIT_BYTES = 64 * 1024 * 1024  # of a run, unless its flow says otherwise
@@ -368,31 +358,6 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-
-
-def select(
-    connection: sqlite3.Connection, run_id: str, name: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-) -> SelectedLines:
-    """The lines after the piece ``after`` that match a regular expression. ``rest``: of the step before."""
-    with time_limit(SLICE_SECONDS):
-        return _select(pieces_after(connection, (run_id, name, attempt), after), _compiled(pattern), after, rest)
-
-
-def _select(rows: Iterator[List[LogChunk]], wanted: Pattern[str], last: int, rest: str) -> SelectedLines:
-    found: List[LogChunk] = []
-    searched = 0
-    for pieces in rows:
-        for piece in pieces:
-            rest = "" if piece.dropped else rest
-            *lines, rest = (rest + piece.text).split("\n")
-            rest = rest[-LINE_CHARACTERS_MAX:]
-            kept = "".join(line + "\n" for line in lines if wanted.search(_searched(line)))
-            if kept or piece.dropped:
-                found.append(piece._replace(text=kept))
-            searched, last = searched + len(piece.text), piece.id
-        if searched >= SLICE_CHARACTERS or sum(len(piece.text) for piece in found) >= READ_CHARACTERS_MAX:
-            return SelectedLines(found, rest, last, False)
-    return SelectedLines(found, rest, last, True)
 
 
 def find(

@@ -299,7 +299,6 @@ READS = {
     "duration_stats": ("lists", "read_durations"),
     "log": ("logs", "read"),
     "find": ("logs", "find"),
-    "select": ("logs", "select"),
     "attempt_text": ("logs", "attempt_text"),
     "cause_history": ("causes", "read_cause_histories"),
     "preview": ("dry_run", "preview"),

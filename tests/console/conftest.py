@@ -35,7 +35,7 @@ from redrive.engine.domain.rows import ExecutorState, RunFacts, RunSummary
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
-from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 from redrive.engine.statefile.pruning import PrunePreview
 from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers
 from support.stylesheets import share_parsed_stylesheets
@@ -211,14 +211,6 @@ class FakeSession:
             else next((one for one in reversed(ids) if one < before), None)
         )
         return found, found
-
-    async def select_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-    ) -> SelectedLines:
-        text, wanted = LogText(), re.compile(pattern, re.IGNORECASE)
-        text.append([chunk for chunk in self.logs.get((task, attempt), ()) if chunk.id > after])
-        chunks = [LogChunk(n + 1, line.at, f"{line}\n") for n, line in enumerate(text.lines) if wanted.search(line)]
-        return SelectedLines(chunks, "", text.last_id or after, True)
 
     async def usage(self) -> Sequence[TaskUsage]:
         self.usage_reads += 1

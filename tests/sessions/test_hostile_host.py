@@ -56,7 +56,6 @@ REQUESTS: tuple[Request, ...] = (
     lambda session: session.attempt_text(RUN, "broken", 1),
     lambda session: session.log(RUN, "broken", 1),
     lambda session: session.find_in_log(RUN, "broken", 1, "x"),
-    lambda session: session.select_in_log(RUN, "broken", 1, "x"),
     lambda session: session.preview(COMMAND),
     lambda session: session.preview_prune({"runs": 3}),
     *(lambda session, listing=listing: session.query(listing) for listing in LISTINGS),

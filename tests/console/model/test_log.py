@@ -7,8 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.lists import parse_filter
-from redrive.console.model.log import LINE_CHARACTERS_MAX, LogLine, LogSelection, LogText, gap_line, is_error_line
+from redrive.console.model.log import LINE_CHARACTERS_MAX, LogLine, LogText, gap_line, is_error_line
 from redrive.engine.statefile.logs import LogChunk
 
 
@@ -20,10 +19,6 @@ def lines_of(*texts: str) -> list[LogLine]:
     text = LogText()
     text.append(chunks(*texts))
     return text.lines
-
-
-def shown_lines(chosen: LogSelection) -> list[str]:
-    return [chosen[place] for place in range(len(chosen))]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +51,9 @@ def test_pieces_may_end_in_the_middle_of_anything() -> None:
 
 def test_an_open_line_is_shown_and_grows() -> None:
     text = LogText()
-    assert text.append(chunks("whole\nhal")) == 0
+    text.append(chunks("whole\nhal"))
     assert text.lines == ["whole", "hal"]
-    assert text.append(chunks("f\nnext", start=2)) == 1
+    text.append(chunks("f\nnext", start=2))
     assert text.lines == ["whole", "half", "next"]
 
 
@@ -84,15 +79,6 @@ def test_it_does_not_matter_from_where_one_began_to_read(pieces: list[str], cut:
     text.prepend(every)
     assert text.lines == lines_of("".join(pieces))
     assert text.characters == len("".join(pieces))
-
-
-@given(pieces=_PIECES)
-def test_what_is_reported_to_have_changed_covers_all_that_did(pieces: list[str]) -> None:
-    text = LogText()
-    for chunk in chunks(*pieces):
-        before = list(text.lines)
-        first = text.append([chunk])
-        assert text.lines[:first] == before[:first]
 
 
 def test_a_line_without_an_end_is_reported_in_parts_and_costs_no_more_than_it_is_long() -> None:
@@ -175,54 +161,17 @@ def test_these_do_not(line: str) -> None:
     assert not is_error_line(line)
 
 
-def selection(*lines: str, only: str = "") -> LogSelection:
-    text = LogText()
-    chosen = LogSelection(text)
-    chosen.set_filter(parse_filter(only))
-    chosen.update_from(text.append(chunks("".join(f"{line}\n" for line in lines))))
-    return chosen
-
-
-def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
-    chosen = selection("GET /a", "PUT /b", "get /c", only="get")
-    assert shown_lines(chosen) == ["GET /a", "get /c"]
-    chosen.update_from(chosen.text.append(chunks("more\nGE", start=2)))
-    assert shown_lines(chosen) == ["GET /a", "get /c"]
-    chosen.update_from(chosen.text.append(chunks("T /d\n", start=3)))
-    assert shown_lines(chosen) == ["GET /a", "get /c", "GET /d"]
-    assert chosen.number(2) == 4
-    chosen.set_filter(parse_filter("!get"))
-    assert shown_lines(chosen) == ["PUT /b", "more"]
-
-
-def test_lines_put_in_front_report_how_many_are_shown() -> None:
+def test_lines_put_in_front_are_counted() -> None:
     every = chunks("GET /a\n", "PUT /b\n", "GET /c\n")
     text = LogText()
     text.append(every[2:])
-    chosen = LogSelection(text)
-    assert chosen.apply_prepended(text.prepend(every)) == 2
-    text = LogText()
-    text.append(every[2:])
-    chosen = LogSelection(text)
-    chosen.set_filter(parse_filter("get"))
-    assert chosen.apply_prepended(text.prepend(every)) == 1
-    assert shown_lines(chosen) == ["GET /a", "GET /c"]
+    assert text.prepend(every) == 2
+    assert text.lines == ["GET /a", "PUT /b", "GET /c"]
 
 
-def test_gaps_are_shown_whatever_the_filter() -> None:
-    head, tail = head_and_tail()
-    text = LogText()
-    text.append(head + tail)
-    chosen = LogSelection(text)
-    chosen.set_filter(parse_filter("last"))
-    assert shown_lines(chosen) == [GAP, "last"]
-
-
-def test_a_hundred_thousand_lines_are_read_and_filtered_without_a_wait() -> None:
+def test_a_hundred_thousand_lines_are_read_without_a_wait() -> None:
     text = LogText()
     began = time.thread_time()
     text.append(chunks("".join(f"row {number:06} settled\n" for number in range(100_000))))
-    chosen = LogSelection(text)
-    chosen.set_filter(parse_filter("099 !1"))
     assert time.thread_time() - began < 10
-    assert 0 < len(chosen) < 100_000
+    assert len(text.lines) == 100_000

@@ -284,7 +284,7 @@ async def test_e_jumps_to_the_first_line_of_an_error(session, clock):
         assert "Traceback (most recent call last):" in shown(driver)
         await driver.press("k", "k")
         screen = driver.app.screen
-        assert screen.text.lines.text(screen.text.search_start(1)) == "Traceback (most recent call last):"
+        assert screen.text.lines.text_at(screen.text.search_start(1)) == "Traceback (most recent call last):"
 
 
 async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
@@ -319,29 +319,6 @@ async def test_n_and_its_capital_go_from_error_to_error_and_from_match_to_match(
         await driver.press("escape", "slash")
         await driver.submit("~row \\d,\\d{3}:")
         assert await found_by() == [4], "a regular expression"
-
-
-async def test_only_lines_that_match_are_shown_until_esc(session, clock):
-    async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.submit("settle")
-        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[3], WORDS[6]]
-        assert "&settle" in driver.lines[3]
-        await driver.press("slash")  # a search within what is shown alone
-        await driver.submit("line 87")
-        assert "&settle" in driver.lines[3] and "/line 87" in driver.lines[3]
-        assert driver.app.screen.text.search_start(1) == 2
-        await driver.press("escape")
-        assert "&settle" not in driver.lines[3]
-        await driver.press("escape")
-        assert "/line 87" not in driver.lines[3]
-        await driver.press("ampersand")
-        await driver.submit("!settle")
-        assert WORDS[4] in shown(driver) and WORDS[0] not in shown(driver)
-        await driver.press("escape")
-        assert WORDS[0] in shown(driver)
-        await driver.press("ampersand")
-        await driver.submit("~^(row|settle)")
-        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[4]], "a regular expression"
 
 
 async def test_left_and_right_move_along_cut_lines_and_w_folds_them(session, clock):
@@ -429,15 +406,6 @@ async def test_moving_on_reads_what_follows_and_keeps_the_place(session, clock):
             await driver.press("pageup")
             assert int(shown(driver)[0].split()[1]) == expected * page, driver.text
         assert len(driver.app.screen.text.lines) < 1_000
-
-
-async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(session, clock):
-    session.logs[DEAD, 2] = long_log(20_000)
-    async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.submit("00 !99")
-        await until(driver, lambda: shown(driver)[-1] == "row 019800 settled")
-        await driver.press("escape")
-        await until(driver, lambda: shown(driver)[-1] == "row 019999 settled")
 
 
 async def test_t_shows_when_each_line_was_written(session, clock):
