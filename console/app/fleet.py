@@ -16,7 +16,7 @@ from ...engine.clock import Clock, SystemClock
 from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
 from ...engine.domain.task_options import convert_param, describe_type
 from ...engine.errors import RedriveError, StateFileError
-from ...engine.statefile import supervisor_file
+from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
@@ -263,7 +263,7 @@ class FleetApp(ConsoleApp):
             case "acknowledge":
                 self._decide(row, act, partial(supervisor_file.acknowledge, row.id, now_us))
             case "forget":
-                self._ask(row, act, lambda _: partial(supervisor_file.forget, row.id))
+                self._ask(row, act, lambda _: partial(flow_times.forget, row))
 
     def _ask(
         self,

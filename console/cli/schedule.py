@@ -29,7 +29,7 @@ from ...engine.flow.source import split_target
 from ...engine.schedule.flow_files import FlowFile, FlowFinder, group_by_interpreter, read_flow_files
 from ...engine.schedule.flow_service import decode_spec
 from ...engine.schedule.supervisor import Supervisor
-from ...engine.statefile import supervisor_file
+from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
@@ -536,7 +536,7 @@ def forget_flow(flow: str) -> int:
     (row,) = _rows(flow)
     if row.gone_since is None and is_served(row, machine_now_us()):
         raise RefusedError(f"{row.flow} is served from {row.file}: remove it there first, or pause it")
-    supervisor_file.forget(row.id)
+    flow_times.forget(row)
     echo(decision_sentence(row, "forget"))
     return ExitCode.SUCCESS
 

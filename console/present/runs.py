@@ -264,8 +264,9 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
     if status.executor.original is not None:
         return one_line(f"{status.executor.copy_sentence}: act there")
-    if status.service_pid is not None and run.blocked_since is not None:
-        return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
+    if status.service_pid is not None:
+        after = " after a decision" if run.blocked_since is not None else ""
+        return f"redrive serve (pid {status.service_pid}) resumes it{after}"
     if_gone = "if it is gone: " if status.executor.is_unseen else ""
     return f"{describe_executor_loss(run, status, now_us)}; {if_gone}{resume_command(run, status, target)}"
 

@@ -13,7 +13,7 @@ from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyl
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile.lists import NeedKind
-from ...engine.statefile.needs import Need, attention_count
+from ...engine.statefile.needs import MISSED, Need, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import (
     FOREVER,
@@ -560,8 +560,9 @@ def summary_sentence(needs: Iterable[Need]) -> str:
 
 
 def _due(need: Need, now_us: int) -> str:
-    if need.counted > 1:
-        return f"{counted(need.counted, 'start')} missed since {instant(need.since, now_us)}"
+    if need.detail == MISSED:
+        at = f"{'of' if need.counted == 1 else 'since'} {instant(need.since, now_us)}"
+        return f"{counted(need.counted, 'start')} missed {at}"
     return f"due {format_duration(now_us - need.since)} ago and not started"
 
 

@@ -392,9 +392,9 @@ class _FirstWrite(msgspec.Struct, frozen=True):
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id
-        served = _claim_slot(transaction, flow, run_id, options)
         deadline_at = _deadline_at(flow, options, transaction.at)
         missed_at = _missed_deadline(flow, options, deadline_at, transaction.at)
+        served = _claim_slot(transaction, flow, run_id, options, is_over=missed_at is not None)
         runs.create_run(
             transaction,
             run_id=run_id,
@@ -452,7 +452,7 @@ async def _write_first(
 
 
 def _claim_slot(
-    transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions
+    transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions, *, is_over: bool
 ) -> schedules.ServedFlow | None:
     """Claim the logical time for the run; None: it has none.
 
@@ -463,8 +463,9 @@ def _claim_slot(
     served = schedules.served_flow(flow)
     if served is None:
         raise FlowError(f"flow {flow.name!r} has no schedule any more")
+    is_again, replaced = not options.served, options.replaced_run
     schedules.claim_slot(
-        transaction, served, options.logical_time, run_id, again=not options.served, replaced=options.replaced_run
+        transaction, served, options.logical_time, run_id, again=is_again, replaced=replaced, is_over=is_over
     )
     return served
 

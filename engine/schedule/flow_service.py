@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sqlite3
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -63,6 +64,7 @@ T = TypeVar("T")
 BUSY_SECONDS = 1.0  # between tries while another process owns the file for a moment
 RETRY_SECONDS = 60.0  # between tries after a failed start, or after a failed page
 WRITES_MAX = 16  # state files open at a time: each has the cache of a database
+GAPS_MAX = 20  # times without decisions that are remembered
 DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
 
 
@@ -78,7 +80,10 @@ Launch = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
 
 
 class Supervision(msgspec.Struct, frozen=True):
-    """What the services of one supervisor share. ``wake()``: a service has something to do."""
+    """What the services of one supervisor share. ``wake()``: a service has something to do.
+
+    ``gaps``: when nothing could be decided, from and until, and why.
+    """
 
     id: str
     launch: Launch
@@ -87,6 +92,7 @@ class Supervision(msgspec.Struct, frozen=True):
     options: RunOptions
     report: Callable[[str, str], None]
     wake: Callable[[], None]
+    gaps: deque[tuple[int, int, str]] = msgspec.field(default_factory=partial(deque, maxlen=GAPS_MAX))
     writes: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(WRITES_MAX))
 
 
@@ -650,6 +656,9 @@ class FlowService:
         for failure in (self._failure, self._ended_failure):
             if failure is not None and failure.since <= due_at and (failure is self._failure or due_at <= failure.at):
                 return failure.error
+        for began_at, ended_at, why in self._shared.gaps:
+            if began_at < due_at <= ended_at:
+                return why
         if due_at < self._began_at:
             return "nothing served it then"
         return f"a run before it took until after the next one was due (misfire {self.served.spec.misfire})"

@@ -27,6 +27,7 @@ from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
+from ..statefile.flow_times import end_schedule
 from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
@@ -40,6 +41,7 @@ from .watchdog import Watchdog
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
 CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
+GAP_US = 10_000_000  # between two looks: nothing was decided meanwhile
 STOP_SECONDS = 20.0  # until the steps in progress have ended
 
 
@@ -98,8 +100,10 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._readings: set[asyncio.Task[None]] = set()
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
+        self._seen_at = self._clock.now_us()
         self._has_read = False
         self._left_out: dict[str, str] = {}
+        self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
         self._last_report = ""
 
     def run(self) -> None:
@@ -134,7 +138,8 @@ class Supervisor:
         while not self._stopping:
             self._wake.clear()
             self._watchdog.ping()
-            if jump_us := self._clock_watch.jump_us():
+            self._note_gap(jump_us := self._clock_watch.jump_us())
+            if jump_us:
                 self._on_clock_step(jump_us)
             try:
                 self._beat()
@@ -177,6 +182,15 @@ class Supervisor:
             self._beat_at = self._clock.monotonic() + HEARTBEAT_SECONDS
             self._shared.file.beat(self._clock.now_us())
 
+    def _note_gap(self, jump_us: int) -> None:
+        """Remember why nothing was decided for a while."""
+        before, self._seen_at = self._seen_at, self._clock.now_us()
+        if jump_us > 0:
+            why = "the clock was set forward over it, or the machine slept"
+            self._shared.gaps.append((before, self._seen_at, why))
+        elif self._seen_at - before > GAP_US:
+            self._shared.gaps.append((before, self._seen_at, "redrive serve stood still then"))
+
     def _on_clock_step(self, jump_us: int) -> None:
         """Decide about all flows again; logical times are times of day and stay."""
         self._report("", f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
@@ -191,7 +205,7 @@ class Supervisor:
                 if service.row.id in rows:
                     service.use_decisions(rows[service.row.id])
                 elif service.gone_since is not None:
-                    self._remove_service(target, "is forgotten")
+                    self._end_service(target, "is forgotten")
         self._use_requests()
 
     def _use_requests(self) -> None:
@@ -278,6 +292,7 @@ class Supervisor:
         self._scan_at = self._clock.monotonic() + SCAN_SECONDS
         for service in self._services.values():
             service.check_state_file()
+        self._end_schedules()
         try:
             found = self._finder.find()
         except RedriveError as error:
@@ -305,7 +320,8 @@ class Supervisor:
         for stored in left:
             served, path = decode_spec(stored.spec), stored.state_path
             is_own = stored.supervisor_id == self._shared.id and path is not None
-            if served is None or not is_own or any(one.state_path == path for one in self._services.values()):
+            known = self._services.values()
+            if served is None or not is_own or any(path == one.state_path or stored.id == one.row.id for one in known):
                 continue
             service = self._add_service(stored.target, FoundFlow(served.flow), path or "", stored.file)
             service.lose_flow(_gone_sentence(stored.file))
@@ -403,7 +419,7 @@ class Supervisor:
             assert served is not None  # its schedule was checked
             service = self._services.get(target)
             if service is not None and service.served.name != served.name:
-                self._remove_service(target, f"is {served.name} now")
+                self._end_service(target, f"is {served.name} now")
                 service = None
             if service is not None:
                 service.use_flow(served, few_tasks=flow.few_tasks)
@@ -424,6 +440,9 @@ class Supervisor:
         service = self._services[target] = FlowService(
             target, served, state_path, self._shared, source, few_tasks=flow.few_tasks
         )
+        for one in self._stored:
+            if one.target == target and one.flow != served.name and one.state_path is not None:
+                self._ending[one.state_path, one.flow] = None  # renamed while nobody served it
         service.restore(self._shared.file.claim(target, served.name, state_path))
         self._requests_at = None
         if source in self._files:
@@ -458,6 +477,21 @@ class Supervisor:
         """Serve a flow that is in no file as one that cannot start: nobody may have meant that."""
         if self._services[target].gone_since is None:
             self._services[target].lose_flow(f"{why}; redrive schedule forget ends it")
+
+    def _end_service(self, target: str, why: str) -> None:
+        """End a schedule for good, also in its state file, as soon as no run holds that."""
+        service = self._services[target]
+        self._remove_service(target, why)
+        self._ending[service.state_path, service.served.name] = service
+        self._scan_at = 0.0
+
+    def _end_schedules(self) -> None:
+        """End what was renamed or forgotten in its state file, as soon as nobody writes that."""
+        used = {service.state_path for service in self._services.values()}
+        for (path, flow), service in list(self._ending.items()):
+            is_stepping = service is not None and service.is_stepping
+            if path in used or (not is_stepping and end_schedule(path, flow)):
+                del self._ending[path, flow]
 
     def _remove_service(self, target: str, why: str) -> None:
         service = self._services.pop(target)

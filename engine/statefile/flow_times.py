@@ -1,4 +1,4 @@
-"""What became of the logical times of a flow, for flows that come after it: read beside whoever writes the state file.
+"""The schedule of a flow in its state file, for those who do not serve it: what became of its times, and its end.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -6,11 +6,15 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import contextlib
 import os
 import sqlite3
+import time
 from typing import Any, List, Optional, Tuple
 
-from ..errors import StateFileError
+from ..errors import ExecutorBusyError, RedriveError, StateFileError
 from .lists import IS_UNDECIDED
+from .open_writing import open_existing, write_transaction
 from .opening import file_uri
+from .ownership import locked_file, try_acquire
+from .supervisor_file import ServedSchedule, is_served, remove
 
 _PROGRESS = "SELECT since, decided_until FROM schedule WHERE dag_name = ?"
 _TIMES = (
@@ -37,3 +41,35 @@ def read_times(path: str, flow: str, since: int) -> "Tuple[Optional[Tuple[int, i
             return progress, connection.execute(_TIMES, (flow, since)).fetchall()
     except sqlite3.Error as error:
         raise StateFileError("{} cannot be read: {}".format(path, error)) from error
+
+
+def end_schedule(path: str, flow: str) -> bool:
+    """Remove the schedule of a flow that was renamed or forgotten from its state file: nothing of it is due any more.
+
+    False: not now, for another process owns the file. What has run stays, and does not run again.
+    """
+    if not os.path.exists(path):
+        return True
+    try:
+        lock = try_acquire(path)
+        if lock is None:
+            return False
+        try:
+            with locked_file(path), contextlib.closing(open_existing(path)) as file, write_transaction(file):
+                file.execute("DELETE FROM schedule WHERE dag_name = ?", (flow,))
+        finally:
+            os.close(lock)
+    except (RedriveError, sqlite3.Error):  # as of a full disk
+        return False
+    return True
+
+
+def forget(row: ServedSchedule) -> None:
+    """Remove a schedule whose flow is gone, with its ledger. Raises ExecutorBusyError while a run of it goes on.
+
+    A supervisor that lives waits for the end of that run.
+    """
+    is_busy = row.state_path is not None and not end_schedule(row.state_path, row.flow)
+    if is_busy and not is_served(row, int(time.time() * 1000000)):
+        raise ExecutorBusyError("{} is in use: forget {} when its run has ended".format(row.state_path, row.flow))
+    remove(row.id)

@@ -14,6 +14,7 @@ from .lists import NeedKind, NeedRow
 from .state_files import Offer
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
 
+MISSED = "missed"  # of a start: it was given up, and an operator can start or dismiss it
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
 
@@ -238,7 +239,7 @@ def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
         elif is_due:
             yield need
         elif row.dag_name in missed:
-            yield _need_of_row(offer, missed[row.dag_name])
+            yield _need_of_row(offer, missed[row.dag_name])._replace(detail=MISSED)
 
 
 def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
@@ -252,7 +253,7 @@ def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
     if row.has_failed_start():
         yield need._replace(kind=NeedKind.FAILED_START, since=row.failed_since or 0, detail=row.start_error or "")
     elif row.missed_times:
-        yield need._replace(since=row.missed_since, counted=row.missed_times)
+        yield need._replace(since=row.missed_since, counted=row.missed_times, detail=MISSED)
     elif late_since is not None and not is_unserved:
         yield need._replace(since=late_since)
     if row.stuck_run_id is not None:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ..domain.states import RunState
 from ..errors import StateFileError
-from .lock_file import served_by
+from .lock_file import current_holder, last_holder, served_by
 from .paths import default_folder
 from .processes import describe_hang, identity
 from .start_requests import StartRequest, read_requests, write_request
@@ -460,7 +460,16 @@ def _served(
     since = min(one.first for one in listed) + splay if listed else 0
     times = sum(one.listed for one in listed)
     row = row._replace(missed=missed, missed_times=times, missed_since=since, requests=own, after=tuple(before))
-    return row._replace(hang=_hang(row))
+    return _without_supervisor(row._replace(hang=_hang(row)))
+
+
+def _without_supervisor(row: ServedSchedule) -> ServedSchedule:
+    """What has become of the run that went on when the supervisor ended, which has not seen that."""
+    if row.state_path is None or row.running_since is None or is_served(row, int(time.time() * 1000000)):
+        return row
+    if current_holder(row.state_path) is not None:
+        return row
+    return row._replace(running_since=None, last_state=_latest_state(row.state_path, row.flow))
 
 
 def _hang(row: ServedSchedule) -> str:
@@ -469,6 +478,22 @@ def _hang(row: ServedSchedule) -> str:
         return ""
     holder = served_by(row.state_path)
     return "" if holder is None or holder.pid != row.pid else describe_hang(holder.pid)
+
+
+_LATEST = "SELECT state, ended_at, blocked_since FROM run WHERE +dag_name = ? ORDER BY rowid DESC LIMIT 1"
+
+
+def _latest_state(path: str, flow: str) -> str:
+    """The state of the latest run of a flow that no executor runs, as lists print it; empty if it cannot be read."""
+    try:
+        with contextlib.closing(_connect(path, "ro")) as connection:
+            state, ended_at, blocked_since = connection.execute(_LATEST, (flow,)).fetchone() or ("", 0, None)
+    except sqlite3.Error:
+        return ""
+    if ended_at is not None or blocked_since is not None:
+        return "BLOCKED" if ended_at is None else str(state)
+    holder = last_holder(path)
+    return "CUT OFF" if holder is None or holder.released_at is None else "IDLE"
 
 
 def read_ledger(id: int) -> List[LedgerRow]:
@@ -597,9 +622,9 @@ def dismiss(id: int, logical: Optional[Sequence[int]], now_us: int, who: str = "
         _change([(sql + " AND first = ? AND times = 1", values + (at,)) for at in logical])
 
 
-def forget(id: int) -> None:
-    """Remove a schedule whose flow is gone, with its ledger."""
-    places = (("ledger", "schedule"), ("predecessor", "schedule"), ("schedule", "id"))
+def remove(id: int) -> None:
+    """Remove a schedule with its ledger; ``flow_times.forget`` also ends it in its state file."""
+    places = (("ledger", "schedule"), ("past_run", "schedule"), ("predecessor", "schedule"), ("schedule", "id"))
     _change([("DELETE FROM {} WHERE {} = ?".format(*one), (id,)) for one in places])
 
 
@@ -717,8 +742,7 @@ class SupervisorFile(object):
                 else:
                     sql = "INSERT INTO schedule (flow, state_path, target, file, supervisor_id, spec)"
                     values = (flow, state_path, target, target, self._id)
-                    made = connection.execute(sql + " VALUES (?,?,?,?,?,'')", values).lastrowid
-                    connection.execute("DELETE FROM past_run WHERE schedule = ?", (made,))  # of one that is forgotten
+                    connection.execute(sql + " VALUES (?,?,?,?,?,'')", values)
             return _stored(connection, *own)[0]
 
     def save(self, row: ServedSchedule, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:

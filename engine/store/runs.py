@@ -38,10 +38,12 @@ from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.text import format_clock
 from ..errors import RefusedError
+from ..flow.source import split_target
 from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
+from ..statefile.supervisor_file import read_known
 from ..statefile.transitions import (
     RUN_IS_OVER,
     UNSATISFIED_PARENT,
@@ -50,6 +52,7 @@ from ..statefile.transitions import (
     resolve_deadlines,
     resolve_vanished,
 )
+from .database import path_of
 
 _VALUES_PER_INSERT = 30_000
 _decode_spec = msgspec.json.Decoder(TaskSpec).decode  # made here, not by threads that read at once
@@ -533,7 +536,7 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 
 
 class RunSource(NamedTuple):
-    """What a run was started with. ``flow_path`` None: its flow was built by a program."""
+    """What a run was started with. ``flow_path``: where its flow is now; None: a program has built it."""
 
     flow_path: str | None
     params: dict[str, object]
@@ -545,13 +548,28 @@ class RunSource(NamedTuple):
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    sql = "SELECT flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options FROM run WHERE run_id = ?"
+    sql = (
+        "SELECT dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options"
+        " FROM run WHERE run_id = ?"
+    )
     row = connection.execute(sql, (run_id,)).fetchone()
     if row is None:
         return None
-    flow_path, params, python_path, logical_time, has_ended, options = row
+    flow, flow_path, params, python_path, logical_time, has_ended, options = row
     folders = tuple(python_path.split(os.pathsep)) if python_path else ()
-    return RunSource(flow_path, json.loads(params), folders, logical_time, bool(has_ended), part_of(options))
+    place = flow_path and _place_now(connection, flow, flow_path)
+    return RunSource(place, json.loads(params), folders, logical_time, bool(has_ended), part_of(options))
+
+
+def _place_now(connection: sqlite3.Connection, flow: str, flow_path: str) -> str:
+    """Return the target of a flow as a run has it; if its file is gone, where the flow was found since."""
+    if os.path.lexists(split_target(flow_path)[0]):
+        return flow_path
+    own = flow, path_of(connection)
+    served = [row.target for row in read_known() if (row.flow, os.path.realpath(row.state_path or "")) == own]
+    sql = "SELECT flow_path FROM run WHERE +dag_name = ? AND flow_path IS NOT NULL ORDER BY rowid DESC"
+    places = served + [place for (place,) in connection.execute(sql, (flow,))]
+    return next((place for place in places if os.path.lexists(split_target(place)[0])), flow_path)
 
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:

@@ -430,11 +430,12 @@ def claim_slot(
     *,
     again: bool = False,
     replaced: str | None = None,
+    is_over: bool = False,
 ) -> None:
     """Assign a logical time to a run, which the caller inserts in the same transaction.
 
-    ``again``: also a missed logical time, for a backfill; ``replaced``: the ended run that it has now. Raises
-    RefusedError if the logical time has another run, or has been decided since.
+    ``again``: also a missed logical time, for a backfill; ``replaced``: the ended run that it has now; ``is_over``: its
+    deadline has passed. Raises RefusedError if the logical time has another run, or has been decided since.
     """
     if not _insert_slot(transaction, served, logical, run_id) and not (
         again and _reassign_slot(transaction, served, logical, run_id, replaced)
@@ -446,7 +447,7 @@ def claim_slot(
         until = progress.decided_until if again else max(progress.decided_until, logical)
         _advance(transaction, _held(served, progress), until)
     late_at = served.schedule.late_at(logical)
-    if not again and (late_at is None or transaction.at <= late_at):
+    if not again and not is_over and (late_at is None or transaction.at <= late_at):
         resolve_cause(transaction, schedule_cause(served.name))
 
 
@@ -639,7 +640,8 @@ def record_start_after_deadline(
     transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
     due = local_time(due_at, served.schedule.zone)
     why = f"it was due to end on {due:%d %b at %H:%M} and starts only now: it runs without a deadline"
-    trigger_page(transaction, PageRequest(run_id, None, "deadline missed", why, kind=DeadLetterKind.DEADLINE))
+    cause = schedule_cause(served.name)  # one page for all nights that were missed, with that of the late start
+    trigger_page(transaction, PageRequest(run_id, None, "deadline missed", why, DeadLetterKind.DEADLINE, cause=cause))
 
 
 def _page_late_end(transaction: Transaction, run_id: str, due_at: int) -> None:

@@ -312,8 +312,9 @@ def test_a_run_that_takes_too_long_is_ended_and_the_schedule_goes_on(tmp_path, s
 
 @pytest.mark.long
 def test_a_run_that_starts_after_its_deadline_runs_without_one_and_pages(tmp_path, serve):
-    """The host was off: the latest missed run is started all the same."""
-    flow = HEAD + "flow = Flow('f', schedule='*/20 * * * *', deadline='0s')\n@flow.task\ndef a(): pass\n"
+    """The host was off: what was missed is started all the same, and one page says so."""
+    options = "schedule='*/20 * * * *', deadline='0s', misfire='all'"
+    flow = HEAD + f"flow = Flow('f', {options})\n@flow.task\ndef a(): pass\n"
     first = serve(flow=flow)
     first.until("next ")
     first.kill()
@@ -321,9 +322,10 @@ def test_a_run_that_starts_after_its_deadline_runs_without_one_and_pages(tmp_pat
     since = (now - timedelta(hours=2)).replace(minute=now.minute // 20 * 20, second=0, microsecond=0)
     be_off_since(tmp_path, since)
     second = serve()
-    second.until(" SUCCESS")
+    second.until(" SUCCESS", 2)
     second.stop()
-    assert [("SUCCESS", None)] == ask(tmp_path, "SELECT state, deadline_at FROM run")
+    runs = ask(tmp_path, "SELECT state, deadline_at FROM run")
+    assert len(runs) > 1 and set(runs) == {("SUCCESS", None)}
     ((title, body),) = ask(tmp_path, "SELECT title, body FROM page")
     assert title == "deadline missed" and "starts only now: it runs without a deadline" in body
 

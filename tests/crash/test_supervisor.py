@@ -188,6 +188,66 @@ def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, na
 
 
 @pytest.mark.long
+def test_a_flow_that_is_renamed_or_forgotten_is_due_no_more(folder: Folder):
+    """Its state file said for ever that a start was due, and that redrive serve would do it."""
+    file = folder.write("night", "every 1s")
+    folder.serve()
+    folder.until("night", lambda row: row.last_state == "SUCCESS")
+    file.write_text(file.read_text().replace("'night'", "'later'"))
+    folder.until("later", lambda row: row.next_at)
+    wait_until(lambda: folder.ask("night", "SELECT * FROM schedule") == [])
+    folder.processes[0].terminate()
+    folder.processes[0].wait()
+    file.write_text(file.read_text().replace("'later'", "'last'"))  # while nobody serves it
+    folder.serve()
+    folder.until("last", lambda row: row.last_state == "SUCCESS")
+    wait_until(lambda: folder.ask("later", "SELECT * FROM schedule") == [])
+    folder.processes[1].terminate()
+    folder.processes[1].wait()
+    wait_until(lambda: (row := folder.row("last")) is not None and row.running_since is None)
+    file.unlink()
+    assert run_redrive("schedule", "forget", "last").returncode == 0
+    assert folder.ask("last", "SELECT * FROM schedule") == []
+    for name in ("night", "later", "last"):
+        assert " due " not in run_redrive("runs", name).stdout
+    inbox = run_redrive("inbox")
+    assert inbox.returncode == 0, inbox.stdout
+
+
+def test_a_run_goes_on_where_its_flow_file_has_gone(folder: Folder):
+    """The inbox prints `requeue --resume`; the file that the run names was moved since."""
+    file = folder.write("night", "every 1s", more=", misfire='skip'", body="int('x')")
+    folder.serve()
+    run_id = folder.until("night", lambda row: row.last_state == "BLOCKED").last_run_id
+    folder.write("night", body="pass")
+    folder.until("night", lambda row: row.expression == YEARLY and row.running_since is None)
+    file.rename(folder.path / "moved.py")
+    folder.until("night", lambda row: row.file.endswith("moved.py"))
+    folder.processes[0].terminate()
+    folder.processes[0].wait()
+    done = run_redrive("requeue", f"night@{run_id}", "--resume", "--reason", "mended", "aflow")
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: folder.ask("night", f"SELECT state FROM run WHERE run_id = '{run_id}'") == [("SUCCESS",)])
+
+
+def test_the_end_of_a_run_that_outlived_its_supervisor_is_listed(folder: Folder):
+    """Nobody serves its schedule: what the supervisor saw last is not what is true now."""
+    go = folder.path / "go"
+    body = f"import os, time\n    while not os.path.exists('{go}'): time.sleep(.02)"
+    folder.write("night", "every 1s", body="\n    " + body)
+    folder.serve()
+    folder.until("night", lambda row: row.running_since and row.last_state == "RUNNING")
+    folder.processes[0].terminate()
+    folder.processes[0].wait()
+    assert "not served, running for" in run_redrive("schedule").stdout
+    go.touch()
+    wait_until(lambda: folder.ask("night", "SELECT DISTINCT state FROM run") == [("SUCCESS",)])
+    folder.until("night", lambda row: row.running_since is None)
+    listed = run_redrive("schedule").stdout
+    assert "SUCCESS" in listed and "running" not in listed.lower()
+
+
+@pytest.mark.long
 def test_a_changed_file_of_holidays_counts_at_once_and_a_broken_one_is_a_failed_start(folder: Folder):
     days = folder.path / "days.txt"
     days.write_text("# none yet\n")

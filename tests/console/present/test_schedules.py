@@ -12,7 +12,7 @@ from redrive.engine.core.views import BLOCKED, RUN_STYLES
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
-from redrive.engine.statefile.needs import Need, attention_count
+from redrive.engine.statefile.needs import MISSED, Need, attention_count
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
@@ -67,7 +67,7 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
     need = Need(NeedKind.NOT_STARTED, "x.db", NOW - 5 * MINUTE, "etl")
     where = "redrive schedule on its machine says why, and what to do"
     assert need_sentence(need, NOW) == f"due 5m00 ago and not started: {where}"
-    missed = need_sentence(need._replace(counted=10), NOW)
+    missed = need_sentence(need._replace(counted=10, detail=MISSED), NOW)
     assert missed.startswith("10 starts missed since ") and missed.endswith(f": {where}")
     failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, detail="SyntaxError"), NOW)
     assert failed.startswith("cannot start since ") and failed.endswith(", redrive serve tries again: SyntaxError")

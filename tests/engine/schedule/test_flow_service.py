@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -97,5 +98,37 @@ async def test_a_run_that_becomes_due_during_the_step_that_decides_to_wait_for_i
             assert service.wake_at == due_at and not started
             await service.step()
             assert started == [due_at]
+        finally:
+            service.release()
+
+
+async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -> None:
+    """Not that a run before it has taken so long: there was none."""
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        return Launched(None)
+
+    flow, clock = Flow("f", schedule="every 1h", misfire="skip"), CreepingClock()
+    flow.command("a", "true", timeout=10)
+    served = served_flow(flow.spec())
+    assert served is not None
+    with closing(SupervisorFile(str(tmp_path / "schedules.supervisor"), "one")) as file:
+        machine = Machine(clock=clock)
+        shared = Supervision("one", launch, file, machine, RunOptions(), lambda flow, line: None, lambda: None)
+        service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
+        service.restore(file.claim(service.target, "f", service.state_path))
+        service.acquire()
+        try:
+            for _ in range(4):
+                await service.step()
+            slept_from = clock.now
+            clock.now += 5 * 3_600_000_000 + 1_800_000_000
+            shared.gaps.append((slept_from, clock.now, "the machine slept"))
+            service.wake()
+            for _ in range(4):
+                await service.step()
+            with closing(sqlite3.connect(file.path)) as connection:
+                found = connection.execute("SELECT fate, why, sum(times) FROM ledger GROUP BY fate, why").fetchall()
+            assert found == [("missed", "the machine slept", 5)]
         finally:
             service.release()

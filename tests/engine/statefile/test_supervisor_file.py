@@ -23,10 +23,10 @@ from redrive.engine.statefile.supervisor_file import (
     ServedSchedule,
     SupervisorFile,
     dismiss,
-    forget,
     pause,
     read_ledger,
     read_schedules,
+    remove,
     supervisor_path,
     with_known,
 )
@@ -104,7 +104,7 @@ def test_a_run_that_is_pruned_leaves_its_end_and_its_duration(file: SupervisorFi
     found = with_known(in_file, nights)
     assert [night.day for night in found] == [night.day for night in nights]
     assert found[-1] == in_file[-1] and found[-2].lasts_us == nights[-2].lasts_us
-    forget(stored.id)
+    remove(stored.id)
     assert file.note_runs(stored.id, [PastRun("r", 1, 1, "SUCCESS", 7)]) == [7]
     save(file, file.claim("/f.py:flow", "f", "/f.db"), [])
     assert only_row().nights == (), "what was forgotten belongs to no other schedule"
@@ -119,7 +119,7 @@ def test_a_flow_keeps_its_schedule_wherever_it_is_and_under_another_name(file: S
     assert moved.id == stored.id
     renamed = file.claim("/a.py:flow", "g", "/g.db")
     assert renamed.id == stored.id and only_row().flow == "g" and only_row().pause_reason == "holiday"
-    forget(stored.id)
+    remove(stored.id)
     assert read_schedules().schedules == ()
     save(file, stored, [run(HOUR)])
     assert read_schedules().schedules == (), "its supervisor does not bring it back"
