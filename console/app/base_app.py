@@ -17,7 +17,7 @@ from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
 from ..keys.keymap import KeyGuard, KeyPress, Refusal, guarded_keys
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
-from ..text.role_styles import PLAIN, RoleStyles
+from ..text.role_styles import NO_STYLES, RoleStyles
 from ..widgets.bars import TextField, bindings
 
 _REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message
@@ -41,7 +41,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     }
     """
 
-    def __init__(self, tty: Tty | None = None, palette: RoleStyles = PLAIN) -> None:
+    def __init__(self, tty: Tty | None = None, palette: RoleStyles = NO_STYLES) -> None:
         super().__init__(tty)
         self._palette = palette
         self._default_guarded_keys = guarded_keys() | {SUSPEND_KEY}

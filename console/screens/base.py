@@ -321,10 +321,29 @@ class ConsoleScreen(Screen[None]):
         return bar_entries(self.console.glyphs)
 
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
-        """What a rule says about hidden rows of the views beside it."""
+        """What a rule says about hidden rows of the views to which it is the nearest: column -> sign.
+
+        How many are hidden above and below, and how many of them wait for a decision: ``▴ 3 more``, ``▾ 5 more, ◆1``.
+        """
+        marks: dict[int, str] = {}
         views = self.views_beside(rule)
-        rules = [one for one in views if isinstance(one, Rule)]
-        return hidden_row_marks(rule, rules, views, self.console.glyphs, self._decisions_hidden_in)
+        for view in views:
+            for words in self._rule_texts(rule, [one for one in views if isinstance(one, Rule)], view):
+                end = view.region.right - _WORDS_MARGIN
+                while any(column in marks for column in range(end - len(words), end)):
+                    end = min(column for column in marks if column >= end - len(words))  # left of what stands there
+                if end - len(words) > view.region.x:
+                    marks.update(enumerate(words, start=end - len(words)))
+        return marks
+
+    def _rule_texts(self, rule: Rule, rules: Sequence[Rule], view: LineView) -> Iterator[str]:
+        (above, below), glyphs = view.hidden_rows, self.console.glyphs
+        if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
+            decisions, _ = self._decisions_hidden_in(view)
+            yield f" {glyphs.rows_above} {number(above)} more{_decisions(decisions, glyphs)} "
+        if below and rule is min((one for one in rules if one.region.y >= view.region.bottom), key=_row, default=None):
+            _, decisions = self._decisions_hidden_in(view)
+            yield f" {glyphs.rows_below} {number(below)} more{_decisions(decisions, glyphs)} "
 
     def views_beside(self, rule: Rule) -> list[LineView]:
         """The views of whose hidden rows a rule may speak, and the rules."""
@@ -446,8 +465,12 @@ class ConsoleScreen(Screen[None]):
     @property
     def back_label(self) -> str:
         """The label of the target of Esc; empty if Esc leads nowhere."""
-        bottom = self.app.screen_stack[:1]  # none while the console leaves
-        return back_label(self.console, is_top_level=bottom == [self])
+        if self.app.screen_stack[:1] != [self]:  # there is none while the console leaves
+            return "back"
+        view = self.console.previous_view
+        if view is None:
+            return "all state files" if self.console.launch.is_of_fleet else ""
+        return f"back to {view.value}"
 
     def past_summary(self, position: header.ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""
@@ -615,59 +638,10 @@ def lock_sentence(console: Console) -> str | None:
     return plain(header.storage_line(status, console.address) or header.executor_gone_line(board, status, key)) or None
 
 
-def back_label(console: Console, *, is_top_level: bool) -> str:
-    """The label of the target of Esc; empty if Esc leads nowhere."""
-    if not is_top_level:
-        return "back"
-    view = console.previous_view
-    if view is None:
-        return "all state files" if console.launch.is_of_fleet else ""
-    return f"back to {view.value}"
-
-
 def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
     """The keys that go through the past on a screen."""
     here = [pair for pair in _PAST_PAIRS if place in BY_NAME[pair[0]].screens]
     return [(f"{shown_key(one)} {shown_key(other)}", word) for one, other, word in here]
-
-
-def hidden_row_marks(
-    rule: Rule,
-    rules: Sequence[Rule],
-    views: Iterable[LineView],
-    glyphs: Glyphs,
-    count_decisions: Callable[[LineView], tuple[int, int]],
-) -> dict[int, str]:
-    """The marks of ``rule``, column -> sign, for the views for which it is the nearest of ``rules``.
-
-    They say how many rows of a view are hidden above and below, and how many of them wait for a decision:
-    ``▴ 3 more``, ``▾ 5 more, ◆1``.
-    """
-    marks: dict[int, str] = {}
-    for view in views:
-        for words in _rule_texts(rule, rules, view, glyphs, count_decisions):
-            end = view.region.right - _WORDS_MARGIN
-            while any(column in marks for column in range(end - len(words), end)):
-                end = min(column for column in marks if column >= end - len(words))  # left of what stands there
-            if end - len(words) > view.region.x:
-                marks.update(enumerate(words, start=end - len(words)))
-    return marks
-
-
-def _rule_texts(
-    rule: Rule,
-    rules: Sequence[Rule],
-    view: LineView,
-    glyphs: Glyphs,
-    count_decisions: Callable[[LineView], tuple[int, int]],
-) -> Iterator[str]:
-    above, below = view.hidden_rows
-    if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
-        decisions, _ = count_decisions(view)
-        yield f" {glyphs.rows_above} {number(above)} more{_decisions(decisions, glyphs)} "
-    if below and rule is min((one for one in rules if one.region.y >= view.region.bottom), key=_row, default=None):
-        _, decisions = count_decisions(view)
-        yield f" {glyphs.rows_below} {number(below)} more{_decisions(decisions, glyphs)} "
 
 
 def _decisions(count: int, glyphs: Glyphs) -> str:

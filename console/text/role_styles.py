@@ -64,28 +64,10 @@ def mix(under: Style, over: Style) -> Style:
     return over + Style(bold=under.bold, underline=under.underline)
 
 
-#: No colours at all: for tests, and until a theme is read.
-PLAIN = RoleStyles(
-    {
-        Role.DIM: Style(dim=True),
-        Role.STRONG: Style(bold=True),
-        Role.TITLE: Style(bold=True),
-        Role.RULE: Style(dim=True),
-        Role.DONE: Style(dim=True),
-        Role.PENDING: Style(dim=True),
-        Role.SKIPPED: Style(dim=True),
-        Role.FAILED: Style(bold=True),
-        Role.HUMAN: Style(reverse=True),
-        Role.CURSOR: Style(reverse=True),
-        Role.MATCH: Style(underline=True),
-        Role.KEY: Style(bold=True),
-        Role.WARNING: Style(bold=True),
-        Role.STALE: Style(dim=True),
-    }
-)
+NO_STYLES = RoleStyles({})  # of an App without themes
 
 
 def role_styles_of(app: object) -> RoleStyles:
-    """The role styles of an App; ``PLAIN`` if it has none."""
-    palette: RoleStyles = getattr(app, "palette", PLAIN)
+    """The role styles of an App; those of plain text if it has none."""
+    palette: RoleStyles = getattr(app, "palette", NO_STYLES)
     return palette

@@ -70,7 +70,7 @@ def build(hold: Tty, options: argparse.Namespace):
     from redrive.console.keys.keymap import Refusal, key_label
     from redrive.console.terminal.driver import ConsoleDriver
     from redrive.console.text.pieces import Line, Piece, Role
-    from redrive.console.text.role_styles import PLAIN, RoleStyles
+    from redrive.console.text.role_styles import RoleStyles
     from redrive.console.text.text import pad, pad_left, sanitize
     from redrive.console.widgets.bars import Bar, Footer, Rule, bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply
@@ -97,7 +97,9 @@ def build(hold: Tty, options: argparse.Namespace):
         BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.INBOX)
 
         def __init__(self) -> None:
-            super().__init__(hold, palette=RoleStyles(colours) if hold.capabilities.colours else PLAIN)  # type: ignore[arg-type]
+            has_colours = bool(hold.capabilities.colours)
+            styles = {str(role): one if has_colours else one.without_color for role, one in colours.items()}
+            super().__init__(hold, palette=RoleStyles(styles))
             self.ticks = 0
             self.paints = 0
             self.skipped = 0

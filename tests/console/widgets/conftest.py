@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 from redrive.console.app.base_app import ConsoleBase
+from redrive.console.app.theme import DEFAULT, load_theme
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.console.text.role_styles import PLAIN
 from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.message import Message
@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 Kind = TypeVar("Kind", bound=Message)
+PLAIN = load_theme(DEFAULT).without_colours().palette()
 
 
 class Stage(ConsoleBase):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from redrive.console.text.pieces import Piece, Role
-from redrive.console.text.role_styles import PLAIN, RoleStyles, role_styles_of
+from redrive.console.text.role_styles import NO_STYLES, RoleStyles, role_styles_of
 from redrive.console.widgets.line_view import strip_of
 from rich.style import Style
+
+from .conftest import PLAIN
 
 
 def test_a_role_that_a_theme_leaves_out_looks_like_text() -> None:
@@ -35,7 +37,7 @@ def test_colour_of_a_piece_survives_a_cursor_that_is_a_ground() -> None:
 
 
 def test_an_app_without_a_palette_is_plain() -> None:
-    assert role_styles_of(object()) is PLAIN
+    assert role_styles_of(object()) is NO_STYLES
 
 
 def test_a_strip_has_exactly_the_cells_that_were_asked_for() -> None:
