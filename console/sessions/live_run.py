@@ -81,8 +81,7 @@ class LiveRun:
         self._shown_at_us = 0  # while the board shows the past
         self._stats: Mapping[str, DurationStats] = {}  # for the run ``_stats_run_id``
         self._stats_run_id: str | None = None
-        self._stats_task: asyncio.Task[None] | None = None  # for the run ``_loading_run_id``
-        self._loading_run_id: str | None = None
+        self._stats_task: asyncio.Task[None] | None = None  # which loads them
         self._forecasts_from = 0.0  # on the monotonic clock
         self._still_at_us: int | None = None  # while the connection is down
         self._run_id: str | None = None
@@ -284,22 +283,20 @@ class LiveRun:
     def _use_duration_stats(self, board: Board) -> None:
         """Estimate with the durations of earlier runs, which a background task loads once for each run."""
         run_id = board.projection.run.run_id
-        if run_id == self._stats_run_id:
-            board.duration_stats = self._stats
-        elif run_id != self._loading_run_id:
+        if run_id != self._stats_run_id:
             self._stop_loading()
-            self._loading_run_id = run_id
+            self._stats, self._stats_run_id = {}, run_id
             self._stats_task = asyncio.create_task(self._load_duration_stats(run_id))
             self._stats_task.add_done_callback(self._on_task_end)
-        self._forecaster = Forecaster(board, board.duration_stats)
+        board.duration_stats = self._stats
+        self._forecaster = Forecaster(board, self._stats)
 
     async def _load_duration_stats(self, run_id: str) -> None:
         try:
-            stats = await self.session.duration_stats(run_id)
+            self._stats = await self.session.duration_stats(run_id)
         except RedriveError:
-            self._loading_run_id = None  # estimate without them; the next snapshot tries again
+            self._stats_run_id = None  # estimate without them; the next snapshot tries again
             return
-        self._stats, self._stats_run_id = stats, run_id
         if self.board is not None:
             self._use_duration_stats(self.board)
             self._observer.on_status()

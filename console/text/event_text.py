@@ -452,10 +452,6 @@ def _silent(event: Event, payload: payloads.AttemptSilent) -> str:
     return f"no heartbeat for {lasts}; its process: {payload.process or '?'}"
 
 
-def _reclaimed(event: Event, payload: payloads.AttemptReclaimed) -> str:
-    return f"attempt {event.attempt} is lost: its processes are gone"
-
-
 def _retry_line(event: Event, payload: payloads.AttemptRetry) -> str:
     elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
     tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
