@@ -191,7 +191,7 @@ class TaskView(TaskCase, frozen=True, dict=True):
     def _is_promised(self) -> bool:
         return may_promise(self.reason, self.context.runner)
 
-    @property
+    @cached_property
     def instant(self) -> int | None:
         """When the next step is due (microseconds UTC); None if nobody takes it."""
         return _due_at(self, self.reason) if self._is_promised else None
