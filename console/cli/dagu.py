@@ -24,9 +24,12 @@ def parse_dag(text: str, source: str) -> Mapping[str, Any]:
     except ModuleNotFoundError:
         raise RedriveError("DAGs of dagu need a library: pip install 'redrive[import]'") from None
     try:
-        _require_small(yaml.parse(text, Loader=yaml.SafeLoader), source)
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            _size(node, {}, source)
         documents = [*yaml.safe_load_all(text)]
         dag = {**_plain_keys(documents[0] if documents else None), "documents": len(documents)}
+    except RecursionError:
+        raise RedriveError(f"{source} is no DAG: it is nested more than {YAML_DEPTH_MAX} levels deep") from None
     except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
         raise RedriveError(f"{source} is no YAML: {error}") from None
     if not isinstance(dag.get("steps"), list | dict):
@@ -38,37 +41,20 @@ YAML_DEPTH_MAX = 50
 YAML_NODES_MAX = 100_000  # with what each alias stands for
 
 
-def _require_small(events: Iterable[Any], source: str) -> None:
-    """Raise RedriveError for a document that is nested too deeply, or that aliases make too large: it may be an attack.
+def _size(node: Any, sizes: dict[int, int], source: str, depth: int = 0) -> int:
+    """How many values a node of YAML stands for, with its aliases. Raises RedriveError for what may be an attack.
 
-    ``events``: of its parser, which neither builds values nor calls itself.
+    ``sizes``: of the nodes that are known. A node that is part of itself is nested without an end.
     """
-    sizes: dict[str, int] = {}  # of what the anchors stand for
-    open_nodes: list[tuple[str | None, int]] = [(None, 0)]
-
-    def add(anchor: str | None, size: int) -> None:
-        if anchor is not None:
-            sizes[anchor] = size
-        outer, count = open_nodes.pop()
-        if count + size > YAML_NODES_MAX:
-            raise RedriveError(f"{source} is too large for a DAG: over {YAML_NODES_MAX:,} values, with its aliases")
-        open_nodes.append((outer, count + size))
-
-    for event in events:
-        match type(event).__name__:
-            case "ScalarEvent":
-                add(event.anchor, 1)
-            case "AliasEvent":
-                if event.anchor not in sizes:
-                    raise RedriveError(f"{source} is no DAG: the alias {event.anchor!r} has no value, or is part of it")
-                add(None, sizes[event.anchor])
-            case "SequenceStartEvent" | "MappingStartEvent":
-                if len(open_nodes) > YAML_DEPTH_MAX:
-                    raise RedriveError(f"{source} is no DAG: it is nested more than {YAML_DEPTH_MAX} levels deep")
-                open_nodes.append((event.anchor, 0))
-            case "SequenceEndEvent" | "MappingEndEvent":
-                anchor, size = open_nodes.pop()
-                add(anchor, size + 1)
+    if depth > YAML_DEPTH_MAX:
+        raise RecursionError
+    if id(node) not in sizes:
+        children = node.value if isinstance(node.value, list) else ()
+        parts = (part for child in children for part in (child if isinstance(child, tuple) else (child,)))
+        sizes[id(node)] = 1 + sum(_size(part, sizes, source, depth + 1) for part in parts)
+    if sizes[id(node)] > YAML_NODES_MAX:
+        raise RedriveError(f"{source} is too large for a DAG: over {YAML_NODES_MAX:,} values, with its aliases")
+    return sizes[id(node)]
 
 
 def _plain_keys(value: object) -> dict[str, Any]:

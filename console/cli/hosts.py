@@ -33,7 +33,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     target = endpoint.target
     if parse(target).path:
         return target
-    found = read_remote(endpoint)
+    _, found = _files_of_host(target, endpoint.ssh)
     usable = [offer for offer in found if offer.problem is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
@@ -56,11 +56,7 @@ def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> se
         return None if is_one_file(None) else sessions.FleetTarget("this machine")
     if not is_remote(target) or parse(target).path:
         return None
-
-    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
-        return options, await sessions.list_state_files(target, options)
-
-    options, found = run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
+    options, found = _files_of_host(target, ssh)
     is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
     return None if is_one else sessions.FleetTarget(target, {target: options})
 
@@ -93,13 +89,13 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
     return results[0]
 
 
-def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
-    """The state files of ``ssh://host``. Raises AddressError, LinkError."""
+def _files_of_host(target: str, ssh: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+    """The state files of ``ssh://host``, and the options that reach it. Raises AddressError, LinkError."""
 
-    def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
-        return sessions.list_state_files(endpoint.target, options)
+    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+        return options, await sessions.list_state_files(target, options)
 
-    return run_with_log(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
+    return run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
 
 
 def _describe(offer: Offer) -> str:

@@ -529,7 +529,8 @@ BOMB = "\n".join(
     [
         (f"{BOMB}\nsteps: *a8\n", "is too large for a DAG: over 100,000 values, with its aliases"),
         (f"steps: {'[' * 3000}{']' * 3000}\n", "it is nested more than 50 levels deep"),
-        ("steps: &a [*a]\n", "the alias 'a' has no value, or is part of it"),
+        ("steps: &a [*a]\n", "it is nested more than 50 levels deep"),
+        ("steps: *a\n", "is no YAML: found undefined alias 'a'"),
         (f"steps: [{'x' * 1_000_001}]\n", "is too large: over 1,000,000 characters"),
         ("steps: [2026-99-99]\n", "is no YAML: month must be in 1..12"),
     ],
