@@ -166,7 +166,8 @@ class Copying:
             line = shell_line("requeue", self._target, run_id, names, "after a fix", ssh_arguments=ssh_arguments)
             if line is not None:
                 yield "command", line
-            yield from self._part_lines(board.projection.run, names)
+            if all(one.spec is None or one.spec.item is None for one in map(board.row, names)):  # no child of a map
+                yield from self._part_lines(board.projection.run, names)
         yield "summary", incident_summary(board, console.address, console.live.now_us, console.runner)
 
     def _part_lines(self, run: RunRow, names: Sequence[str]) -> Iterator[tuple[str, str]]:

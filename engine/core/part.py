@@ -13,21 +13,19 @@ What is below the part gets no earlier result: it would be older than what it fo
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from ..domain.states import ENDED_BADLY, OUTSIDE, SkipCause, TaskState
-from ..domain.task_options import child_prefix
+from ..domain.states import OUTSIDE, SkipCause, TaskState
 from ..domain.text import did_you_mean, shell_command
-from ..domain.trigger_rules import ALL_DONE, Verdict, verdict
+from ..domain.trigger_rules import Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
 from .outcome import reason_of_unstored, unstored_reason
-from .spec import FlowSpec, TaskSpec, child_spec, json_object, rule_of_edge
+from .spec import FlowSpec, TaskSpec, json_object, rule_of_edge
 
 _CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
 
@@ -56,21 +54,19 @@ class PartChoice(msgspec.Struct, frozen=True):
 
 
 class EarlierTask(NamedTuple):
-    """A task of an earlier run. ``element``, ``element_keys``: the columns."""
+    """A task of an earlier run. ``element_keys``: the column."""
 
     state: str
     skip_cause: str | None
     result: str | None
-    element: str | None = None
     element_keys: str | None = None
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
-    """The run whose results are taken. ``before``: of a part, the run whose results that one has taken."""
+    """The run whose results are taken."""
 
     run_id: str
     tasks: Mapping[str, EarlierTask]
-    before: EarlierRun | None = None
 
 
 class LeftOut(NamedTuple):
@@ -86,18 +82,11 @@ class LeftOut(NamedTuple):
 class Part(msgspec.Struct, frozen=True):
     """The part of a flow that a run takes.
 
-    Attributes:
-        words: the options that name it, as in ``run.options``.
-        left_out: the tasks outside of it.
-        chosen: map tasks of which only some children run -> the names of these.
-        siblings: those of these map tasks whose results the part collects -> how each other child is skipped, by its
-            name, or why its result is missing.
+    ``words``: the options that name it, as in ``run.options``; ``left_out``: the tasks outside of it.
     """
 
     words: str
     left_out: Mapping[str, LeftOut]
-    chosen: Mapping[str, frozenset[str]] = {}
-    siblings: Mapping[str, Mapping[str, LeftOut | str]] = {}
 
 
 def part_of(options: str) -> str | None:
@@ -124,104 +113,49 @@ class _Planner:
         self._earlier = earlier
         self._tasks = {task.name: task for task in flow.tasks}
         self._dag = Dag((task.name, task.parents) for task in flow.tasks)
-        self._chosen: dict[str, set[str]] = {}
 
     def plan(self) -> Part:
         inside = self._inside()
-        starts = [*inside, *self._chosen]
-        above = set(self._dag.ancestors(*starts))
+        above = set(self._dag.ancestors(*inside))
         left_out = {name: self._leave_out(name, name in above) for name in self._tasks if name not in inside}
-        siblings = {task: dict(self._siblings(task)) for task in self._chosen if task in inside}
-        part = Part(
-            self._choice.describe(),
-            left_out,
-            {task: frozenset(names) for task, names in self._chosen.items()},
-            siblings,
-        )
-        for spec in self._specs_inside(inside):
-            self._check_inputs(spec, left_out)
-        return part
+        for spec in self._flow.tasks:
+            if spec.name in inside:
+                self._check_inputs(spec, left_out)
+        return Part(self._choice.describe(), left_out)
 
     def _inside(self) -> set[str]:
-        """Return the tasks of the part, and note the children of map tasks that are chosen."""
-        only, begin = self._resolve(self._choice.only), self._resolve(self._choice.start_from)
-        until = [self._task(name) for name in self._choice.until]
-        for name in (*only, *begin):
-            task = self._map_of(name)
-            if task is not None and task not in (*only, *begin):
-                self._chosen.setdefault(task, set()).add(name)
-        found = {name for name in only if name in self._tasks}
+        """Return the tasks of the part."""
+        choice = self._choice
+        only, begin, until = (list(map(self._task, names)) for names in (choice.only, choice.start_from, choice.until))
+        found = set(only)
         if begin or until:
-            roots = {self._map_of(name) or name for name in begin}
-            below = {*roots, *self._dag.descendants(*roots)} if begin else set(self._tasks)
+            below = {*begin, *self._dag.descendants(*begin)} if begin else set(self._tasks)
             above = {*until, *self._dag.ancestors(*until)} if until else set(self._tasks)
             if not below & above:
                 raise FlowError(f"no task comes after {_listed(begin)} and before {_listed(until)}")
             found |= below & above
         return found
 
-    def _resolve(self, names: Sequence[str]) -> list[str]:
-        """Check names of tasks and of children of map tasks."""
-        return [self._task(name) if self._map_of(name) is None else name for name in names]
-
-    def _map_of(self, name: str) -> str | None:
-        """Return the map task of which a name is that of a child; None: it is not."""
-        match = _CHILD.fullmatch(name)
-        if match is None or name in self._tasks:
-            return None
-        task = self._tasks.get(match["task"])
-        return None if task is None or task.map is None else task.name
-
     def _task(self, name: str) -> str:
         if name in self._tasks:
             return name
-        if self._map_of(name) is not None:
-            raise FlowError(f"{name!r} is a child of a map task: --until takes the map task")
+        task = self._tasks.get(name.partition("[")[0])
+        if task is not None and task.map is not None:
+            raise FlowError(f"{name!r} is a child of a map task: name {task.name!r}, or requeue the child in its run")
         meant = did_you_mean(name, self._tasks) or f"; it has: {_listed(list(self._tasks)[:10])}"
         raise FlowError(f"flow {self._flow.name!r} has no task {name!r}{meant}")
 
     def _leave_out(self, name: str, is_above: bool) -> LeftOut:
-        if self._earlier is None or not is_above:
-            return LeftOut(SkipCause.PART)
-        out = _import(name, self._earlier)
-        return out if out.result is None else out._replace(element_keys=self._element_keys(name, self._earlier))
-
-    def _element_keys(self, over: str, earlier: EarlierRun) -> str | None:
-        """Return what the elements of an imported list are known by, so that their children have the names of then."""
-        keys = dict(json.loads(earlier.tasks[over].element_keys or "{}"))
-        for task in self._flow.tasks:
-            if task.map is not None and task.map.over == over and task.name not in keys:
-                prefix, tasks = child_prefix(task.name), earlier.tasks.items()
-                keys[task.name] = {one.element: name for name, one in tasks if one.element and name.startswith(prefix)}
-        return json.dumps(keys) if keys else None
-
-    def _siblings(self, task: str) -> Iterator[tuple[str, LeftOut | str]]:
-        """Yield the children beside the chosen ones of a map task that collects their results."""
-        prefix, mapping = child_prefix(task), self._tasks[task].map
-        for name in () if self._earlier is None else self._earlier.tasks:
-            if name.startswith(prefix) and name not in self._chosen[task]:
-                assert self._earlier is not None
-                yield (
-                    name,
-                    _import_child(name, self._earlier, is_lenient=mapping is not None and mapping.collect == ALL_DONE),
-                )
-
-    def _specs_inside(self, inside: set[str]) -> Iterator[TaskSpec]:
-        yield from (self._tasks[name] for name in self._tasks if name in inside and name not in self._chosen)
-        for task, names in self._chosen.items():
-            yield from (child_spec(self._tasks[task], name, 0) for name in sorted(names))
+        return LeftOut(SkipCause.PART) if self._earlier is None or not is_above else _import(name, self._earlier)
 
     def _check_inputs(self, spec: TaskSpec, left_out: Mapping[str, LeftOut]) -> None:
         """Raise FlowError if the task cannot start without what an earlier run has not."""
-        needed = {*spec.requires, *([] if spec.item is None else [spec.item.over])}
         for parent in spec.parents:
             out = left_out.get(parent)
             if out is None:
-                if spec.item is not None and parent == spec.item.over:
-                    raise FlowError(f"{spec.name!r} exists once {parent!r} has run: leave {parent!r} out of the part")
                 continue
             is_stopped = verdict(rule_of_edge(spec, parent), TaskState.SKIPPED, out.cause) is Verdict.STOP
-            if is_stopped or (parent in needed and out.cause is SkipCause.PART):
+            if is_stopped or (parent in spec.requires and out.cause is SkipCause.PART):
                 raise FlowError(self._refusal(spec.name, parent, "success" if is_stopped else "result"))
 
     def _refusal(self, task: str, parent: str, what: str) -> str:
@@ -240,27 +174,11 @@ def _import(name: str, earlier: EarlierRun) -> LeftOut:
         return LeftOut(SkipCause.PART)
     if task.state == TaskState.SUCCESS or (task.state == TaskState.SKIPPED and task.result is not None):
         result = "null" if task.result is None else task.result
-        return LeftOut(SkipCause.IMPORTED, f"{OUTSIDE}: its result is that of {run}", result, earlier.run_id)
+        why = f"{OUTSIDE}: its result is that of {run}"
+        return LeftOut(SkipCause.IMPORTED, why, result, earlier.run_id, task.element_keys)
     if task.state == TaskState.SKIPPED and task.skip_cause in (SkipCause.CONDITION, SkipCause.CASCADE):
         return LeftOut(SkipCause.CONDITION, f"{OUTSIDE}: {run} has not taken its branch")
     return LeftOut(SkipCause.PART)
-
-
-def _import_child(name: str, earlier: EarlierRun, *, is_lenient: bool) -> LeftOut | str:
-    """Return how a child is skipped, or why its result is missing. ``is_lenient``: the map task wants no success.
-
-    A part without the child has left it as it was in the run before.
-    """
-    task = earlier.tasks[name]
-    if task.skip_cause == SkipCause.PART and earlier.before is not None and name in earlier.before.tasks:
-        return _import_child(name, earlier.before, is_lenient=is_lenient)
-    out, run = _import(name, earlier), f"run {earlier.run_id}"
-    if out.cause is not SkipCause.PART:
-        return out
-    is_skipped = task.skip_cause == SkipCause.OPERATOR and task.state == TaskState.SKIPPED and task.result is None
-    if is_skipped or (is_lenient and task.state in ENDED_BADLY | {TaskState.UPSTREAM_FAILED}):
-        return LeftOut(SkipCause.OPERATOR, f"{OUTSIDE}: it was {task.state} in {run}")
-    return f"and {run} has none ({_why_missing(task)})"
 
 
 def _why_missing(task: EarlierTask) -> str:
@@ -270,19 +188,3 @@ def _why_missing(task: EarlierTask) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
-
-
-def left_out_of(part: Part, task: str, name: str) -> LeftOut | None:
-    """Return how a child of a map task is skipped; None: it runs. ``task``: a key of ``part.chosen``.
-
-    Raises FlowError if the map task collects its result, and no run has it.
-    """
-    if name in part.chosen[task]:
-        return None
-    if task not in part.siblings:
-        return LeftOut(SkipCause.PART)
-    out = part.siblings[task].get(name, "which is not in the earlier run: add --results-of latest")
-    if isinstance(out, str):
-        why = f"{out}: name another run, or start with --from {shell_command([task])}"
-        raise FlowError(f"{task!r} needs the result of {name!r}, {why}")
-    return out

@@ -248,8 +248,7 @@ def _identify(
     if mapping.get("identity") == VALUE and mapping["child"].get("effect") and any(map(has_parts, elements)):
         return keyless_effect(task, mapping["over"]), {}
     ids = numbered(hashes)
-    seeds = found.keys if isinstance(found.keys, dict) else {}  # of a part: the names in the run before
-    by_id = dict(seeds, **{child.element: name for name, child in known.items() if child.element})
+    by_id = {child.element: name for name, child in known.items() if child.element}
     names: List[Optional[str]] = list(map(by_id.get, ids))
     old = {name: child for name, child in known.items() if child.element is None}
     if old:
@@ -257,7 +256,7 @@ def _identify(
     is_unclear = mapping["child"].get("effect") and None in names and any(map(has_parts, elements))
     if is_unclear and any(_has_happened(child) and name not in names for name, child in known.items()):
         return keyless_effect(task, mapping["over"]), {}
-    return None, dict(zip(_with_numbers(task, names, list(known) + list(seeds.values())), ids))
+    return None, dict(zip(_with_numbers(task, names, list(known)), ids))
 
 
 def _by_key(

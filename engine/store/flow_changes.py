@@ -8,22 +8,19 @@ Also which tasks a new run leaves out, because it is of a part of the flow.
 from __future__ import annotations
 
 import json
-import shlex
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
-from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of, part_of
+from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, part_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of, rule_of_edge
-from ..domain.elements import GONE
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_position, child_prefix
-from ..domain.text import counted
-from ..errors import FlowError, NotFoundError
+from ..errors import NotFoundError
 from ..statefile import large_results
 from ..statefile.action import reopen_run
 from ..statefile.lists import LATEST, in_list
@@ -199,54 +196,24 @@ def read_earlier(connection: sqlite3.Connection, dag_name: str, run_id: str) -> 
     if found is None:
         which = "earlier run" if run_id == LATEST else f"run {run_id!r}"
         raise NotFoundError(f"there is no {which} of flow {dag_name!r} in this state file; see redrive runs")
-    return _read_run(connection, dag_name, found[0])
-
-
-def _read_run(connection: sqlite3.Connection, dag_name: str, run_id: str) -> EarlierRun:
-    """Return the tasks of a run, without those whose elements are gone; of a part, with the run before."""
-    sql = "SELECT name, state, skip_cause, result, element, element_keys FROM task WHERE run_id = ? AND {}"
-    is_there = f"instr(spec, '\"index\":{GONE}}}') = 0"
-    tasks = {name: EarlierTask(*rest) for name, *rest in connection.execute(sql.format(is_there), (run_id,))}
-    (options,) = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    words = shlex.split(part_of(options) or "")
-    before = words[words.index("--results-of") + 1] if "--results-of" in words else None
-    exists = "SELECT 1 FROM run WHERE dag_name = ? AND run_id = ?"
-    if before is None or before == run_id or connection.execute(exists, (dag_name, before)).fetchone() is None:
-        return EarlierRun(run_id, tasks)
-    return EarlierRun(run_id, tasks, _read_run(connection, dag_name, before))
+    sql = "SELECT name, state, skip_cause, result, element_keys FROM task WHERE run_id = ?"
+    return EarlierRun(found[0], {name: EarlierTask(*rest) for name, *rest in connection.execute(sql, found)})
 
 
 def leave_out(transaction: Transaction, run_id: str, part: Part) -> None:
-    """Skip what is outside of the part. Raises FlowError if a child that it names does not exist."""
+    """Skip what is outside of the part."""
     for name, out in part.left_out.items():
-        if name not in part.chosen:  # its children are made first
-            _leave_out(transaction, run_id, name, out, part)
+        _leave_out(transaction, run_id, name, out)
     for name, out in part.left_out.items():
         if out.result is not None:
             expand_below(transaction, run_id, name)
-    for task in part.chosen:
-        _leave_out_children(transaction, run_id, task, part)
-        if task in part.left_out:
-            _leave_out(transaction, run_id, task, part.left_out[task], part)
     for name in part.left_out:
         propagate(transaction, run_id, name)  # of a branch that is not taken
 
 
-def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut, part: Part) -> None:
+def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut) -> None:
     columns: TaskColumns = {"skip_cause": str(out.cause), "error": out.why, "ended_at": transaction.at}
     if out.result is not None:
         columns["result"], columns["element_keys"] = out.result, out.element_keys
         large_results.copy(transaction.connection, out.run_id, run_id, name, out.result)
     transaction.move(run_id, name, TaskState.PENDING, TaskState.SKIPPED, 0, set=columns)
-
-
-def _leave_out_children(transaction: Transaction, run_id: str, task: str, part: Part) -> None:
-    prefix = child_prefix(task)
-    sql = "SELECT name FROM task WHERE run_id = ? AND substr(name, 1, ?) = ? ORDER BY position"
-    names = [name for (name,) in transaction.connection.execute(sql, (run_id, len(prefix), prefix)).fetchall()]
-    for chosen in sorted(part.chosen[task]):
-        if chosen not in names:
-            raise FlowError(f"there is no {chosen!r}: its list has {counted(len(names), 'element')}")
-    for name in names:
-        if (out := left_out_of(part, task, name)) is not None:
-            _leave_out(transaction, run_id, name, out, part)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from redrive.engine.core.outcome import unstored_result
-from redrive.engine.core.part import EarlierRun, EarlierTask, LeftOut, PartChoice, left_out_of, plan_part
+from redrive.engine.core.part import EarlierRun, EarlierTask, LeftOut, PartChoice, plan_part
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.domain.states import SkipCause
 from redrive.engine.errors import FlowError
@@ -160,33 +160,12 @@ MAPPED = FlowSpec(
 )
 
 
-def test_a_child_of_a_map_task_runs_alone_or_with_what_follows() -> None:
-    children = {f"load[{index}]": EarlierTask("SUCCESS", None, f"{index}") for index in range(3)}
-    earlier = EarlierRun("A", {**{task.name: DONE for task in MAPPED.tasks}, **children})
-    alone = plan_part(MAPPED, PartChoice(only=["load[1]"]), earlier)
-    assert set(alone.left_out) == {"orders", "load", "total"} and alone.left_out["orders"].result == "7"
-    assert [left_out_of(alone, "load", f"load[{index}]") for index in range(3)] == [
-        LeftOut(SkipCause.PART),
-        None,
-        LeftOut(SkipCause.PART),
-    ]
-    onwards = plan_part(MAPPED, PartChoice(start_from=["load[1]"]), earlier)
-    assert set(onwards.left_out) == {"orders"}
-    found = [left_out_of(onwards, "load", f"load[{index}]") for index in range(3)]
-    assert [out and out.result for out in found] == ["0", None, "2"]
-
-
-@pytest.mark.parametrize(
-    ("choice", "sentence"),
-    [
-        (PartChoice(only=["load[1]"]), "'load\\[1\\]' needs the result of 'orders'"),
-        (PartChoice(until=["load[1]"]), "--until takes the map task"),
-        (PartChoice(only=["load[1]", "orders"]), "exists once 'orders' has run"),
-    ],
-)
-def test_a_child_needs_its_list(choice: PartChoice, sentence: str) -> None:
-    with pytest.raises(FlowError, match=sentence):
-        plan_part(MAPPED, choice, None)
+def test_a_map_task_is_a_part_with_all_its_children() -> None:
+    keys = '{"load": ["a", "b"]}'
+    part = plan_part(MAPPED, PartChoice(only=["load"]), earlier_of(MAPPED, orders=DONE._replace(element_keys=keys)))
+    assert set(part.left_out) == {"orders", "total"} and part.left_out["orders"].element_keys == keys
+    with pytest.raises(FlowError, match="'load\\[1\\]' is a child of a map task: name 'load', or requeue the child"):
+        plan_part(MAPPED, PartChoice(only=["load[1]"]), earlier_of(MAPPED))
 
 
 def test_the_options_are_said_as_they_are_typed() -> None:
