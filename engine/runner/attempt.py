@@ -18,7 +18,6 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -47,21 +46,30 @@ STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
 IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
 
-class Place(Protocol):
-    """Where an attempt runs. The attempt alone calls these methods."""
+class Place:
+    """Where an attempt runs, which alone calls these methods; here where nothing can be read, asked or ended."""
 
-    pid: int
-    start_ticks: int | None
-    attempt: Attempt | None
+    def __init__(self, pid: int, start_ticks: int | None) -> None:
+        self.pid = pid
+        self.start_ticks = start_ticks
+        self.attempt: Attempt | None = None
+
+    @property
+    def _running(self) -> Attempt:
+        assert self.attempt is not None
+        return self.attempt
 
     def subject(self, line: str | None) -> Subject:
         """Return the processes to inspect. ``line``: shown instead of the command line; None: that itself."""
+        return Subject(0)
 
     def kernel_view(self) -> str | None:
         """Return what the kernel says that the process does."""
+        return None
 
     async def dump_stack(self) -> str:
         """Return the stacks as text; empty if the process does not answer within 100 ms."""
+        return ""
 
     def drain(self) -> None:
         """Read all frames and output that were written."""
@@ -86,9 +94,11 @@ class Place(Protocol):
 
     def has_ended(self) -> bool:
         """Whether the process has ended, although nobody has reported it yet."""
+        return False
 
     def command_result(self) -> str | None:
         """Return the result of a command that succeeded, as JSON. Raises ResultError."""
+        return None
 
     def release(self) -> None:
         """The attempt is over: close what belongs to it alone."""

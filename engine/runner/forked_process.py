@@ -5,57 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import process, protocol, reaper, stack
-from .attempt import Attempt
+from .attempt import Place
 from .channels import FrameSocket, Pipe, StackPipe
 from .usage import Subject
 
 READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
 
-class Forked(Protocol):
-    """What a zygote has forked, as the executor's end of the zygote has it."""
+class Request(Protocol):
+    """A process that a zygote was asked for: one of these is called, once."""
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an attempt lives in it."""
+    def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
+        """It runs. Returns the executor's end of it, which gets its exit: the next frame may report that."""
 
-    @property
-    def attempt_count(self) -> int:
-        """How many attempts end with it, leaked ones included."""
-
-    def has_ended(self) -> bool:
-        """Whether the process has ended, although the zygote may not have reported it yet."""
-
-    def exited(self, exited: protocol.Exited) -> None:
-        """The zygote has reaped it."""
-
-    def kill_at_once(self) -> list[int]:
-        """SIGKILL it without a report. Returns its pidfd, to wait for."""
-
-    def lose(self, why: str, *, is_blameless: bool) -> None:
-        """End its attempts as LOST: the zygote is gone, and the process with it."""
+    def failed(self, error: OSError) -> None:
+        """It was not forked, or its zygote is gone."""
 
 
-T = TypeVar("T", bound=Forked)
-Make = Callable[[protocol.Started, list[int]], T]  # makes the executor's end of a process, when it has started
-
-
-class Fork(Protocol):
-    """Asks a zygote for a process, and returns what ``make`` has made of it. Raises OSError."""
-
-    def __call__(self, make: Make[T]) -> Awaitable[T]: ...
-
-
-class ForkedProcess:
-    """A process and its channels: the ``Place`` of one attempt with ``isolation="process"``.
+class ForkedProcess(Place):
+    """A process that a zygote has forked, and its channels: the place of one attempt with ``isolation="process"``.
 
     ``open_results``: makes the channel of the frames from its descriptor, for a process that gets frames as well.
     """
@@ -63,10 +39,8 @@ class ForkedProcess:
     def __init__(
         self, started: protocol.Started, fds: list[int], open_results: Callable[[int], FrameSocket] | None = None
     ) -> None:
+        super().__init__(started.pid, started.start_ticks)
         self.number = started.number
-        self.pid = started.pid
-        self.start_ticks: int | None = started.start_ticks
-        self.attempt: Attempt | None = None
         self.pidfd, results, output, stack_fd = fds
         self._own_pidfd = self.pidfd  # of the process that the zygote forked; a worker may have a program below it
         self.output = Pipe(output, self._handle_output)
@@ -79,11 +53,6 @@ class ForkedProcess:
             self._read_timer = asyncio.get_running_loop().call_later(READ_DELAY_SECONDS, self.resume)
         else:
             self.resume()
-
-    @property
-    def _running(self) -> Attempt:
-        assert self.attempt is not None
-        return self.attempt
 
     # --- Channels -----------------------------------------------------------------------------------------------------
 
@@ -116,13 +85,6 @@ class ForkedProcess:
             channel.resume()
         self.stack.pipe.resume()
 
-    def close_stdout(self) -> None:
-        """Do nothing: no command runs in it."""
-
-    def command_result(self) -> str | None:
-        """Return nothing: no command runs in it."""
-        return None
-
     def _cancel_read_timer(self) -> None:
         if self._read_timer is not None:
             self._read_timer.cancel()
@@ -145,12 +107,12 @@ class ForkedProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an attempt lives in it."""
+        """Whether an attempt lives in it that has not leaked."""
         return self.attempt is not None and not self.has_ended()
 
     @property
     def attempt_count(self) -> int:
-        """How many attempts end with it."""
+        """How many attempts end with it, leaked ones included."""
         return int(self.attempt is not None)
 
     def subject(self, line: str | None) -> Subject:

@@ -27,9 +27,9 @@ from collections.abc import Callable, Sequence
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import protocol, stack
-from .attempt import Attempt, RunnerContext
+from .attempt import Attempt, Place, RunnerContext
 from .channels import FrameSocket, Pipe
-from .forked_process import Fork, ForkedProcess
+from .forked_process import ForkedProcess, Request
 from .outcome_of_exit import KILLED_FROM_OUTSIDE
 from .protocol import AttemptListener, AttemptOrder
 from .usage import Subject
@@ -38,13 +38,12 @@ HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits f
 PATIENCE_SECONDS = 60.0
 
 
-class HostThread:
-    """The ``Place`` of one attempt: a thread of a host."""
+class HostThread(Place):
+    """A thread of a host: the place of one attempt."""
 
     def __init__(self, number: int, host: ThreadHost) -> None:
+        super().__init__(host.pid, host.start_ticks)
         self.number = number
-        self.pid, self.start_ticks = host.process.pid, host.process.start_ticks
-        self.attempt: Attempt | None = None
         self.ident: int | None = None  # identifies the thread in a dump of all stacks
         self.exit_code: int | None = None  # announced by ``os._exit``, which ends the host
         self._native = 0
@@ -52,11 +51,6 @@ class HostThread:
         self._output: Pipe | None = None  # once something is written
         self._is_paused = False
         self._exit_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def _running(self) -> Attempt:
-        assert self.attempt is not None
-        return self.attempt
 
     @property
     def task(self) -> str:
@@ -112,10 +106,6 @@ class HostThread:
         """Return the thread, once it is known; not its neighbours in the process."""
         return Subject(self.pid, self._native, line) if self._native else Subject(0)
 
-    def kernel_view(self) -> str | None:
-        """Return nothing: the process is not that of the attempt alone."""
-        return None
-
     async def dump_stack(self) -> str:
         """Return the stack of the thread."""
         return self._part_of(await self._host.dump_stacks())
@@ -145,9 +135,6 @@ class HostThread:
         if self._output is not None:
             self._output.resume()
 
-    def close_stdout(self) -> None:
-        """Do nothing: a thread is no command."""
-
     def on_ending(self, is_in_time: bool) -> None:
         """End the attempt: the thread has nothing more to say."""
         if self._output is not None:
@@ -168,10 +155,6 @@ class HostThread:
     def has_ended(self) -> bool:
         return self._host.has_ended()
 
-    def command_result(self) -> str | None:
-        """Return nothing: no command runs in a thread."""
-        return None
-
     def release(self) -> None:
         """Free the slot, unless the thread runs on."""
         if self._exit_timer is not None:
@@ -182,7 +165,7 @@ class HostThread:
             self._host.forget(self)
 
 
-class ThreadHost:
+class ThreadHost(ForkedProcess):
     """One host process and the attempts in it. ``hosts``: those of the same flow, which apply the rules to it."""
 
     def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, hosts: ThreadHosts) -> None:
@@ -195,7 +178,7 @@ class ThreadHost:
         self._ignored = ""  # tasks whose leaked threads it was killed for
         self._hosts = hosts
         self._is_over = False
-        self.process = ForkedProcess(started, fds, self._open_link)
+        super().__init__(started, fds, self._open_link)
 
     def _open_link(self, fd: int) -> FrameSocket:
         self.link = FrameSocket(socket.socket(fileno=fd), self._on_payload, lambda: self._hosts.on_gone(self))
@@ -233,8 +216,8 @@ class ThreadHost:
 
         The main thread does not respond while C code holds the GIL; then no thread runs, and the signal is safe.
         """
-        dump = await self.process.stack.collect(self._request_stacks)
-        return dump or await self.process.stack.collect(self.process.request_stack)
+        dump = await self.stack.collect(self._request_stacks)
+        return dump or await self.stack.collect(self.request_stack)
 
     def _request_stacks(self) -> bool:
         self.link.send(protocol.DumpThreads())
@@ -272,26 +255,18 @@ class ThreadHost:
         """Whether an attempt lives in it that has not leaked."""
         return self.healthy_count > 0 and not self.has_ended()
 
-    def has_ended(self) -> bool:
-        """Whether the process has ended, although the zygote may not have reported it yet."""
-        return self.process.has_ended()
-
     def kill_by_rule(self) -> None:
         """Kill the host by the rules above, with all its threads. ``exited`` follows."""
         self.is_retired = self.is_killed_by_rule = True
         self._ignored = ", ".join(map(repr, self.leaked.values()))
         self.kill_at_once()
 
-    def kill_at_once(self) -> list[int]:
-        """SIGKILL the host; ``exited`` follows while the zygote lives. Returns the pidfd, to wait for."""
-        return self.process.kill_at_once()
-
     def exited(self, exited: protocol.Exited) -> None:
         """End all attempts of the dead host; the one that ended it is blamed."""
         self._is_over = True
         inside = list(self.threads.values())
-        self.process.drain()  # a result that was sent stands
-        dump = self.process.stack.text() if exited.signal is not None else ""
+        self.drain()  # a result that was sent stands
+        dump = self.stack.text() if exited.signal is not None else ""
         killed = exited.signal == signal.SIGKILL and not self.is_killed_by_rule
         out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         was_killed = killed and not out_of_memory  # by a process outside redrive
@@ -323,7 +298,7 @@ class ThreadHost:
         self.threads.clear()
         self.leaked.clear()
         self.is_retired = True
-        self.process.close()
+        self.close()
         self._hosts.on_exited(self)
 
 
@@ -339,6 +314,7 @@ def _culprit(inside: Sequence[HostThread], dump: str) -> HostThread | None:
 class ThreadHosts:
     """The host that takes new attempts of a flow, and those that are retired.
 
+    ``request``: asks the zygote for a host.
     ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was killed by the
     rules: its pid, the tasks with leaked threads, and the healthy ones that are lost.
     """
@@ -346,14 +322,14 @@ class ThreadHosts:
     def __init__(
         self,
         shared: RunnerContext,
-        fork: Fork,
+        request: Callable[[Request], None],
         *,
         on_freed: Callable[[], None],
         on_killed: Callable[[ExecutorChanged], object],
         patience_seconds: float,
     ) -> None:
         self._shared = shared
-        self._fork = fork
+        self._request = request
         self._on_freed = on_freed
         self._on_killed = on_killed
         self._patience_seconds = patience_seconds
@@ -381,17 +357,24 @@ class ThreadHosts:
     async def _host(self) -> ThreadHost:
         """Return the current host; fork one for the first attempt, and when the last one was retired."""
         if self._current is None or (self._current.done() and self._is_over(self._current)):
-            self._current = asyncio.ensure_future(self._fork(self._new_host))
+            self._current = asyncio.get_running_loop().create_future()
+            self._request(self)
         return await asyncio.shield(self._current)
 
     @staticmethod
     def _is_over(host: asyncio.Future[ThreadHost]) -> bool:
-        return host.cancelled() or host.exception() is not None or host.result().is_retired
+        return host.exception() is not None or host.result().is_retired
 
-    def _new_host(self, started: protocol.Started, fds: list[int]) -> ThreadHost:
+    def started(self, started: protocol.Started, fds: list[int]) -> ThreadHost:
+        assert self._current is not None
         host = ThreadHost(started, fds, self._shared, self)
         self._hosts.append(host)
+        self._current.set_result(host)
         return host
+
+    def failed(self, error: OSError) -> None:
+        assert self._current is not None
+        self._current.set_exception(error)
 
     # --- The rules ----------------------------------------------------------------------------------------------------
 
@@ -443,7 +426,7 @@ class ThreadHosts:
         lost = [thread.task for number, thread in host.threads.items() if number not in host.leaked]
         host.kill_by_rule()
         if leaked:
-            change = ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.process.pid, leaked=leaked, lost=lost)
+            change = ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.pid, leaked=leaked, lost=lost)
             self._on_killed(change)
 
     # --- The end ------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from . import process, protocol
 from .attempt import STDOUT, Attempt, RunnerContext
 from .channels import FrameSocket, Pipe
 from .command import encoded_variables, read_result
-from .forked_process import Fork, ForkedProcess
+from .forked_process import ForkedProcess
 from .protocol import AttemptListener, AttemptOrder, ignore
 from .usage import Subject
 
@@ -228,10 +228,9 @@ class WorkerPool:
     """
 
     def __init__(
-        self, shared: RunnerContext, fork: Fork, *, on_retired: Callable[[ExecutorChanged], object], idle_max: int
+        self, shared: RunnerContext, *, on_retired: Callable[[ExecutorChanged], object], idle_max: int
     ) -> None:
         self._shared = shared
-        self._fork = fork
         self._on_retired = on_retired
         self._idle_max = idle_max
         self._idle: dict[Worker, float] = {}  # since when, the latest one last: it has the warmest caches
@@ -249,17 +248,9 @@ class WorkerPool:
                 return worker.start(order, listener)
         return None
 
-    async def start(self, order: AttemptOrder, listener: AttemptListener) -> Attempt:
-        """Run an attempt in a new worker. Raises OSError if no process can be started."""
-        attempts: list[Attempt] = []
-
-        def begin(started: protocol.Started, fds: list[int]) -> Worker:
-            worker = Worker(started, fds, self._shared, self)
-            attempts.append(worker.start(order, listener))  # at once: it may end before this coroutine goes on
-            return worker
-
-        await self._fork(begin)
-        return attempts[0]
+    def new_worker(self, started: protocol.Started, fds: list[int]) -> Worker:
+        """Return a worker that was forked for an attempt."""
+        return Worker(started, fds, self._shared, self)
 
     @property
     def idle_count(self) -> int:

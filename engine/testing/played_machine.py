@@ -18,7 +18,7 @@ from ..core.secret_mask import SecretMask
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
 from ..runner import protocol
-from ..runner.attempt import Attempt, RunnerContext
+from ..runner.attempt import Attempt, Place, RunnerContext
 from ..runner.autopsy import Followed, ProcSampler
 from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
@@ -206,24 +206,17 @@ class PlayedRunner:
             process.end(outcome)
 
 
-class PlayedProcess:
-    """The ``Place`` of an attempt that follows its script."""
+class PlayedProcess(Place):
+    """The place of an attempt that follows its script."""
 
     def __init__(self, number: int, order: AttemptOrder, script: Script, on_over: Callable[[int], None]) -> None:
+        super().__init__(_PIDS + number, None)
         self.number = number
         self.order = order
-        self.pid = _PIDS + number
-        self.start_ticks: int | None = None
-        self.attempt: Attempt | None = None
         self._script = script
         self._on_over = on_over
         self._timers: list[asyncio.TimerHandle] = []
         self._exit_of_script = Exit()
-
-    @property
-    def _running(self) -> Attempt:
-        assert self.attempt is not None
-        return self.attempt
 
     def begin(self) -> None:
         """Play the script."""
@@ -267,22 +260,8 @@ class PlayedProcess:
 
     # --- As the place of its attempt --------------------------------------------------------------------------------
 
-    def subject(self, line: str | None) -> Subject:
-        return Subject(0)
-
-    def kernel_view(self) -> str | None:
-        return None
-
     async def dump_stack(self) -> str:
         return without_engine(self._script.stack)
-
-    def drain(self) -> None:
-        """There are no pipes."""
-
-    pause = resume = close_stdout = drain
-
-    def on_ending(self, is_in_time: bool) -> None:
-        """The process exits at once."""
 
     def terminate(self, reason: str) -> None:
         self._running.report(AttemptSigterm(reason, self.order.spec.grace_seconds))
@@ -292,9 +271,6 @@ class PlayedProcess:
     def kill(self, reason: str) -> None:
         self._running.report(AttemptSigkill(reason, [self.pid]))
         self._exit(Exit(None, signal.SIGKILL))
-
-    def has_ended(self) -> bool:
-        return False
 
     def command_result(self) -> str | None:
         return self._exit_of_script.result

@@ -26,7 +26,7 @@ from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
 from ..cgroups import Cgroups, open_cgroups
 from ..command import attempts_folder, encoded_variables
-from ..forked_process import ForkedProcess, Make, T
+from ..forked_process import ForkedProcess
 from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
@@ -230,14 +230,13 @@ class Runner:
         shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
-            _Fork(connection, protocol.StartHost, self._new_number),
+            lambda host: connection.request(protocol.StartHost(self._new_number()), host),
             on_freed=self._on_slot_freed,
             on_killed=lambda payload: self._listener.executor_changed(payload),
             patience_seconds=self.patience_seconds,
         )
         workers = WorkerPool(
             shared,
-            _Fork(connection, protocol.StartWorker, self._new_number),
             on_retired=lambda payload: self._listener.executor_changed(payload),
             idle_max=idle_max,
         )
@@ -479,17 +478,6 @@ class Runner:
         await asyncio.to_thread(reaper.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
-class _Fork(msgspec.Struct, frozen=True):
-    """Asks one zygote for hosts of threads, or for workers."""
-
-    connection: ZygoteConnection
-    frame: type[protocol.StartHost | protocol.StartWorker]
-    new_number: Callable[[], int]
-
-    async def __call__(self, make: Make[T]) -> T:
-        return await self.connection.fork(self.frame(self.new_number()), make)
-
-
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
     """Return the end of the import's output."""
     return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
@@ -569,29 +557,26 @@ class Launch(msgspec.Struct):
     def begin_at_once(self) -> bool:
         """Begin, unless something has to be waited for; return whether it has begun."""
         attempt: Attempt | None = None
-        match self.isolation:
-            case "thread":
-                attempt = self.flow.hosts.start_at_once(self.number, self.order, self.listener)
-            case "worker":
-                attempt = self.flow.workers.start_at_once(self.order, self.listener)
-            case _ if self.flow.connection.link.is_writable:
-                self._request()
-                return True
+        if self.isolation == "thread":
+            attempt = self.flow.hosts.start_at_once(self.number, self.order, self.listener)
+        elif self.isolation == "worker":
+            attempt = self.flow.workers.start_at_once(self.order, self.listener)
         if attempt is not None:
             self._attach(attempt)
-        return attempt is not None
+        elif self.isolation != "thread" and self.flow.connection.link.is_writable:
+            self._request()
+        else:
+            return False
+        return True
 
     async def begin(self) -> None:
-        """Begin once the zygote keeps up with its requests, or has forked the process that takes the attempt."""
+        """Begin once the zygote keeps up with its requests, or has forked the host that takes the attempt."""
+        if self.isolation != "thread":
+            await self.flow.connection.link.wait_writable()
+            self._request()
+            return
         try:
-            match self.isolation:
-                case "thread":
-                    self._attach(await self.flow.hosts.start(self.number, self.order, self.listener))
-                case "worker":
-                    self._attach(await self.flow.workers.start(self.order, self.listener))
-                case _:
-                    await self.flow.connection.link.wait_writable()
-                    self._request()
+            self._attach(await self.flow.hosts.start(self.number, self.order, self.listener))
         except OSError as error:
             self.failed(error)
 
@@ -605,6 +590,9 @@ class Launch(msgspec.Struct):
 
     def _request(self) -> None:
         order = self.order
+        if self.isolation == "worker":
+            self.flow.connection.request(protocol.StartWorker(self.number), self)
+            return
         frame = protocol.Start(self.number, protocol.encode_order(order), encoded_variables(order))
         self.flow.connection.request(frame, self)
 
@@ -615,6 +603,10 @@ class Launch(msgspec.Struct):
     # --- Responses of the zygote --------------------------------------------------------------------------------------
 
     def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
+        if self.isolation == "worker":
+            worker = self.flow.workers.new_worker(started, fds)
+            self._attach(worker.start(self.order, self.listener))
+            return worker
         process = ForkedProcess(started, fds)
         self._attach(Attempt(self.order, self.listener, self.flow.shared, process, started.forked_at))
         return process

@@ -13,7 +13,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import Generic, Protocol
 
 import msgspec
 
@@ -23,7 +22,7 @@ from ...core.spec import FlowSpec, collector_paused
 from ...domain.text import printable
 from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
-from ..forked_process import Forked, Make, T
+from ..forked_process import ForkedProcess, Request
 from .launch import ZygoteProcess
 
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -41,44 +40,12 @@ UNREPORTED_MAX = 3  # none does, and the end of one is not reported
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 
 
-class Request(Protocol):
-    """A process that the zygote was asked for: one of these is called, once."""
-
-    def started(self, started: protocol.Started, fds: list[int]) -> Forked | None:
-        """It runs. Returns who gets its exit, which the next frame may report; None: nobody."""
-
-    def failed(self, error: OSError) -> None:
-        """It was not forked, or its zygote is gone."""
-
-
 class ZygoteGone(ProcessLookupError):
     """The zygote died before it announced the process. ``is_blameless``: other attempts may have ended it."""
 
     def __init__(self, *, is_blameless: bool) -> None:
         super().__init__("the zygote is gone")
         self.is_blameless = is_blameless
-
-
-class _AwaitedProcess(Generic[T]):
-    """A process other than an attempt, for which a coroutine waits."""
-
-    def __init__(self, make: Make[T]) -> None:
-        self.made: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._make = make
-
-    def started(self, started: protocol.Started, fds: list[int]) -> Forked | None:
-        if self.made.done():  # the caller was cancelled
-            reaper.signal_process(fds[0], signal.SIGKILL)
-            for fd in fds:
-                os.close(fd)
-            return None
-        process = self._make(started, fds)
-        self.made.set_result(process)
-        return process
-
-    def failed(self, error: OSError) -> None:
-        if not self.made.done():
-            self.made.set_exception(error)
 
 
 class ZygoteConnection:
@@ -96,7 +63,7 @@ class ZygoteConnection:
         on_gone: Callable[[ZygoteConnection], None],
     ) -> None:
         self.pid = zygote.pid
-        self.forked: dict[int, Forked] = {}  # by number
+        self.forked: dict[int, ForkedProcess] = {}  # by number
         self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
         self._on_exit = on_exit
@@ -174,13 +141,6 @@ class ZygoteConnection:
         """Whether the zygote was asked for a process that it has not announced."""
         return bool(self._pending)
 
-    async def fork(self, frame: StartFrame, make: Make[T]) -> T:
-        """Fork a process other than an attempt, and return what ``make`` makes of it. Raises OSError."""
-        await self.link.wait_writable()
-        awaited = _AwaitedProcess(make)
-        self.request(frame, awaited)
-        return await awaited.made
-
     # --- Silence ------------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
@@ -210,9 +170,7 @@ class ZygoteConnection:
         self._unanswered = 0
         match protocol.decode_zygote_frame(payload):
             case protocol.Started(number) as started:
-                forked = self._pending[number].started(started, self.link.pop_fds(4))
-                if forked is not None:
-                    self.forked[number] = forked
+                self.forked[number] = self._pending[number].started(started, self.link.pop_fds(4))
                 del self._pending[number]
             case protocol.Exited(number) as exited:
                 forked = self.forked.pop(number, None)
