@@ -147,13 +147,12 @@ def _usable_input(task: str, name: str, value: object) -> object:
     return value
 
 
-def context_for(
+def _context_for(
     order: AttemptOrder,
-    *,
     send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
     describe: DescribeError,
-    monotonic: Callable[[], float] = time.monotonic,
+    monotonic: Callable[[], float],
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: dict[str, object] = {**order.params, **order.spec.params}
@@ -166,26 +165,35 @@ def context_for(
     return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe, monotonic=monotonic)
 
 
-def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
-    """Return the function's value. A coroutine is run; a generator, whose body would never run, is refused.
+def call_task(
+    order: AttemptOrder,
+    plan: CallPlan,
+    describe: DescribeError,
+    send: Callable[[protocol.AttemptFrame], None],
+    is_cancelled: Callable[[], bool],
+    run_coroutine: RunCoroutine,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> protocol.Ending:
+    """Call the function of a task and return the final frame for its value; its exceptions pass.
 
-    A context is only built for a function with parameters: it costs a tenth of a forked attempt.
+    A coroutine is run; a generator, whose body would never run, is refused. A context is only built for a function with
+    parameters: it costs a tenth of a forked attempt.
     """
-    context = new_context() if plan.parameters else None
+    context = _context_for(order, send, is_cancelled, describe, monotonic) if plan.parameters else None
     value = plan.function() if context is None else plan.function(**arguments(plan, context))
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
     if isinstance(value, _GENERATORS):
         raise KnownCauseError(
-            f"{task!r} returned a generator",
-            f"task {task!r} returned a generator, whose values nobody asks for: return a list, without yield",
+            f"{order.task!r} returned a generator",
+            f"task {order.task!r} returned a generator, whose values nobody asks for: return a list, without yield",
         )
     if context is not None:
         context.finish()
-    return value
+    return _ending_of_value(order, value, plan)
 
 
-def ending_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> protocol.Ending:
+def _ending_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
@@ -195,15 +203,15 @@ def ending_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> proto
     return protocol.Succeeded(result, _keys_of_maps(plan.maps, value))
 
 
-def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
-    """Return the final frame for an exception."""
+def ending_of_error(error: BaseException, describe: DescribeError, *, is_cancelled: bool = False) -> protocol.Ending:
+    """Return the final frame for an exception. ``is_cancelled``: the attempt was told to end."""
     if isinstance(error, NotReady):
         return protocol.Deferred(error.recheck_seconds, protocol.clean_text(str(error), protocol.TEXT_LIMIT))
     if isinstance(error, _ElementsUnknownError):
         return protocol.Deferred(0.0, "", error.element_keys)
     if isinstance(error, SkipTask):
         return protocol.Skipped(protocol.clean_text(str(error), protocol.TEXT_LIMIT))
-    if isinstance(error, TaskTerminated):
+    if isinstance(error, TaskTerminated) or (is_cancelled and type(error).__name__ == "CancelledError"):
         return protocol.Terminated()
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return protocol.Succeeded(None)

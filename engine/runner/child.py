@@ -30,14 +30,11 @@ from . import process, protocol
 from .call import (
     CallPlan,
     DescribeError,
-    call,
+    call_task,
     collecting_plan,
-    context_for,
     describe_safely,
     ending_of_error,
-    ending_of_value,
 )
-from .context import Context
 from .protocol import AttemptOrder
 
 if TYPE_CHECKING:
@@ -61,7 +58,7 @@ class Termination:
 
     def __init__(self) -> None:
         self.requested = False
-        self.interrupt: Callable[[], bool] | None = None  # cancels a running event loop; True: no exception is needed
+        self._interrupt: Callable[[], bool] | None = None  # cancels a running event loop; True: no exception is needed
         self._deferrals = 0
         self._pending = False
         self.is_over = False
@@ -76,8 +73,12 @@ class Termination:
         else:
             self._raise()
 
+    def bind(self, interrupt: Callable[[], bool] | None) -> None:
+        """Cancel a running event loop by ``interrupt``; None: no loop runs."""
+        self._interrupt = interrupt
+
     def _raise(self) -> None:
-        if self.interrupt is None or not self.interrupt():
+        if self._interrupt is None or not self._interrupt():
             raise TaskTerminated("SIGTERM")
 
     def close(self) -> None:
@@ -256,6 +257,13 @@ def run_task(
     ``prepare`` sets the environment; ``before_call`` is called when all is ready for the function.
     """
     termination = facts.termination
+
+    def run_here(coroutine: Coroutine[object, object, object]) -> object:
+        from .stack import dump_coroutines_on_signal
+
+        dump_coroutines_on_signal(facts.stack_fd)
+        return run_coroutine(coroutine, termination.bind)
+
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prepare()
@@ -265,39 +273,23 @@ def run_task(
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         if before_call is not None:
             before_call()
-        ending = _call_task(order, plan, facts, pipe)
+        forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
+        ending = call_task(order, plan, facts.describer(order), pipe.send, lambda: termination.requested, run_here)
         termination.close()
         return ending
     except BaseException as error:
         termination.close()
-        if termination.requested and type(error).__name__ == "CancelledError":
-            return protocol.Terminated()
-        return ending_of_error(error, facts.describer(order))
+        return ending_of_error(error, facts.describer(order), is_cancelled=termination.requested)
 
 
-def _call_task(order: AttemptOrder, plan: CallPlan, facts: FlowFacts, pipe: ResultPipe) -> protocol.Ending:
-    """Call the function; its exceptions pass."""
-    termination = facts.termination
+def run_coroutine(
+    coroutine: Coroutine[object, object, object], bind: Callable[[Callable[[], bool] | None], object]
+) -> object:
+    """Run a coroutine. ``bind``: gets a function that cancels it, and at its end None.
 
-    def new_context() -> Context:
-        describe = facts.describer(order)
-        return context_for(order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe)
-
-    forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-    value = call(plan, order.task, new_context, lambda work: run_coroutine(work, termination, facts.stack_fd))
-    return ending_of_value(order, value, plan)
-
-
-def run_coroutine(coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int) -> object:
-    """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop.
-
-    ``stack_fd``: where the stacks of the coroutines are written.
+    The function returns True unless user code blocks the loop.
     """
     import asyncio  # here: attempts without an event loop do not pay for it
-
-    from .stack import dump_coroutines_on_signal
-
-    dump_coroutines_on_signal(stack_fd)
 
     async def main() -> object:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -307,11 +299,11 @@ def run_coroutine(coroutine: Coroutine[object, object, object], termination: Ter
             loop.call_soon_threadsafe(task.cancel)
             return asyncio.current_task(loop) is None
 
-        termination.interrupt = interrupt
+        bind(interrupt)
         try:
             return await coroutine
         finally:
-            termination.interrupt = None
+            bind(None)
 
     return asyncio.run(main())
 

@@ -17,11 +17,10 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import NoReturn
 
-from ..errors import TaskTerminated, TransientError
+from ..errors import TransientError
 from . import protocol
-from .call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from .child import Channels, FlowFacts, FreshImport, OutputStream, detach, forward_retries, reseed
-from .context import Context
+from .call import call_task, ending_of_error
+from .child import Channels, FlowFacts, FreshImport, OutputStream, detach, forward_retries, reseed, run_coroutine
 
 RECEIVE_BYTES = 64 * 1024
 
@@ -47,9 +46,11 @@ class _CancelToken:
                 self._loop_cancel()
 
     def bind(self, loop_cancel: Callable[[], object] | None) -> None:
-        """Also call ``loop_cancel`` when the token is set; None: no longer."""
+        """Also call ``loop_cancel`` when the token is set, or at once if it is; None: no longer."""
         with self._lock:
             self._loop_cancel = loop_cancel
+            if loop_cancel is not None and self.event.is_set():
+                loop_cancel()
 
 
 class _Reports:
@@ -137,37 +138,15 @@ class _TaskThread:
         return self._output
 
     def _ending(self) -> protocol.Ending:
-        describe = self._facts.describer(self._order)
+        describe, is_cancelled = self._facts.describer(self._order), self.token.event.is_set
         try:
             plan = self._facts.plan(self._order.spec)
-            return ending_of_value(self._order, self._call(plan, describe), plan)
+            return call_task(self._order, plan, describe, self.send, is_cancelled, self._run_coroutine)
         except BaseException as error:
-            if self.token.event.is_set() and type(error).__name__ == "CancelledError":
-                return protocol.Terminated()
-            return ending_of_error(error, describe)
-
-    def _call(self, plan: CallPlan, describe: DescribeError) -> object:
-        def new_context() -> Context:
-            return context_for(self._order, send=self.send, is_cancelled=self.token.event.is_set, describe=describe)
-
-        return call(plan, self._order.task, new_context, self._run_coroutine)
+            return ending_of_error(error, describe, is_cancelled=is_cancelled())
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> object:
-        import asyncio
-
-        async def main() -> object:
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            assert task is not None
-            self.token.bind(lambda: loop.call_soon_threadsafe(task.cancel))
-            try:
-                return await coroutine
-            finally:
-                self.token.bind(None)
-
-        if self.token.event.is_set():
-            coroutine.close()
-            raise TaskTerminated("cancelled before it began")
-        return asyncio.run(main())
+        return run_coroutine(coroutine, self.token.bind)
 
 
 class _Host:

@@ -27,7 +27,7 @@ from ..core.result_codec import dump_result, load_result
 from ..core.spec import LOGICAL_TIME, TaskSpec
 from ..errors import RedriveError, TaskTerminated
 from ..runner import protocol
-from ..runner.call import CallPlan, call, context_for, describe_safely, ending_of_error, ending_of_value
+from ..runner.call import CallPlan, call_task, describe_safely, ending_of_error
 from ..runner.child import FlowFacts, forward_retries
 from ..runner.command import encoded_variables
 from ..runner.context import PROGRESS_SECONDS, Context
@@ -152,21 +152,19 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
 def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> protocol.Ending | Exit:
     describe, clock = facts.describer(order), recording.time
 
-    def new_context() -> Context:
-        return context_for(
-            order,
-            send=recording.send,
-            is_cancelled=lambda: clock.is_terminated,
-            describe=describe,
-            monotonic=recording.monotonic,
-        )
+    def is_cancelled() -> bool:
+        return clock.is_terminated
+
+    def run_coroutine(coroutine: Coroutine[object, object, object]) -> object:
+        return _run_coroutine(coroutine, clock)
 
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
     unblocked, began = _unblocked_seconds(), time.perf_counter()
     try:
         with _played(clock, recording), _surroundings(order, facts.project_root):
-            value = call(plan, order.task, new_context, lambda coroutine: _run_coroutine(coroutine, clock))
-            end: protocol.Ending | Exit = ending_of_value(order, value, plan)
+            end: protocol.Ending | Exit = call_task(
+                order, plan, describe, recording.send, is_cancelled, run_coroutine, recording.monotonic
+            )
     except (KeyboardInterrupt, StageError):
         raise
     except _Killed:
@@ -174,8 +172,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
     except BaseException as error:
         if not isinstance(error, Exception | SystemExit | asyncio.CancelledError | TaskTerminated):
             raise  # of the test framework
-        is_cancelled = clock.is_terminated and isinstance(error, asyncio.CancelledError)
-        end = protocol.Terminated() if is_cancelled else ending_of_error(error, describe)
+        end = ending_of_error(error, describe, is_cancelled=clock.is_terminated)
     waited = (time.perf_counter() - began) - (_unblocked_seconds() - unblocked)
     if waited > WAITED_SECONDS_MAX:
         raise StageError(
