@@ -67,7 +67,6 @@ LOOPS_OF_USERS = {  # in whose processes asyncio logs as they have arranged it
     "engine/executor/resume_plan.py",
     "engine/runner/child.py",
     "engine/runner/dask_worker.py",
-    "engine/runner/thread_host.py",
     "engine/testing/bodies.py",
     "engine/toolkit/run_with_timeout.py",
 }

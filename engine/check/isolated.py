@@ -32,7 +32,7 @@ from ..flow.source import Finding
 from ..runner import process, protocol, reaper
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
-from ..runner.zygote.client import interpreter_of, task_interpreters
+from ..runner.zygote.client import interpreter_of
 from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
 from .tasks import check_tasks
 
@@ -124,9 +124,7 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
             os.close(descriptor)
     if payload is None:
         raise FlowImportError(_failure_message(target, timed_out, status))
-    checked = _read(payload)
-    task_interpreters(target, checked.spec)
-    return checked
+    return _read(payload)
 
 
 def _failure_message(target: str, timed_out: bool, status: int) -> str:

@@ -105,7 +105,6 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: Kind = "python"
     command: str | None = None  # the shell line of kind "command", or its words as a line
     command_options: CommandOptions | None = None
-    python: str | None = None  # the interpreter of its attempts; None: that of the flow
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: float | None = None  # seconds
     memory: int | None = None  # bytes that an attempt may hold

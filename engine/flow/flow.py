@@ -171,7 +171,7 @@ class TaskDeclarations:
                 something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
                 starts, and if its progress is unknown, only an operator runs it again.
             options: timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no
-                bound. memory, cpus, retry, max_attempts, grace_seconds, python, isolation, dask, downstream, pool,
+                bound. memory, cpus, retry, max_attempts, grace_seconds, isolation, dask, downstream, pool,
                 pool_slots, max_active, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower,
                 max_losses, max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be
                 texts here.

@@ -467,8 +467,6 @@ class TaskOptions(TypedDict, total=False):
     max_attempts: Annotated[int | None, optional(whole_number(1, "the first start counts too"))]
     # From SIGTERM to SIGKILL; 5 unless given.
     grace_seconds: Annotated[Duration, duration()]
-    # The interpreter that runs it: a path, relative to the flow file, or a name in PATH.
-    python: Annotated[str | None, optional(INTERPRETER)]
     # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask".
     isolation: Annotated[Isolation, choice(*get_args(Isolation))]
     # Which workers of the cluster: resources, workers, priority.

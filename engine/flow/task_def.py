@@ -75,8 +75,6 @@ class TaskDef(msgspec.Struct):
         dask: with ``isolation="dask"``: a mapping that Dask reads: "resources" (amounts by name, of which the worker
             must have so much free), "workers" (addresses, hosts or names of those that may run it), "priority" (a whole
             number; tasks of a higher one get a worker first).
-        python: the interpreter in which its attempts run: a path, relative to the flow file, or a name in PATH. It
-            imports the flow file as well, and needs what ``Flow(python=...)`` needs. None: that of the flow.
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
         pool: a pool of the flow or of the machine, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
         max_active: at most so many tasks of this name run at a time, across all runs of the state file.
@@ -151,7 +149,6 @@ counts too), or None, not 0
     env: Mapping[str, str | None] | None = None
     stdin: str | os.PathLike[str] | None = None
     result: ResultSource = "file"
-    python: str | None = None
     map_over: After | None = None
     map_key: Callable[[Any], object] | None = None
     max_size: int = 1000
@@ -225,14 +222,6 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
     (
         lambda task: task.kind == "sensor" and task.effect,
         "a sensor checks again and again: what is done at most once is a task of its own behind it",
-    ),
-    (
-        lambda task: task.kind == "command" and task.python is not None,
-        "python= is the interpreter of a function: a command names its program",
-    ),
-    (
-        lambda task: task.isolation == "dask" and task.python is not None,
-        "on Dask the worker's interpreter runs it: leave python= out",
     ),
     (
         lambda task: task.dask is not None and task.isolation != "dask",

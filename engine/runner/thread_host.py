@@ -31,7 +31,7 @@ _HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _exit = os._exit
 
 
-class _CancelToken:
+class CancelToken:
     """The cancel token of one thread."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class _TaskThread:
     def __init__(
         self, start: protocol.StartThread, facts: FlowFacts, reports: _Reports, threads: dict[int, _TaskThread]
     ) -> None:
-        self.token = _CancelToken()
+        self.token = CancelToken()
         self._number = start.number
         self._order = start.order
         self._facts = facts

@@ -183,7 +183,7 @@ class Director:
         )
 
     def _played_task(self, task: TaskSpec) -> TaskSpec:
-        task = replace(task, python=None, isolation="process" if task.isolation == "dask" else task.isolation)
+        task = replace(task, isolation="process" if task.isolation == "dask" else task.isolation)
         listed = None if task.map is None else self._results.get(task.map.over)
         if task.map is None or not isinstance(listed, list) or listed != list(range(len(listed))):
             return task

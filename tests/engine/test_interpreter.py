@@ -6,10 +6,8 @@ import json
 import sys
 import venv
 from pathlib import Path
-from typing import Any
 
 import pytest
-from redrive.engine import Executor, Flow, FlowError, TaskDef
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 
@@ -91,62 +89,3 @@ def test_an_interpreter_that_is_computed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(text)
     refused = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=tmp_path)
     assert (refused.returncode, "is read before the flow is imported" in refused.stderr) == (2, True), refused.stderr
-
-
-TWO = """
-import sys
-from redrive.engine import Flow
-
-flow = Flow("f", timeout=60)
-
-@flow.task
-def here():
-    return sys.prefix
-
-@flow.task(python={python!r}, after=here, max_attempts=2)
-def there(here, ctx):
-    import only_there, os, signal
-    if ctx.attempt == 1:
-        os.kill(os.getppid(), signal.SIGKILL)  # the zygote: both are opened again
-    return [here == sys.prefix, sys.prefix, only_there.VALUE]
-
-@flow.map(over=there, python={python!r})
-def each(value):
-    return sys.prefix
-"""
-
-
-def test_a_task_runs_in_an_interpreter_of_its_own_also_after_that_has_died(tmp_path: Path, environment: Path) -> None:
-    (tmp_path / "flow.py").write_text(TWO.format(python=str(environment / "bin" / "python")))
-    done = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = map(json.loads, run_redrive("tasks", "s.db", "--json", cwd=tmp_path).stdout.splitlines())
-    results = {row["name"]: row["result"] for row in rows}
-    assert results["there"][::2] == [False, 7] and Path(results["there"][1]).resolve() == environment.resolve()
-    assert {Path(prefix).resolve() for prefix in results["each"]} == {environment.resolve()}
-
-
-@pytest.mark.long
-def test_an_interpreter_of_a_task_that_cannot_be_used_is_refused_before_the_run(tmp_path: Path) -> None:
-    (tmp_path / "flow.py").write_text(TWO.format(python="./nowhere"))
-    for command in (("run", "flow.py", "--plain", "--state", "s.db"), ("check", "flow.py")):
-        refused = run_redrive(*command, cwd=tmp_path)
-        output = refused.stdout + refused.stderr
-        assert refused.returncode == 2 and "python='./nowhere'" in output and "cannot be started" in output, output
-    assert not (tmp_path / "s.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"kind": "command", "fn": None, "command": "true"}, "a command names its program"),
-        ({"isolation": "dask"}, "the worker's interpreter runs it"),
-    ],
-)
-def test_where_no_interpreter_can_be_chosen_it_is_refused(options: dict[str, Any], why: str) -> None:
-    with pytest.raises(FlowError, match=why):
-        Flow("f").add(TaskDef(**{"name": "a", "fn": print, "python": "python3", **options}))
-    flow = Flow("f")
-    flow.add(TaskDef("a", print, python="python3"))
-    with pytest.raises(FlowError, match="give it in a file"):
-        Executor(run_id="r", flow=flow).run()

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 import msgspec
 
 from .... import __version__
-from ...core.flow_difference import other_import
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import DaskOptions, FlowSpec, Isolation, TaskSpec, work_of
+from ...core.spec import DaskOptions, FlowSpec, Isolation
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.source import declared_python, environment_of, split_target
@@ -111,8 +110,8 @@ class Runner:
         self._cgroups: Cgroups | None = None  # of attempts with limits, where this process may make some
         self._launch = launch
         self._on_zygote = on_zygote
-        self._early = _EarlyReports()
-        self._listener = self._early.listener()
+        self._listener: RunnerListener | None = None
+        self._early: list[Callable[[RunnerListener], object]] = []  # reports from before anybody listens
         self._descriptors = process.descriptor_limits()  # the limits of attempts: only this process raises its own
         self._flow: OpenFlow | None = None  # gets the new attempts
         self._retired: list[OpenFlow] = []  # replaced flows whose attempts still run
@@ -143,12 +142,19 @@ class Runner:
 
     def listen(self, listener: RunnerListener) -> None:
         """Report to ``listener`` from now on, and first what happened before."""
-        early, self._early, self._listener = self._early, _EarlyReports(), listener
-        early.repeat(listener)
+        early, self._early, self._listener = self._early, [], listener
+        for report in early:
+            report(listener)
+
+    def _report(self, report: Callable[[RunnerListener], object]) -> None:
+        if self._listener is None:  # a zygote may die while the executor opens the run
+            self._early.append(report)
+        else:
+            report(self._listener)
 
     def report(self, payload: ExecutorChanged) -> None:
         """Report what concerns no single attempt."""
-        self._listener.executor_changed(payload)
+        self._report(lambda listener: listener.executor_changed(payload))
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 
@@ -167,24 +173,13 @@ class Runner:
     async def prepare(
         self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> OpenFlow:
-        """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result.
-
-        Each interpreter that a task names gets a zygote of its own, which imports the flow as well.
-        """
+        """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
         sources = dict(options.get("sources", {}))
         python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
         remembered, python_path = dict(options.get("remembered", {})), list(options.get("python_path", ()))
         variables = dict(options.get("variables", {}))
         request = protocol.Open(target, dict(params or {}), remembered, python_path, sources, variables)
-        flow = await self._open_zygote(request, python)
-        try:
-            for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):
-                flow.others[name] = await self._open_zygote(request, path)
-                require_same_tasks(name, flow.spec, flow.others[name].spec)
-        except BaseException:
-            await self.discard(flow)
-            raise
-        return flow
+        return await self._open_zygote(request, python)
 
     async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:
         zygote = self._launch(python)
@@ -232,12 +227,12 @@ class Runner:
             shared,
             lambda host: connection.request(protocol.StartHost(self._new_number()), host),
             on_freed=self._on_slot_freed,
-            on_killed=lambda payload: self._listener.executor_changed(payload),
+            on_killed=self.report,
             patience_seconds=self.patience_seconds,
         )
         workers = WorkerPool(
             shared,
-            on_retired=lambda payload: self._listener.executor_changed(payload),
+            on_retired=self.report,
             idle_max=idle_max,
         )
         connection.watch()
@@ -250,16 +245,14 @@ class Runner:
         self._use(prepared)
         if replaced is not None:
             self._retired.append(replaced)
-            for flow in (replaced, *replaced.others.values()):
-                flow.hosts.retire()
-                flow.workers.retire()
+            replaced.hosts.retire()
+            replaced.workers.retire()
             self._end_idle_flows()
 
     async def discard(self, prepared: OpenFlow) -> None:
-        """End a zygote that is not to be used, and those of other interpreters."""
-        for flow in (prepared, *prepared.others.values()):
-            await flow.workers.close()
-            await flow.connection.end()
+        """End a zygote that is not to be used."""
+        await prepared.workers.close()
+        await prepared.connection.end()
 
     def _use(self, flow: OpenFlow) -> None:
         self._flow, self.warnings, self.printed, self.mask = flow, flow.warnings, flow.printed, flow.shared.mask
@@ -293,8 +286,7 @@ class Runner:
         Without a task of asyncio for each attempt, which costs as much as all else here.
         """
         try:
-            owner = self._require_flow()
-            flow, number = owner.for_task(order.spec), self._new_number()
+            flow, number = self._require_flow(), self._new_number()
             if self.remote is not None and order.spec.isolation == "dask":
                 on_started(self.remote.start(order, listener))
                 return
@@ -349,11 +341,9 @@ class Runner:
 
     def _on_launched(self, flow: OpenFlow) -> None:
         flow.starting -= 1
-        if self._retired:
-            for owner in self._retired:
-                if flow in (owner, *owner.others.values()):
-                    flow.hosts.retire()  # also a host that was forked since
-            self._end_idle_flows()
+        if flow in self._retired:
+            flow.hosts.retire()  # also a host that was forked since
+        self._end_idle_flows()
 
     @property
     def is_open(self) -> bool:
@@ -368,9 +358,7 @@ class Runner:
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        if self._retired or self._flow is None or self._flow.hosts.count or self._flow.others:
-            return sum(flow.hosts.leaked_slots for flow in self._flows())
-        return 0  # asked twice an attempt
+        return sum(flow.hosts.leaked_slots for flow in self._flows())
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``threads.py``)."""
@@ -378,24 +366,19 @@ class Runner:
             flow.hosts.set_slot_demand(has_demand)
 
     def _flows(self) -> list[OpenFlow]:
-        """Return every flow with a zygote, each interpreter by itself."""
-        if not self._retired and self._flow is not None and not self._flow.others:
-            return [self._flow]
-        owners = [*self._retired, *([] if self._flow is None else [self._flow])]
-        return [flow for owner in owners for flow in (owner, *owner.others.values())]
+        """Return every flow with a zygote."""
+        return self._retired if self._flow is None else [*self._retired, self._flow]
 
     def wake(self) -> None:
         """Report that a task may start."""
-        self._listener.slot_freed()
+        self._report(lambda listener: listener.slot_freed())
 
     def _on_slot_freed(self) -> None:
         self._end_idle_flows()
-        self._listener.slot_freed()
+        self.wake()
 
     def _end_idle_flows(self) -> None:
         """End the zygotes of replaced flows of which nothing runs any more."""
-        if not self._retired:
-            return
         for flow in [flow for flow in self._retired if flow.is_idle]:
             self._retired.remove(flow)
             self._spawn(self.discard(flow), self._cleanups)
@@ -435,21 +418,9 @@ class Runner:
         is_current = flow is self._flow
         if is_current:
             self._flow = None
-        elif flow in self._retired:
-            self._retired.remove(flow)
         else:
-            self._lose_interpreter(flow)
-        for one in (*flow.others.values(), flow):
-            earlier = frozenset(self._cleanups)
-            self._spawn(self._clean_up(one, earlier, is_current and one is flow), self._cleanups)
-
-    def _lose_interpreter(self, flow: OpenFlow) -> None:
-        """After the death of the zygote of another interpreter, end that of the flow: both are opened again."""
-        owners = [*self._retired, *([] if self._flow is None else [self._flow])]
-        owner = next(owner for owner in owners if flow in owner.others.values())
-        owner.others = {python: other for python, other in owner.others.items() if other is not flow}
-        if owner is self._flow:
-            owner.connection.kill()
+            self._retired.remove(flow)
+        self._spawn(self._clean_up(flow, frozenset(self._cleanups), is_current), self._cleanups)
 
     async def _clean_up(self, flow: OpenFlow, earlier: Collection[asyncio.Task[None]], is_current: bool) -> None:
         """Kill all processes of the dead zygote, then settle its attempts and report its death.
@@ -464,13 +435,11 @@ class Runner:
         silence = connection.silence
         connection.lose_all(ZYGOTE_DIED if silence is None else f"{ZYGOTE_KILLED}, because {silence}")
         printed = _printed(connection, flow.shared.mask)
-        self._listener.executor_changed(
-            ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
-        )
+        self.report(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed))
         if is_current:
             if earlier:
                 await asyncio.wait(earlier)
-            self._listener.zygote_lost()
+            self._report(lambda listener: listener.zygote_lost())
 
     async def _kill_strays(self) -> None:
         """Kill all processes of this executor that do not descend from a living zygote."""
@@ -481,28 +450,6 @@ class Runner:
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
     """Return the end of the import's output."""
     return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
-
-
-class _EarlyReports:
-    """The reports of a runner to which nobody listens yet: a zygote may die while the executor opens the run."""
-
-    def __init__(self) -> None:
-        self._changes: list[ExecutorChanged] = []
-        self._is_zygote_lost = False
-
-    def listener(self) -> RunnerListener:
-        """Return a listener that keeps what it gets."""
-        return RunnerListener(zygote_lost=self._lose_zygote, executor_changed=self._changes.append)
-
-    def _lose_zygote(self) -> None:
-        self._is_zygote_lost = True
-
-    def repeat(self, listener: RunnerListener) -> None:
-        """Report what was kept."""
-        for change in self._changes:
-            listener.executor_changed(change)
-        if self._is_zygote_lost:
-            listener.zygote_lost()
 
 
 # --- A flow that a zygote has imported, all that runs of it, and the start of its attempts ---------------------------
@@ -525,22 +472,12 @@ class OpenFlow(msgspec.Struct, eq=False):
     warnings: tuple[str, ...]  # about forking after the import
     printed: str  # the end of the import's output
     starting: int = 0  # attempts that have no process yet
-    others: dict[str, OpenFlow] = {}  # the same in other interpreters: ``TaskSpec.python``
 
     @property
     def is_idle(self) -> bool:
         """Whether no attempt of the flow runs."""
         connection = self.connection
-        is_busy = self.starting or connection.has_pending or len(connection.forked) > self.workers.idle_count
-        return not is_busy and all(other.is_idle for other in self.others.values())
-
-    def for_task(self, spec: TaskSpec) -> OpenFlow:
-        """Return the flow in the interpreter of a task. Raises ProcessLookupError if that has died."""
-        if spec.python is None:
-            return self
-        if spec.python not in self.others:
-            raise ProcessLookupError(f"the zygote of python={spec.python!r} has died")
-        return self.others[spec.python]
+        return not (self.starting or connection.has_pending or len(connection.forked) > self.workers.idle_count)
 
 
 class Launch(msgspec.Struct):
@@ -617,7 +554,7 @@ class Launch(msgspec.Struct):
         self.on_failed(error)
 
 
-# --- The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run; a hash of one ---
+# --- The interpreter that ``Flow(python=...)`` names, examined before a run; a hash of one ----------------------------
 #
 # The process that imports the flow is the first, so it is read from the source and chosen before the import. Each
 # needs redrive of the same version, because the executor talks to it.
@@ -646,28 +583,6 @@ def interpreter_of(target: str) -> str | None:
     path = _find(python, os.path.dirname(os.path.abspath(split_target(target)[0])))
     _examine(python, path)
     return path
-
-
-def task_interpreters(target: str, flow: FlowSpec) -> list[tuple[str, str]]:
-    """Return each interpreter that tasks name, and its path. Raises FlowError for one that cannot be used."""
-    names = sorted({python for task in flow.tasks if (python := work_of(task).python) is not None})
-    if names and not target:
-        raise FlowError(f"python={names[0]!r}: another interpreter imports the flow: give it in a file")
-    folder = os.path.dirname(os.path.abspath(split_target(target)[0]))
-    found = [(name, _find(name, folder)) for name in names]
-    for name, path in found:
-        _examine(name, path)
-    return found
-
-
-def require_same_tasks(python: str, flow: FlowSpec, other: FlowSpec) -> None:
-    """Raise FlowError if the flow has other tasks in another interpreter."""
-    difference = other_import(flow, other)
-    if difference:
-        raise FlowError(
-            f"the flow has other tasks when python={python!r} imports it ({difference}): {flow.name!r} must not depend"
-            " on its interpreter"
-        )
 
 
 def _find(python: str, folder: str) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, Outcome, OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChanged
+from redrive.engine.runner.child import run_coroutine
 from redrive.engine.runner.protocol import RunnerListener
+from redrive.engine.runner.thread_host import CancelToken
 from redrive.engine.runner.zygote.client import Runner
 
 
@@ -163,6 +165,13 @@ async def test_a_coroutine_in_a_thread_is_cancelled(bench: Any) -> None:
     assert recorder.attempt.cancel("enough")
     assert (await recorder.outcome()).kind is OutcomeKind.CANCELLED
     assert recorder.text == b"ready\nclosed\n"
+
+
+def test_a_coroutine_is_cancelled_though_its_token_was_set_before_its_loop_began() -> None:
+    token = CancelToken()
+    token.set()
+    with pytest.raises(asyncio.CancelledError):
+        run_coroutine(asyncio.sleep(600), token.bind)
 
 
 async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
