@@ -336,16 +336,10 @@ def retry_transient(
 def _wrap_function(function: Callable[P, T], settings: _RetrySettings) -> Callable[P, T]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        started, number = settings.now(), 1
-        while True:
-            try:
+        for attempt in Retrying(settings):
+            with attempt:
                 return function(*args, **kwargs)
-            except settings.exceptions as error:
-                delay = settings.delay_after(number, error, started)
-                if delay is None:
-                    raise
-            settings.sleep(delay)
-            number += 1
+        raise AssertionError("the last try either returns or raises")
 
     return call
 
@@ -353,16 +347,10 @@ def _wrap_function(function: Callable[P, T], settings: _RetrySettings) -> Callab
 def _wrap_coroutine_function(function: Callable[P, Any], settings: _RetrySettings) -> Callable[P, Any]:
     @wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> object:
-        started, number = settings.now(), 1
-        while True:
-            try:
+        async for attempt in Retrying(settings):
+            with attempt:
                 return await function(*args, **kwargs)
-            except settings.exceptions as error:
-                delay = settings.delay_after(number, error, started)
-                if delay is None:
-                    raise
-            await _sleep(settings.sleep, delay)
-            number += 1
+        raise AssertionError("the last try either returns or raises")
 
     return call
 
