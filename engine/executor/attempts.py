@@ -380,17 +380,14 @@ class AttemptManager:
         self,
         claim: Claim,
         spec: TaskSpec,
-        params: Mapping[str, object],
         results: Mapping[str, str | None],
-        *,
-        missing: Mapping[str, str] | None = None,
-        typed: Mapping[str, str] | None = None,
-        rules: tuple[Mapping[str, object], ...] = (),
+        missing: Mapping[str, str],
+        rules: tuple[Mapping[str, object], ...],
     ) -> None:
         """Start the attempt of a committed claim.
 
-        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``typed``: the parameters that
-        a function gets in a type which JSON does not have; ``rules``: classification rules of its downstream.
+        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``rules``: classification rules
+        of its downstream.
         """
         supervisor = AttemptSupervisor(self, claim, spec)
         self.running[claim.task] = supervisor
@@ -400,14 +397,14 @@ class AttemptManager:
             attempt=claim.attempt,
             generation=claim.generation,
             spec=spec,
-            params=params,
-            typed=typed or {},
+            params=self.own.flow.params,
+            typed=self.own.flow.typed_params,
             inputs=_join_json(results),
             rules=rules,
             only_rows=claim.only_rows,
             checkpoint=claim.checkpoint,
             earlier_result=claim.earlier_result,
-            missing=tuple((missing or {}).items()),
+            missing=tuple(missing.items()),
             idempotency_key=effect_key(claim.run_id, claim.task, claim.key_generation),
             date=self._date,
             streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,

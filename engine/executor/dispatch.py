@@ -146,11 +146,9 @@ class Dispatcher:
         self._attempts.launch(
             claim,
             spec,
-            self._own.flow.params,
             {parent: large.get(parent, projection.tasks[parent].result) for parent in parents},
-            missing={**missing_inputs(projection, claim.task), **gone},
-            typed=self._own.flow.typed_params,
-            rules=self._downstreams.classification_rules(spec.downstream),
+            {**missing_inputs(projection, claim.task), **gone},
+            self._downstreams.classification_rules(spec.downstream),
         )
         if projection.tasks[claim.task].cancel_requested_at is not None:  # in the same commit as the claim
             self._attempts.cancel(claim.task, "cancelled before it started")

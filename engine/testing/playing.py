@@ -259,21 +259,10 @@ class _PlannedAct:
 class _Play:
     """One night under way."""
 
-    def __init__(
-        self,
-        flow: PlayedFlow,
-        *,
-        params: Mapping[str, object] | None = None,
-        at: str | datetime = START,
-        faults: Sequence[Fault] = (),
-        durations: Mapping[str, object] | None = None,
-        results: Mapping[str, object] | None = None,
-        acts: Sequence[Act] = (),
-        seed: object = 0,
-        max_parallel: int | None = None,
-    ) -> None:
+    def __init__(self, flow: PlayedFlow, **scene: Unpack[Scene]) -> None:
+        faults, seed = scene.get("faults", ()), scene.get("seed", 0)
         _require_no_loop()
-        start = _instant(at)
+        start = _instant(scene.get("at", START))
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
         self._start_us = round(start.timestamp() * 1e6)
@@ -287,13 +276,13 @@ class _Play:
             self._times,
             seed=seed,
             faults=faults,
-            durations=durations or {},
-            results=results or {},
+            durations=scene.get("durations") or {},
+            results=scene.get("results") or {},
         )
-        self._options = RunOptions(max_parallel=max_parallel, params=dict(params or {}))
+        self._options = RunOptions(max_parallel=scene.get("max_parallel"), params=dict(scene.get("params") or {}))
         for fault in faults:
             _require_instants(fault, self._times)
-        self._acts = sorted(self._planned(number, act) for number, act in enumerate(acts))
+        self._acts = sorted(self._planned(number, act) for number, act in enumerate(scene.get("acts", ())))
         self._answers: list[tuple[str, bool, str]] = []
         writer = PlayedWriter()
         self._stage = Stage(self._clock, writer, self._new_runner, self._read_flow, seed=seed)
