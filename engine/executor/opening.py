@@ -55,7 +55,7 @@ from ..store.claims import ExecutorIdentity, random_hex
 from ..store.database import explained_by_rows
 from ..store.write_ahead_log import WorkThread
 from ..store.writer import FlushLimits, Writer, WriterListener
-from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume
+from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume, without_process
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease, acquire_state_file
 
@@ -230,6 +230,8 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
             if not lease.is_interrupted:
                 raise
             raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
+        except OSError as error:
+            raise without_process(error) from None
     try:
         require_secrets(flow, environment_of(flow))
     except FlowError:

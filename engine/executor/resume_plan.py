@@ -158,8 +158,17 @@ async def read_flow(
         if source is None:
             return await runner.open(target, params)
         return await runner.open(target, params, remembered=source.params, python_path=source.python_path)
+    except OSError as error:
+        raise without_process(error) from None
     finally:
         await runner.close()
+
+
+def without_process(error: OSError) -> RedriveError:
+    """Return the error of an import for which no process could be started."""
+    program = error.filename or "the process that imports the flow"
+    advice = f": let uid {os.geteuid()} execute it" if isinstance(error, PermissionError) else ""
+    return RedriveError(f"{program} cannot be started: {error.strerror or error}{advice}")
 
 
 def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
 import sys
 import venv
 from pathlib import Path
 
 import pytest
+from redrive.engine import Executor, RedriveError
+from redrive.engine.executor.resume_plan import read_flow
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 
@@ -89,3 +94,17 @@ def test_an_interpreter_that_is_computed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(text)
     refused = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=tmp_path)
     assert (refused.returncode, "is read before the flow is imported" in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_python_that_this_user_may_not_execute_is_named_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\n")
+    (tmp_path / "flow.py").write_text("from redrive.engine import Flow\nflow = Flow('f')\nflow.command('a', 'true')\n")
+    monkeypatch.setattr(sys, "executable", str(python))
+    refused = f"{re.escape(str(python))} cannot be started: Permission denied: let uid {os.geteuid()} execute it"
+    with pytest.raises(RedriveError, match=refused):
+        Executor(flow=str(tmp_path / "flow.py"), state=tmp_path / "s.db").run()
+    with pytest.raises(RedriveError, match=refused):
+        asyncio.run(read_flow(str(tmp_path / "flow.py")))
