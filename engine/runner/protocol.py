@@ -162,7 +162,7 @@ class Refused(Frame, frozen=True):
 class Exited(Frame, frozen=True):
     """The process was reaped. Of the processes that it left behind only ``survivors`` are alive."""
 
-    number: int  # 0: a program, of which its worker reports the end
+    number: int  # 0: an attempt of a worker, which reports its end
     exit_code: int | None
     signal: int | None
     max_rss_kb: int
@@ -343,15 +343,13 @@ class WorkerChecked(Frame, frozen=True):
 
     ``findings``: what the attempt left behind; empty: the worker waits for its next Start, else it ends. The CPU times
     are those of the worker since its fork.
-    ``program``: how the program of a command ended; None: this follows the ``Succeeded`` of a function.
+    ``exited``: how the program of a command ended, or as if the process of the function had ended with its success.
     """
 
     findings: list[str]
-    max_rss_kb: int
     cpu_user_us: int
     cpu_system_us: int
-    ended_at: float  # seconds on the monotonic clock
-    program: Exited | None = None
+    exited: Exited
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated

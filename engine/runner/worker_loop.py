@@ -110,7 +110,7 @@ class _Worker:
             return CANNOT_EXECUTE
         exited = _end_of_program(pid)
         findings = ["left processes that cannot be killed"] if exited.survivors else []
-        self._pipe.send(protocol.WorkerChecked(findings, 0, *_cpu_us(), exited.exited_at, exited))
+        self._pipe.send(protocol.WorkerChecked(findings, *_cpu_us(), exited))
         return 0 if findings else None
 
     def _start_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int:
@@ -160,8 +160,9 @@ class _Worker:
 
 
 def _report(state: ProcessState) -> protocol.WorkerChecked:
-    findings, status = state.end_attempt()
-    return protocol.WorkerChecked(findings, kilobytes(status, b"VmHWM"), *_cpu_us(), time.monotonic())
+    (findings, status), cpu_us = state.end_attempt(), _cpu_us()
+    ended = protocol.Exited(0, 0, None, kilobytes(status, b"VmHWM"), *cpu_us, time.monotonic(), [], [])
+    return protocol.WorkerChecked(findings, *cpu_us, ended)
 
 
 def _cpu_us() -> tuple[int, int]:

@@ -71,7 +71,7 @@ class Worker(ForkedProcess):
         if attempt is None:
             return
         if isinstance(frame, protocol.WorkerChecked):
-            (self._handle_checked if frame.program is None else self._end_program)(frame, attempt)
+            self._handle_checked(frame, attempt)
             return
         if isinstance(frame, protocol.ProgramStarted):
             self._begin_program(frame, attempt)
@@ -82,23 +82,26 @@ class Worker(ForkedProcess):
             self.link.close()  # the task wrote into the socket: no frame can be found any more
 
     def _handle_checked(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
+        """End the attempt at the end of its program, or at a clean success of its function; else the exit decides."""
         if report.findings:
             self._pool.on_findings(self, attempt.order.task, report.findings)
-        is_clean = isinstance(attempt.ending, protocol.Succeeded) and not attempt.is_forced and self._is_reusable
-        if report.findings or not is_clean:
+        is_program = attempt.order.spec.kind == "command"
+        is_success = is_program or isinstance(attempt.ending, protocol.Succeeded)
+        is_clean = is_success and not report.findings and not attempt.is_forced and self._is_reusable
+        if not (is_program or is_clean):
             self.link.close()  # ends the worker, if a finding does not
             return
-        self.output.drain()
-        self._checked = report.cpu_user_us, report.cpu_system_us
+        if is_clean:
+            self._checked = report.cpu_user_us, report.cpu_system_us
+        for pipe in self.written[1:]:  # not the link: this was its last frame
+            pipe.drain()
+        attempt.exited(report.exited if is_program else self._share_of(report.exited), "")
+
+    def _share_of(self, exited: protocol.Exited) -> protocol.Exited:
+        """Return an end with the CPU times of the present attempt alone."""
         user_us, system_us = self._cpu_us
-        attempt.end(
-            {
-                "max_rss_kb": report.max_rss_kb,
-                "cpu_user_us": report.cpu_user_us - user_us,
-                "cpu_system_us": report.cpu_system_us - system_us,
-                "duration_us": round((report.ended_at - attempt.started_at) * 1e6),
-            }
-        )
+        cpu_us = {"cpu_user_us": exited.cpu_user_us - user_us, "cpu_system_us": exited.cpu_system_us - system_us}
+        return msgspec.structs.replace(exited, **cpu_us)
 
     async def dump_stack(self) -> str:
         """Return the stacks of all threads."""
@@ -134,13 +137,6 @@ class Worker(ForkedProcess):
     def _handle_stdout(self, data: bytes) -> None:
         self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.SMALL_LIMIT :]
         self._running.handle_output(data, STDOUT)
-
-    def _end_program(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
-        assert report.program is not None
-        if not report.findings and not attempt.is_forced and self._is_reusable:
-            self._checked = report.cpu_user_us, report.cpu_system_us
-        self.drain()
-        attempt.exited(report.program, "")
 
     def _forget_program(self) -> None:
         """Become the place of the worker itself again."""
@@ -203,15 +199,14 @@ class Worker(ForkedProcess):
         """End the attempt of the reaped worker."""
         self.gone.set_result(None)
         if self.attempt is not None:
-            user_us, system_us = exited.cpu_user_us - self._cpu_us[0], exited.cpu_system_us - self._cpu_us[1]
-            super().exited(msgspec.structs.replace(exited, cpu_user_us=user_us, cpu_system_us=system_us))
+            super().exited(self._share_of(exited))
         self._close()
 
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End its attempt as LOST: the zygote is gone, and the worker with it."""
         self.gone.set_result(None)
         if self.attempt is not None:
-            self.attempt.lose(why, is_blameless=is_blameless, is_with_zygote=True)
+            super().lose(why, is_blameless=is_blameless)
         self._close()
 
     def _close(self) -> None:
