@@ -96,11 +96,11 @@ class Open(Frame, frozen=True):
 
 
 class Start(Frame, frozen=True):
-    """Fork an attempt, or run one in a worker. Responses refer to it by ``number``."""
+    """Fork an attempt, or run one in a worker or a thread of a host. Responses refer to it by ``number``."""
 
     number: int
     order: msgspec.Raw  # an AttemptOrder, which the attempt decodes
-    variables: dict[bytes, bytes]  # of its environment
+    variables: dict[bytes, bytes] = {}  # of its environment; a thread has that of its host
 
 
 class StartHost(Frame, frozen=True):
@@ -210,13 +210,6 @@ class RestartState(Frame, frozen=True):
 # --- Executor to thread host ------------------------------------------------------------------------------------------
 
 
-class StartThread(Frame, frozen=True):
-    """Run a task in a thread."""
-
-    number: int
-    order: AttemptOrder
-
-
 class CancelThread(Frame, frozen=True):
     """Set the thread's cancel token."""
 
@@ -308,23 +301,19 @@ class Terminated(Frame, frozen=True):
 # --- Thread host to executor ------------------------------------------------------------------------------------------
 
 
-class FromThread(Frame, frozen=True):
-    """A frame of the attempt ``number``."""
-
-    number: int
-    frame: AttemptFrame | Exiting
-
-
 class ThreadOutput(Frame, frozen=True):
     """The attempt writes its first output. One descriptor comes with this frame: the pipe."""
-
-    number: int
 
 
 class ThreadEnded(Frame, frozen=True):
     """The thread of the attempt has ended."""
 
+
+class FromThread(Frame, frozen=True):
+    """A frame of the attempt ``number``."""
+
     number: int
+    frame: ThreadFrame
 
 
 # --- Worker to executor -----------------------------------------------------------------------------------------------
@@ -354,11 +343,11 @@ class WorkerChecked(Frame, frozen=True):
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
-HostReport = FromThread | ThreadOutput | ThreadEnded
+ThreadFrame = AttemptFrame | Exiting | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | ProgramStarted | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
-HostFrame = StartThread | CancelThread | DumpThreads
+HostFrame = Start | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
 decode_order = msgspec.msgpack.Decoder(AttemptOrder).decode
@@ -367,7 +356,7 @@ decode_worker_frame = msgspec.msgpack.Decoder(WorkerFrame).decode
 decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
 decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
 decode_restart_state = msgspec.msgpack.Decoder(RestartState).decode
-decode_host_report = msgspec.msgpack.Decoder(HostReport).decode
+decode_thread_frame = msgspec.msgpack.Decoder(FromThread).decode
 decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 
 

@@ -61,7 +61,7 @@ class _Reports:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def send(self, *frames: protocol.HostReport, fd: int | None = None) -> None:
+    def send(self, *frames: protocol.FromThread, fd: int | None = None) -> None:
         """Send frames, and a descriptor with them. In a process that a task forked it does nothing.
 
         Raises OSError if the executor is gone.
@@ -79,11 +79,11 @@ class _TaskThread:
     """One attempt in its thread."""
 
     def __init__(
-        self, start: protocol.StartThread, facts: FlowFacts, reports: _Reports, threads: dict[int, _TaskThread]
+        self, start: protocol.Start, facts: FlowFacts, reports: _Reports, threads: dict[int, _TaskThread]
     ) -> None:
         self.token = CancelToken()
         self._number = start.number
-        self._order = start.order
+        self._order = protocol.decode_order(start.order)
         self._facts = facts
         self._reports = reports
         self._threads = threads
@@ -118,11 +118,12 @@ class _TaskThread:
     def _end(self, ending: protocol.Ending) -> None:
         if self._output is not None:
             os.close(self._output)
-        self._reports.send(protocol.FromThread(self._number, ending), protocol.ThreadEnded(self._number))
+        frames = (ending, protocol.ThreadEnded())
+        self._reports.send(*(protocol.FromThread(self._number, frame) for frame in frames))
 
-    def send(self, frame: protocol.AttemptFrame | protocol.Exiting) -> None:
-        """Send a frame to the executor. Raises OSError if it is gone."""
-        self._reports.send(protocol.FromThread(self._number, frame))
+    def send(self, frame: protocol.ThreadFrame, fd: int | None = None) -> None:
+        """Send a frame to the executor, and a descriptor with it. Raises OSError if it is gone."""
+        self._reports.send(protocol.FromThread(self._number, frame), fd=fd)
 
     def write(self, data: bytes) -> None:
         protocol.write_all(self.open_output(), data)
@@ -132,7 +133,7 @@ class _TaskThread:
         if self._output is None:
             read_end, self._output = os.pipe()
             try:
-                self._reports.send(protocol.ThreadOutput(self._number), fd=read_end)
+                self.send(protocol.ThreadOutput(), read_end)
             finally:
                 os.close(read_end)
         return self._output
@@ -169,7 +170,7 @@ class _Host:
         while data := self._control.recv(RECEIVE_BYTES):
             for payload in self._reader.feed(data):
                 match protocol.decode_host_frame(payload):
-                    case protocol.StartThread() as start:
+                    case protocol.Start() as start:
                         self._start(start)
                     case protocol.CancelThread(number):
                         self._cancel(number)
@@ -177,7 +178,7 @@ class _Host:
                         # The main thread holds the GIL here, so no other thread runs while its frames are read.
                         faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
 
-    def _start(self, start: protocol.StartThread) -> None:
+    def _start(self, start: protocol.Start) -> None:
         attempt = _TaskThread(start, self._facts, self._reports, self._threads)
         self._attempts[start.number] = attempt
         attempt.start(on_done=lambda: self._attempts.pop(start.number, None))

@@ -58,18 +58,24 @@ class HostThread(Place):
 
     # --- Reports of the host ------------------------------------------------------------------------------------------
 
-    def handle(self, frame: protocol.AttemptFrame | protocol.Exiting) -> None:
+    def handle(self, frame: protocol.ThreadFrame) -> None:
         """Handle one frame. One that no event can be made of is ignored."""
         match frame:
             case protocol.Exiting(code):
                 self.exit_code = code
+                return
+            case protocol.ThreadOutput():
+                self._open_output(*self._host.link.pop_fds(1))
+                return
+            case protocol.ThreadEnded():
+                self._thread_ended()
                 return
             case protocol.TaskBegan(_, ident, native):
                 self.ident, self._native = ident, native
         with contextlib.suppress(StateFileError):
             self._running.handle_frame(frame)
 
-    def open_output(self, fd: int) -> None:
+    def _open_output(self, fd: int) -> None:
         """Read the output of the thread from now on."""
         if self._running.is_over:
             os.close(fd)
@@ -78,7 +84,7 @@ class HostThread(Place):
         if not self._is_paused:
             self._output.resume()
 
-    def thread_ended(self) -> None:
+    def _thread_ended(self) -> None:
         """Free the slot. Without a final frame, either the host is dying and its exit decides, or sending failed."""
         if self._running.is_over:
             self._host.forget(self)
@@ -146,7 +152,7 @@ class HostThread(Place):
         self._host.cancel(self.number)
 
     def kill(self, reason: str) -> None:
-        """End the attempt while its thread runs on. The host reports the end of the thread (``thread_ended``)."""
+        """End the attempt while its thread runs on. The host reports the end of the thread."""
         self._host.leak(self)
         self._running.report(AttemptLeaked(reason))
         self._running.end(self._running.duration())
@@ -188,24 +194,17 @@ class ThreadHost(ForkedProcess):
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> Attempt:
         """Run an attempt in a new thread."""
-        self.link.send_soon(protocol.StartThread(number, order))
+        self.link.send_soon(protocol.Start(number, protocol.encode_order(order)))
         thread = self.threads[number] = HostThread(number, self)
         return Attempt(order, listener, self._shared, thread, asyncio.get_running_loop().time())
 
     def _on_payload(self, payload: bytes) -> None:
-        report = protocol.decode_host_report(payload)
+        report = protocol.decode_thread_frame(payload)
         thread = self.threads.get(report.number)
-        match report:
-            case protocol.ThreadOutput():
-                (fd,) = self.link.pop_fds(1)
-                if thread is not None:
-                    thread.open_output(fd)
-                else:
-                    os.close(fd)
-            case protocol.FromThread(_, frame) if thread is not None:
-                thread.handle(frame)
-            case protocol.ThreadEnded() if thread is not None:
-                thread.thread_ended()
+        if thread is not None:
+            thread.handle(report.frame)
+        elif isinstance(report.frame, protocol.ThreadOutput):
+            os.close(*self.link.pop_fds(1))
 
     def cancel(self, number: int) -> None:
         """Set the cancel token of an attempt."""
