@@ -407,8 +407,12 @@ class ProcSampler:
         with self._lock:
             self._work.append(work)
             if not self._is_busy:
-                self._is_busy = True
-                threading.Thread(target=self._serve, name="redrive-sampler", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, name="redrive-sampler", daemon=True).start()
+                    self._is_busy = True
+                except RuntimeError:  # no thread is left, and a kill waits: the next one may get a thread
+                    self._work.clear()
+                    future.set_result(default)
         return future
 
     def _serve(self) -> None:

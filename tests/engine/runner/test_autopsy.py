@@ -466,3 +466,22 @@ def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
                     break
             child.kill()
         assert report.waits_on == (number,)
+
+
+async def test_an_attempt_is_killed_in_time_on_a_machine_without_a_thread_left(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever inspects it needs a thread: without one the kill has less to say."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    await bench.open("""
+        @flow.task(timeout=0.3, grace_seconds=0.2)
+        def hang():
+            time.sleep(600)
+    """)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        outcome, _ = await bench.run("hang")
+    assert outcome.kind is OutcomeKind.TIMED_OUT
