@@ -154,19 +154,15 @@ def _by_work(tasks: Iterable[tuple[str | None, str]]) -> Mapping[str, list[str]]
 
 def describe(difference: FlowDifference) -> Iterator[str]:
     """Yield one sentence for each kind of difference, with a bounded number of names."""
-    if difference.added:
-        yield f"added: {join_names(difference.added)}"
-    if difference.changed:
-        yield f"changed, the current definition applies: {join_names(difference.changed)}"
-    if difference.removed:
-        yield f"removed, a result stays an input of the tasks after it: {join_names(difference.removed)}"
-    if difference.renamed:
-        pairs = [f"{old} is {new} now" for old, new in difference.renamed]
-        yield f"apparently renamed; a renamed task runs again: {join_names(pairs)}"
-    if difference.outdated:
-        yield f"finished with another definition, its result stays: {join_names(difference.outdated)}"
-    if difference.unfinished:
-        yield f"removed before it finished, skipped: {join_names(difference.unfinished)}"
+    found = {
+        "added": difference.added,
+        "changed, the current definition applies": difference.changed,
+        "removed, a result stays an input of the tasks after it": difference.removed,
+        "apparently renamed; a renamed task runs again": [f"{old} is {new} now" for old, new in difference.renamed],
+        "finished with another definition, its result stays": difference.outdated,
+        "removed before it finished, skipped": difference.unfinished,
+    }
+    yield from (f"{what}: {join_names(names)}" for what, names in found.items() if names)
 
 
 def refusal(run_id: str, difference: FlowDifference) -> str:

@@ -92,17 +92,18 @@ def call_in_loop(
 def run_in(thread: WorkThread, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
     """Do ``work`` in the thread; the future has its result."""
     future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T, error: BaseException | None) -> None:
-        if future.done():  # cancelled
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    thread.start(work, lambda result, error: call_in_loop(loop, settle, result, error))
+    thread.start(work, partial(call_in_loop, loop, partial(settle, future)))
     return future
+
+
+def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    """Give a future its result or its error, unless its caller has cancelled it."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:  # a future cannot hold StopIteration
+        future.set_exception(RuntimeError(f"it raised {error!r}") if isinstance(error, StopIteration) else error)
 
 
 # --- Copies a state file that is in use, including its write-ahead log, also one that has lost pages -----------------

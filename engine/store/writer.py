@@ -33,7 +33,7 @@ from ..runner.protocol import ignore
 from ..statefile.opening import file_uri
 from ..statefile.transitions import Transaction
 from .database import path_of, primary_code, translate
-from .write_ahead_log import FileCutError, FileLengths, LogSync, OneThread, WorkThread, call_in_loop, run_in
+from .write_ahead_log import FileCutError, FileLengths, LogSync, OneThread, WorkThread, call_in_loop, run_in, settle
 
 T = TypeVar("T")
 OnFailed = Callable[[BaseException], None]
@@ -158,7 +158,7 @@ class Writer:
         resolves. Raises StorageError once the writer is closing.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        resolve, reject = partial(_set_result, future), partial(_set_exception, future)
+        resolve, reject = partial(settle, future, error=None), partial(settle, future, None)
         self._enqueue(_QueuedItem(self._now_us(), item, resolve, reject, durable, author))
         return future
 
@@ -442,18 +442,6 @@ def _resolve(batch: Sequence[_QueuedItem], written: _CommittedBatch, *, durable:
 def _fail_all(batch: Sequence[_QueuedItem], failure: BaseException) -> None:
     for entry in batch:
         entry.on_failed(failure)
-
-
-def _set_result(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():  # cancelled by its caller
-        future.set_result(result)
-
-
-def _set_exception(future: asyncio.Future[T], error: BaseException) -> None:
-    if isinstance(error, StopIteration):  # a future cannot hold StopIteration
-        error = RuntimeError(f"the item raised {error!r}")
-    if not future.done():
-        future.set_exception(error)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
