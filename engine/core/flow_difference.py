@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from ..domain.states import OPEN, TaskState
 from ..domain.text import first_names
 from .projection import RunProjection, TaskRow
+from .ready_queue import spec_of
 from .spec import FlowSpec, TaskSpec, child_spec, work_of
 
 NAMES_SHOWN = 5
@@ -88,13 +89,13 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
         removed=tuple(row.name for row in gone if row.state not in OPEN | {TaskState.SKIPPED}),
         unfinished=tuple(row.name for row in gone if row.state in OPEN),
         renamed=_renamed(gone, [specs[name] for name in added]),
-        moved=tuple(row.name for row, spec in changed if _spec(row).parents != spec.parents),
+        moved=tuple(row.name for row, spec in changed if spec_of(row).parents != spec.parents),
     )
 
 
 def has_changed(row: TaskRow, spec: TaskSpec) -> bool:
     """Whether the definition of a task differs; its line in the file does not count."""
-    return _differ(_spec(row), spec)
+    return _differ(spec_of(row), spec)
 
 
 def _differ(known: TaskSpec, spec: TaskSpec) -> bool:
@@ -103,7 +104,7 @@ def _differ(known: TaskSpec, spec: TaskSpec) -> bool:
 
 def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
     """Whether a finished task would do other work now, or get other inputs."""
-    known = _spec(row)
+    known = spec_of(row)
     work = (known.kind, known.command, known.parents) != (spec.kind, spec.command, spec.parents)
     return work or _other_code(known, spec)
 
@@ -123,10 +124,6 @@ def stays_input(row: TaskRow) -> bool:
     return row.state is TaskState.SUCCESS or row.result is not None
 
 
-def _spec(row: TaskRow) -> TaskSpec:
-    return row.spec or TaskSpec(row.name)
-
-
 def _other_code(known: TaskSpec, spec: TaskSpec) -> bool:
     """Compare digests of the same version of Python; another version compiles the same text to other code."""
     if known.code is None or spec.code is None or known.code.partition(":")[0] != spec.code.partition(":")[0]:
@@ -135,7 +132,7 @@ def _other_code(known: TaskSpec, spec: TaskSpec) -> bool:
 
 
 def _renamed(gone: Iterable[TaskRow], added: Iterable[TaskSpec]) -> tuple[tuple[str, str], ...]:
-    old = _by_work((_spec(row).code or _spec(row).command, row.name) for row in gone)
+    old = _by_work((spec_of(row).code or spec_of(row).command, row.name) for row in gone)
     new = _by_work((spec.code or spec.command, spec.name) for spec in added)
     pairs = ((old[work], new[work]) for work in old if work in new)
     return tuple((before[0], after[0]) for before, after in pairs if len(before) == len(after) == 1)

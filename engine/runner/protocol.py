@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from resource import struct_rusage
 from typing import Annotated, Any, TypedDict
 
@@ -88,11 +88,11 @@ class Open(Frame, frozen=True):
     """
 
     target: str
-    params: dict[str, Any]
-    remembered: dict[str, Any] = {}  # the stored parameters of the run
-    python_path: list[str] = []  # folders of the PYTHONPATH with which the run was started
-    sources: dict[str, bytes] = {}
-    variables: dict[str, str] = {}
+    params: Mapping[str, Any]
+    remembered: Mapping[str, Any] = {}  # the stored parameters of the run
+    python_path: Sequence[str] = ()  # folders of the PYTHONPATH with which the run was started
+    sources: Mapping[str, bytes] = {}
+    variables: Mapping[str, str] = {}
 
 
 class Start(Frame, frozen=True):
@@ -204,7 +204,7 @@ class RestartState(Frame, frozen=True):
 
     request: Open
     opened: FlowOpened
-    sources: dict[str, bytes]
+    sources: Mapping[str, bytes]
 
 
 # --- Executor to thread host ------------------------------------------------------------------------------------------

@@ -174,12 +174,9 @@ class Runner:
         self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
-        sources = dict(options.get("sources", {}))
-        python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
-        remembered, python_path = dict(options.get("remembered", {})), list(options.get("python_path", ()))
-        variables = dict(options.get("variables", {}))
-        request = protocol.Open(target, dict(params or {}), remembered, python_path, sources, variables)
-        return await self._open_zygote(request, python)
+        is_here = target and not options.get("sources")
+        python = await asyncio.to_thread(interpreter_of, target) if is_here else None
+        return await self._open_zygote(protocol.Open(target, dict(params or {}), **options), python)
 
     async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:
         zygote = self._launch(python)
