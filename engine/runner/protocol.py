@@ -144,9 +144,12 @@ class OpenFailed(Frame, frozen=True):
 
 
 class Started(Frame, frozen=True):
-    """The process exists. Four descriptors come with this frame: pidfd, results, output, stack."""
+    """The process exists. Four descriptors come with this frame: pidfd, results, output, stack.
 
-    number: int
+    Of the program of a command, from its worker: its pidfd, and the pipe of its stdout if that is apart.
+    """
+
+    number: int  # 0: the program of the attempt of a worker
     pid: int
     start_ticks: int
     forked_at: float  # seconds on the monotonic clock, which all processes share
@@ -319,14 +322,6 @@ class FromThread(Frame, frozen=True):
 # --- Worker to executor -----------------------------------------------------------------------------------------------
 
 
-class ProgramStarted(Frame, frozen=True):
-    """The program of a command runs. A pidfd comes with this frame, and the pipe of its stdout if that is apart."""
-
-    pid: int
-    start_ticks: int
-    has_stdout: bool
-
-
 class WorkerChecked(Frame, frozen=True):
     """The worker has checked itself, after a success or the end of a program.
 
@@ -344,7 +339,7 @@ class WorkerChecked(Frame, frozen=True):
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 ThreadFrame = AttemptFrame | Exiting | ThreadOutput | ThreadEnded
-WorkerFrame = AttemptFrame | ProgramStarted | WorkerChecked
+WorkerFrame = AttemptFrame | Started | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
 HostFrame = Start | CancelThread | DumpThreads

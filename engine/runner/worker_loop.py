@@ -136,7 +136,7 @@ class _Worker:
 
     def _announce(self, pid: int, stdout: Sequence[int]) -> None:
         pidfd = os.pidfd_open(pid)
-        started = protocol.ProgramStarted(pid, start_ticks(pid), bool(stdout))
+        started = protocol.Started(0, pid, start_ticks(pid), time.monotonic())
         socket.send_fds(self._socket, [protocol.encode(started)], [pidfd, *stdout])
         os.close(pidfd)
 

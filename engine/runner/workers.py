@@ -23,7 +23,7 @@ from ..errors import StateFileError
 from . import process, protocol
 from .attempt import STDOUT, Attempt, RunnerContext
 from .channels import FrameSocket, Pipe
-from .command import encoded_variables, read_result
+from .command import encoded_variables, has_stdout, read_result
 from .forked_process import ForkedProcess
 from .protocol import AttemptListener, AttemptOrder, ignore
 from .usage import Subject
@@ -73,7 +73,7 @@ class Worker(ForkedProcess):
         if isinstance(frame, protocol.WorkerChecked):
             self._handle_checked(frame, attempt)
             return
-        if isinstance(frame, protocol.ProgramStarted):
+        if isinstance(frame, protocol.Started):
             self._begin_program(frame, attempt)
             return
         try:
@@ -124,9 +124,9 @@ class Worker(ForkedProcess):
     def _has_program(self) -> bool:
         return self.pidfd != self._own_pidfd
 
-    def _begin_program(self, started: protocol.ProgramStarted, attempt: Attempt) -> None:
+    def _begin_program(self, started: protocol.Started, attempt: Attempt) -> None:
         self.pid, self.start_ticks = started.pid, started.start_ticks
-        self.pidfd, *stdout = self.link.pop_fds(2 if started.has_stdout else 1)
+        self.pidfd, *stdout = self.link.pop_fds(2 if has_stdout(attempt.order) else 1)
         for descriptor in stdout:
             self.written.insert(1, pipe := Pipe(descriptor, self._handle_stdout))  # before stderr, which has the reason
             pipe.resume()
