@@ -79,7 +79,7 @@ class AttemptSupervisor(AttemptListener):
     def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec) -> None:
         self.claim = claim
         self.spec = spec
-        self.attempt: RunningAttempt | None = None
+        self.controls = RunningAttempt()  # without effect before it is attached, and after its end
         self.timeout_seconds = spec.timeout  # including extensions by operators
         self.is_cancelled = False
         self.is_interrupted = False
@@ -105,16 +105,11 @@ class AttemptSupervisor(AttemptListener):
     def task(self) -> str:
         return self.claim.task
 
-    @property
-    def controls(self) -> RunningAttempt:
-        """The controls of the attempt; without effect before it is attached, and after its end."""
-        return self.attempt or RunningAttempt()
-
     # --- Reports of the runner -------------------------------------------------------------------------------------
 
     def attach(self, attempt: RunningAttempt) -> None:
         """Control the attempt from now on."""
-        self.attempt = attempt
+        self.controls = attempt
         if self.is_interrupted:
             attempt.interrupt()
         elif self.is_cancelled:
@@ -187,8 +182,8 @@ class AttemptSupervisor(AttemptListener):
 
     def mark_lost(self, why: str) -> None:
         """End the attempt as lost: its process vanished without a result."""
-        if isinstance(self.attempt, Attempt):
-            self.attempt.lose(why)
+        if isinstance(self.controls, Attempt):
+            self.controls.lose(why)
 
     def ended(self, outcome: Outcome) -> None:
         """Flush the buffers and settle the outcome; no process of the attempt is left."""
@@ -435,15 +430,12 @@ class AttemptManager:
         supervisor = self.running.get(name)
         if supervisor is not None:
             supervisor.is_cancelled = True
-            if supervisor.attempt is not None:
-                supervisor.attempt.cancel(reason)
+            supervisor.controls.cancel(reason)
 
     def extend(self, name: str, seconds: float) -> AttemptSupervisor | None:
         """Extend the timeout of a running attempt. None: no timeout, timeout passed, or process not started yet."""
         supervisor = self.running.get(name)
-        if supervisor is None or supervisor.timeout_seconds is None:
-            return None
-        if supervisor.attempt is None or not supervisor.attempt.extend(seconds):
+        if supervisor is None or supervisor.timeout_seconds is None or not supervisor.controls.extend(seconds):
             return None
         supervisor.timeout_seconds += seconds
         return supervisor
@@ -452,8 +444,7 @@ class AttemptManager:
         """Terminate every attempt because the executor stops; their tasks run again on resume."""
         for supervisor in self.running.values():
             supervisor.is_interrupted = True
-            if supervisor.attempt is not None:
-                supervisor.attempt.interrupt()
+            supervisor.controls.interrupt()
 
     def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> Released:
         """Free the slot of an attempt that has ended."""
