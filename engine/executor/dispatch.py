@@ -49,7 +49,7 @@ class Dispatcher:
         if not self._runner.is_open:
             return None
         if expired := self._own.expired_tasks():
-            return Commit(lambda transaction: expire(transaction, self._own.projection.run.run_id, expired))
+            return Commit(lambda transaction: expire(transaction, self._own.run_id, expired))
         if rejected := dict(self._capacity.rejected()):
             return self._reject(rejected)
         ready_queue, free = self._own.ready_queue, self._free_slots()
@@ -77,11 +77,11 @@ class Dispatcher:
             return None
         at_once = self._orders(picked)
         later = self._orders(children, is_ready=True)  # by the settlement
-        run_id, identity = self._own.projection.run.run_id, self._opened.identity
+        identity = self._opened.identity
 
         def claim(transaction: Transaction, has_succeeded: bool) -> list[Claim]:
             orders = [*at_once, *later] if has_succeeded else at_once
-            return claims.dispatch(transaction, run_id, {}, orders, identity)
+            return claims.dispatch(transaction, self._own.run_id, {}, orders, identity)
 
         names = [*picked, *children]
         return FollowUp(claim, lambda claimed: self._launch_all(names, claimed), _is_durable([*at_once, *later]))
@@ -117,10 +117,10 @@ class Dispatcher:
 
     def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> Commit:
         """Promote tasks whose parents are satisfied, claim the picked ones, and launch the claims."""
-        run_id, identity, orders = self._own.projection.run.run_id, self._opened.identity, self._orders(picked)
+        identity, orders = self._opened.identity, self._orders(picked)
 
         def item(transaction: Transaction) -> list[Claim]:
-            return claims.dispatch(transaction, run_id, promote, orders, identity)
+            return claims.dispatch(transaction, self._own.run_id, promote, orders, identity)
 
         return Commit(item, lambda claimed: self._launch_all(picked, claimed), _is_durable(orders))
 
@@ -193,11 +193,11 @@ class Dispatcher:
     # --- Reject ----------------------------------------------------------------------------------------------------
 
     def _reject(self, names: Mapping[str, str]) -> Commit:
-        run_id, orders = self._own.projection.run.run_id, self._orders(names)
+        orders = self._orders(names)
 
         def item(transaction: Transaction) -> None:
             for order in orders:
-                claims.reject(transaction, run_id, order, names[order.task])
+                claims.reject(transaction, self._own.run_id, order, names[order.task])
 
         return Commit(item)
 
@@ -285,9 +285,8 @@ class PoolGate:
         self._reported_at = now
         if holders != self._reported:
             self._reported = holders
-            run_id = self._own.projection.run.run_id
             change = RunChanged(RunChange.POOL_WAITS, {"pool_waits": json.dumps(holders) if holders else None})
-            self._write(lambda transaction: transaction.change_run(run_id, change))
+            self._write(lambda transaction: transaction.change_run(self._own.run_id, change))
 
 
 def describe_holders(entries: list[PoolEntry]) -> str:
@@ -358,6 +357,6 @@ class WorkerGate:
         pool, row = next(iter(wanted.items()))
         lasts = format_seconds(self._remote.idle_seconds)
         why = f"{row.name} has waited {lasts} for a Dask worker: {self.waits().get(pool, '')}"
-        run_id, owner = self._own.projection.run.run_id, spec_of(row).owner
+        run_id, owner = self._own.run_id, spec_of(row).owner
         request = PageRequest(run_id, row.name, "no Dask worker", why, cause=cause, owner=owner)
         self._write(lambda transaction: trigger_page(transaction, request))

@@ -132,7 +132,7 @@ class RunLoop:
         self._loop.set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
-            on_open(self.projection.run.run_id)
+            on_open(self._own.run_id)
         try:
             self._on_wake()
             return await asyncio.shield(self._result)
@@ -291,8 +291,8 @@ class RunLoop:
             await self.attempts.drain()
         await self._publisher.close_pages(has_failed=failed)
         if not failed:
-            opened, run_id = self._opened, self.projection.run.run_id
-            await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
+            writer, flow = self._opened.writer, self._opened.flow
+            await apply_retention(writer, flow, self._own.run_id, lambda: self.shutdown.mode is not None)
         await self._publisher.close(has_failed=failed)
         await self._server.close()
 
@@ -379,9 +379,9 @@ class RunLoop:
     # --- Fire and forget -------------------------------------------------------------------------------------------
 
     def _emit_breaker(self, downstream: str) -> None:
-        change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
+        change = self.downstreams.change_event(downstream)
         rows = self.downstreams.drain_dirty_rows()
-        self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
+        self.attempts.write(lambda transaction: emit_change(transaction, self._own.run_id, change, rows))
         finding = self.downstreams.finding(downstream)
         if finding is not None and self._breakers_of_machine is not None:
             self._breakers_of_machine.publish(downstream, finding)
@@ -405,12 +405,11 @@ class RunLoop:
             self._shift_times(jump_us)
 
     def _shift_times(self, jump_us: int) -> None:
-        run_id = self.projection.run.run_id
         self.downstreams.shift_clock(jump_us)
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:
-            shift_times(transaction, run_id, jump_us)
+            shift_times(transaction, self._own.run_id, jump_us)
             store_breakers(transaction.connection, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)

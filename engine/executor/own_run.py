@@ -39,6 +39,7 @@ class OwnRun:
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
+        self.run_id = opened.projection.run.run_id
         self.flow = opened.flow
         took = opened.durations
         self.median_seconds = {name: one.p50_us / 1e6 for name, one in took.items()}

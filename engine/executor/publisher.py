@@ -35,7 +35,7 @@ class Publisher:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._executor_id = opened.identity.executor_id
-        origin = notifier.MessageOrigin(flow.name, own.projection.run.run_id, os.path.abspath(opened.state_path))
+        origin = notifier.MessageOrigin(flow.name, own.run_id, os.path.abspath(opened.state_path))
         self.notifier = notifier.Notifier(flow.pages, origin, opened.writer, clock, folder)
         self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
         self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
@@ -53,7 +53,7 @@ class Publisher:
     def on_events_durable(self, events: Sequence[Event]) -> None:
         """Tell others about events that no power cut undoes."""
         self.notifier.handle_events(events)
-        self._pinger.handle_events(events, self._own.projection.run.run_id)
+        self._pinger.handle_events(events, self._own.run_id)
         self._success.handle_events(events)
         self.notify_listener(events)
 
@@ -91,8 +91,7 @@ class Publisher:
 
     def emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
-        run_id = self._own.projection.run.run_id
-        self._attempts.write(lambda transaction: transaction.emit(payload, run_id))
+        self._attempts.write(lambda transaction: transaction.emit(payload, self._own.run_id))
 
     def _emit_send_failure(self, sentence: str) -> None:
         self.emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self._executor_id, printed=sentence))

@@ -121,8 +121,7 @@ class RunEndCheck:
         """Return the commit that ends what the deadline of the run ends, if that is due."""
         if not self.is_deadline_due:
             return None
-        run_id = self._own.projection.run.run_id
-        return Commit(lambda transaction: claims.pass_deadline(transaction, run_id), durable=True)
+        return Commit(lambda transaction: claims.pass_deadline(transaction, self._own.run_id), durable=True)
 
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
@@ -188,12 +187,11 @@ class RunEndCheck:
         return None if self._own.projection.run.blocked_since is None else self._unblock()
 
     def _unblock(self) -> Commit:
-        run_id = self._own.projection.run.run_id
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
-        return Commit(lambda transaction: transaction.change_run(run_id, unblocked))
+        return Commit(lambda transaction: transaction.change_run(self._own.run_id, unblocked))
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
-        run_id, seq = self._own.projection.run.run_id, self._own.projection.seq
+        run_id, seq = self._own.run_id, self._own.projection.seq
         return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)
 
 

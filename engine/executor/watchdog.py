@@ -131,7 +131,7 @@ class Watchdog:
             if row.state in MOVING and row.spec is not None:
                 state_text = describe_task(task_view(self._projection, name, now))
                 why = f"it was expected by {self._describe(row.spec.expect_by, at)} and is not done: {state_text}"
-                self._notice(row, why, "later than expected", f"expected:{self._projection.run.run_id}/{name}")
+                self._notice(row, why, "later than expected", f"expected:{self._own.run_id}/{name}")
 
     def _describe(self, expected: ExpectedBy | None, at: int) -> str:
         if expected is not None and expected.clock is not None:
@@ -159,7 +159,7 @@ class Watchdog:
             after = slow_after_seconds(limit, usual)
             if after is not None and elapsed > after:
                 self._slow.add(token)
-                cause = f"slow:{self._projection.run.run_id}/{name}/{row.generation}"
+                cause = f"slow:{self._own.run_id}/{name}/{row.generation}"
                 self._notice(row, describe_slow(elapsed, limit, usual), "slower than usual", cause)
 
     def _check_waits(self) -> None:
@@ -172,7 +172,7 @@ class Watchdog:
         self._told = {wait.cause for wait in found}
 
     def _notice(self, row: TaskRow, why: str, title: str, cause: str) -> None:
-        run_id, owner = self._projection.run.run_id, None if row.spec is None else row.spec.owner
+        run_id, owner = self._own.run_id, None if row.spec is None else row.spec.owner
         request = PageRequest(run_id, row.name, title, why, cause=cause, owner=owner)
         self._attempts.write(lambda transaction: claims.write_notice(transaction, run_id, row.name, why, request))
 
@@ -183,7 +183,7 @@ class Watchdog:
         tasks = "1 task waits" if len(held) == 1 else f"{len(held)} tasks wait"
         spec = self._projection.tasks[held[0]].spec
         return PageRequest(
-            run_id=self._projection.run.run_id,
+            run_id=self._own.run_id,
             task=held[0],
             title=f"{downstream} is down",
             why=f"{downstream} has failed for {format_duration(lasts_us)}, and {tasks} for it",

@@ -202,10 +202,9 @@ class ZygoteRestart:
 
     def _emit(self, what: str, files: Sequence[str], why: str | None = None) -> None:
         """Emit one event, and store the names of the files for the header."""
-        run_id = self._own.projection.run.run_id
         columns: RunColumns = {"code_changed": flow_difference.join_names(files) or None}
         change: RunChanged = RunChanged(what, columns, files=files, why=why)
-        self._write(lambda transaction: transaction.change_run(run_id, change))
+        self._write(lambda transaction: transaction.change_run(self._own.run_id, change))
 
 
 def _watch_of(flow: FlowSpec) -> SourceWatch | None:
