@@ -245,8 +245,8 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
 
 
 def _shape_of_tabs(tabs: Sequence[Tab], size: int) -> Line:
-    whole, brief = [_label_tab(tab) for tab in tabs], [_label_tab_briefly(tab) for tab in tabs]
-    keys = [_key_of_tab(tab) for tab in tabs]
+    whole, brief = [_tab(tab, tab.label) for tab in tabs], [_tab(tab, _short_label(tab)) for tab in tabs]
+    keys = [_tab(tab, "") for tab in tabs]
     last = [*whole[:-1], brief[-1]], [*whole[:-2], *brief[-2:]], [*whole[:-1], keys[-1]]
     for labels, gap in ((whole, "  "), *((labels, " ") for labels in (whole, *last, brief))):
         left = _tabs(labels, gap)
@@ -262,7 +262,7 @@ def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
     for text, role in line:
         if text in places and role in (Role.KEY, Role.STRONG):
             found = places[text]
-        elif found is not None and text not in (*_labels(tabs[found]), " ", tabs[found].badge):
+        elif found is not None and text not in _texts(tabs[found]):
             found = None
         at += cells(text)
         if x < at:
@@ -274,28 +274,20 @@ def _tabs(labels: Sequence[Line], gap: str = "  ") -> Line:
     return [Piece(" "), *join(labels, gap)]
 
 
-def _label_tab(tab: Tab) -> Line:
-    word = Piece(f" {tab.label}", Role.STRONG if tab.is_active else Role.DIM)
-    return [Piece(tab.key, Role.KEY if not tab.is_active else Role.STRONG), word, *_badge(tab)]
+def _tab(tab: Tab, label: str) -> Line:
+    """A tab with as much of its label as has room."""
+    key, word = (Role.STRONG, Role.STRONG) if tab.is_active else (Role.KEY, Role.DIM)
+    badge = [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
+    return [Piece(tab.key, key), *([Piece(f" {label}", word)] if label else []), *badge]
 
 
-def _label_tab_briefly(tab: Tab) -> Line:
-    key, word, *rest = _label_tab(tab)
-    return [key, word._replace(text=_labels(tab)[1]), *rest]
+def _short_label(tab: Tab) -> str:
+    return tab.label if len(tab.label) <= _SHORT_LABEL else tab.label[: _SHORT_LABEL - 1]
 
 
-def _labels(tab: Tab) -> tuple[str, str]:
-    """The label behind the key, whole and short."""
-    word = tab.label
-    return f" {word}", f" {word if len(word) <= _SHORT_LABEL else word[: _SHORT_LABEL - 1]}"
-
-
-def _key_of_tab(tab: Tab) -> Line:
-    return [Piece(tab.key, Role.STRONG if tab.is_active else Role.KEY), *_badge(tab)]
-
-
-def _badge(tab: Tab) -> Line:
-    return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
+def _texts(tab: Tab) -> tuple[str, ...]:
+    """What may stand behind the key of a tab."""
+    return f" {tab.label}", f" {_short_label(tab)}", " ", tab.badge
 
 
 def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[Line]:

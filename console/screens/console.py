@@ -58,7 +58,6 @@ class Console(Protocol):
         memory: the history of causes.
         selected: the task that is selected, the same on every screen.
         absolute_times: whether events have clock times, and lines of a log one.
-        columns: the columns of the lists.
     """
 
     live: LiveRun
