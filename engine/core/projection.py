@@ -15,7 +15,7 @@ from ..domain import event_payloads as payloads
 from ..domain.elements import GONE
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.rows import RunRow
-from ..domain.states import SkipCause, TaskState
+from ..domain.states import RunState, SkipCause, TaskState
 from ..domain.task_options import child_name, child_position
 from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
@@ -141,6 +141,7 @@ class RunProjection(msgspec.Struct):
         payload = event.payload
         if isinstance(payload, payloads.RunChanged):
             self.run = self.run.with_columns(payload.set)
+            RunState(self.run.state)  # raises ValueError for what no redrive has written
             return None
         row = self.tasks.get(event.task) if event.task is not None else None
         if row is None:

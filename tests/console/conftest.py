@@ -74,7 +74,7 @@ def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> RunFacts
     """The row of the list of runs that may need a human. ``known``: the other runs of the file."""
     run = one.run
     later = [other.run for other in known if other.run.started_at > run.started_at and run.ended_at is not None]
-    successes = sum(other.dag_name == run.dag_name and other.state is RunState.SUCCESS for other in later)
+    successes = sum(other.dag_name == run.dag_name and other.state == RunState.SUCCESS for other in later)
     ends = (run.blocked_since, run.paused_since, run.deadline_at, one.dead_letters)
     row = RunFacts(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
     return row._replace(later_successes=successes)

@@ -135,7 +135,7 @@ async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     disk.free(pid)
     await wait_for_status(session, lambda status: status.storage_problem is None)
     await wait_for_status(session, lambda status: not status.executor.alive)
-    assert (await session.snapshot("r")).run.state is RunState.SUCCESS
+    assert (await session.snapshot("r")).run.state == RunState.SUCCESS
     with sqlite3.connect(state) as connection:
         rows = connection.execute("SELECT json_extract(data, '$.what') FROM event WHERE kind = 'storage'").fetchall()
         assert [("recovered",)] == rows
