@@ -24,7 +24,7 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskSta
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ...engine.statefile.health_file import Health, unpack_read
+from ...engine.statefile.health_file import Health
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
@@ -38,7 +38,7 @@ from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import load_memories
-from ..sessions.session import Session, machine_now_us
+from ..sessions.session import Session, machine_now_us, rows_of
 from ..sessions.target import is_remote
 from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
@@ -75,7 +75,7 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
         runner = runner_of(run, session.status)
-        health, _ = await session.read(unpack_read, "health")
+        health = await _health_of(session)
         ended = () if health is None else health.ended
         about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner, unwritten=ended)
         if as_json:
@@ -94,6 +94,11 @@ UNWRITTEN, _UNWRITTEN_NOTE = (
     "UNWRITTEN",
     "its attempt has ended; the outcome is in memory until the state file can be written",
 )
+
+
+async def _health_of(session: Session) -> Health | None:
+    """What the living executor of a file knows of itself; None: there is none, or it cannot be known."""
+    return next(iter(await session.read(partial(rows_of, Health), "health")), None)
 
 
 def _storage_lines(health: Health | None, now_us: int) -> list[str]:
@@ -290,7 +295,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
         runner = runner_of(run, session.status)
-        health, _ = await session.read(unpack_read, "health")
+        health = await _health_of(session)
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
             for name in waiting
@@ -409,7 +414,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
-        health, _ = await session.read(unpack_read, "health")
+        health = await _health_of(session)
         return [*lines, *await _needing_lines(session), *_storage_lines(health, now_us), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)

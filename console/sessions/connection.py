@@ -419,6 +419,7 @@ class AgentProcess:
         self._host = address.place
         self._login = options.login(address)
         self._python = options.python
+        self._become = options.become or ""
         self._on_message = on_message
         self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -534,7 +535,10 @@ class AgentProcess:
         code = await self._process.wait()
         self._close_stdin()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(unpacker.noise)
-        self._fail_pending(problem or link_error(self._host, self._python, code, stderr, self._login))
+        self._fail_pending(problem or self._error(code, stderr))
+
+    def _error(self, code: int | None, stderr: str) -> LinkError:
+        return link_error(self._host, self._python, code, stderr, self._login, self._become)
 
     async def _collect_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -630,9 +634,9 @@ _RULES = (
     _Rule(
         "sudo: .*(password is|sorry|a terminal is)|not in the sudoers|not allowed to execute",
         "fix",
-        "sudo on {host} needs a password, or a rule in sudoers that lets you become that user without one",
+        "sudo on {host} needs a password, or a rule in sudoers that lets you become {become} without one",
     ),
-    _Rule("sudo: .*unknown user", "fix", "{host} has no user of that name to become"),
+    _Rule("sudo: .*unknown user", "fix", "{host} has no user {become}"),
     _Rule("sudo: .*command not found", "fix", "there is no {python} on {host} for sudo; name another: --python"),
     _Rule("sudo: (command )?not found|command: sudo", "fix", "there is no sudo on {host}, which --become needs"),
     _Rule("Bad configuration option|Bad owner|no argument after|command-line", "fix", "ssh does not take an option"),
@@ -655,10 +659,11 @@ _RULES = (
 )
 
 
-def link_error(host: str, python: str, code: int | None, stderr: str, login: str = "") -> LinkError:
+def link_error(host: str, python: str, code: int | None, stderr: str, login: str = "", become: str = "") -> LinkError:
     """Return the error for an ssh that exited with ``code``, before or after the hello of the agent.
 
-    ``login``: the command that a person types to log in. Of ``stderr`` only printable characters reach a terminal.
+    ``login``: the command that a person types to log in; ``become``: the user over there who runs the agent. Of
+    ``stderr`` only printable characters reach a terminal.
     """
     message = last_line(stderr)
     details = f" ({message})" if message else ""
@@ -668,8 +673,10 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for rule in _RULES:
         if re.search(rule.pattern, stderr):
-            sentence = rule.sentence.format(host=host, python=python, login=login or f"ssh {host}") + details
-            return LinkError(sentence, final=rule.remedy == "fix", locked=rule.remedy == "sign in")
+            words = {"host": host, "python": python, "login": login or f"ssh {host}", "become": become}
+            return LinkError(
+                rule.sentence.format(**words) + details, final=rule.remedy == "fix", locked=rule.remedy == "sign in"
+            )
     if code == 0:
         why = f"{python} on {host} is not a Python (name another: --python), or sshd runs a command of its own there"
         return LinkError(f"{why}, as ForceCommand{details}", final=True)

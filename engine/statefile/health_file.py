@@ -14,7 +14,7 @@ import sqlite3
 import stat
 import struct
 import zlib
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from .lock_file import current_holder
 from .reader import stamps_of
@@ -152,22 +152,17 @@ def read_health(state_path: str) -> Optional[Health]:
     return health if health is not None and holder is not None and health.executor_id == holder.executor_id else None
 
 
-def read_of(connection: sqlite3.Connection) -> Tuple[Optional[Health], Optional[int]]:
-    """``read_health`` and ``full_since`` of the file of a connection, as one of ``READS``."""
+def read_of(connection: sqlite3.Connection) -> List[Health]:
+    """``read_health`` of the file of a connection, as one of ``READS``; empty if there is none."""
     (path,) = [path for _, name, path in connection.execute("PRAGMA database_list") if name == "main"]
-    return read_health(path), full_since(path)
+    health = read_health(path)
+    return [] if health is None else [health]
 
 
-def unpack_read(value: Any) -> Tuple[Optional[Health], Optional[int]]:
-    """What ``read_of`` returns, as JSON has carried it."""
-    health, since = value
-    return None if health is None else unpack(health), since if isinstance(since, int) else None
-
-
-def unpack(value: Any) -> Optional[Health]:
-    """A health as JSON has carried it; None for anything else."""
+def _decode(text: bytes) -> Optional[Health]:
+    """A health of a slot; None for anything else."""
     try:
-        fields = dict(zip(Health._fields, value))
+        fields = json.loads(text.decode())
         senders = [FailingSender(str(one), str(error), int(since)) for one, error, since in fields["senders"]]
         since = fields["storage_since"]
         return Health(
@@ -177,7 +172,7 @@ def unpack(value: Any) -> Optional[Health]:
             [str(name) for name in fields["ended"]],
             senders,
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
@@ -201,13 +196,7 @@ def _read(path: str) -> Optional[Health]:
         text = slot[_HEADER.size : _HEADER.size + size]
         if magic == _MAGIC and _checksum(number, text) == checksum:
             whole.append((number, text))
-    if not whole:
-        return None
-    try:
-        fields = json.loads(max(whole)[1].decode())
-    except (ValueError, RecursionError):
-        return None
-    return unpack([fields.get(name) for name in Health._fields]) if isinstance(fields, dict) else None
+    return _decode(max(whole)[1]) if whole else None
 
 
 # --- Room on the disk, which a reader sees for itself ---------------------------------------------------------------

@@ -300,15 +300,15 @@ def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash
         (127, "fish: Unknown command: python3", "there is no python3", True),
         (0, "", "is not a Python", True),
         (126, "rbash: line 1: exec: restricted", "restricted shell, which starts no agent", True),
-        (1, "sudo: a password is required", "sudo on far needs a password", True),
-        (1, "sudo: unknown user nobody2\nsudo: error initializing audit plugin", "has no user of that name", True),
+        (1, "sudo: a password is required", "lets you become nobody2 without one", True),
+        (1, "sudo: unknown user nobody2\nsudo: error initializing audit plugin", "far has no user nobody2", True),
         (1, "sudo: python3: command not found", "there is no python3", True),
         (127, "sh: 1: exec: sudo: not found", "there is no sudo", True),
         (-9, "", "ended", False),
     ],
 )
 def test_what_ssh_says_becomes_a_sentence(code: int, stderr: str, sentence: str, final: bool) -> None:
-    error = link_error("far", "python3", code, stderr)
+    error = link_error("far", "python3", code, stderr, become="nobody2")
     assert sentence in str(error)
     assert error.final is final
 
