@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -438,25 +437,16 @@ def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
 _RESULTS = {"fingerprint": "place of the failure", "error_type": "error", "exit_code": "exit code", "signal": "signal"}
 
 
-class AttemptDifference(msgspec.Struct, frozen=True):
-    """One column that differs between two attempts. Values are text from the state file."""
-
-    what: str
-    before: str
-    after: str
-    attempt: int  # the later one
-
-
 class AttemptComparison(msgspec.Struct, frozen=True):
     """A comparison of the attempts of one generation.
 
-    ``environment``: differences before they ran; ``results``: differences of their results. ``unknown``: words of
-    environment columns that were not recorded.
+    ``environment``: words of what differed before they ran; ``results``: of their results; ``unknown``: of what was not
+    recorded of the environment.
     """
 
     attempts: tuple[int, ...]
-    environment: tuple[AttemptDifference, ...]
-    results: tuple[AttemptDifference, ...]
+    environment: tuple[str, ...]
+    results: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -489,18 +479,10 @@ def compare(attempts: Sequence[AttemptRow]) -> AttemptComparison:
     )
 
 
-def _differences(attempts: Sequence[AttemptRow], columns: Mapping[str, str]) -> tuple[AttemptDifference, ...]:
-    differences: list[AttemptDifference] = []
-    for column, word in columns.items():
-        for earlier, later in pairwise(attempts):
-            before, after = getattr(earlier, column), getattr(later, column)
-            if before != after:
-                differences.append(AttemptDifference(word, _text_of(before), _text_of(after), later.attempt))
-    return tuple(differences)
-
-
-def _text_of(value: object) -> str:
-    return "none" if value is None else str(value)
+def _differences(attempts: Sequence[AttemptRow], columns: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        word for column, word in columns.items() if len({getattr(attempt, column) for attempt in attempts}) > 1
+    )
 
 
 def verdict(comparison: AttemptComparison, *, is_brief: bool = False) -> str:
@@ -509,7 +491,7 @@ def verdict(comparison: AttemptComparison, *, is_brief: bool = False) -> str:
     if times < 2:
         return "one failure so far: nothing to compare it with"
     if comparison.environment:
-        words = " and ".join(dict.fromkeys(change.what for change in comparison.environment))
+        words = " and ".join(comparison.environment)
         same = "the same failure" if comparison.is_same_failure else "another failure"
         return f"{same} although the {words} changed between"
     if not comparison.is_same_failure:

@@ -155,7 +155,7 @@ def attempt_table(
     counts = attempts_text(row) or f"{len(attempts)} in all"
     head = "".join(pad(_heading(one, row), size) for one in shown)
     lines: list[Line] = [[Piece(pad(f" {counts}", _LABEL_CELLS), Role.DIM), Piece(head, Role.STRONG)]]
-    changed = {change.what for change in (*comparison.environment, *comparison.results)}
+    changed = {*comparison.environment, *comparison.results}
     for label, value in _FACTS:
         values = [value(one, scene) for one in shown]
         if any(values):

@@ -96,16 +96,14 @@ def consequences_of(
         children,
         rows,
         pages,
-        page=_page_of(run_id, spec, decision, outcome),
+        page=page_of(run_id, spec, decision, outcome.failure) if isinstance(decision, Fail | DeadLetter) else None,
         proven=outcome.failure if is_poison else None,
     )
 
 
-def _page_of(run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome) -> PageRequest | None:
-    if not isinstance(decision, Fail | DeadLetter):
-        return None
-    kind = decision.kind if isinstance(decision, DeadLetter) else None
-    timeout = decision.timeout if isinstance(decision, DeadLetter) else None
+def page_of(run_id: str, spec: TaskSpec, decision: Fail | DeadLetter, failure: Failure | None) -> PageRequest:
+    """Return the reason for a page about a task that has failed."""
+    kind, timeout = (decision.kind, decision.timeout) if isinstance(decision, DeadLetter) else (None, None)
     return PageRequest(
         run_id=run_id,
         task=spec.name,
@@ -113,7 +111,7 @@ def _page_of(run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome) 
         why=decision.why,
         kind=kind,
         mode=decision.mode,
-        failure=outcome.failure,
+        failure=failure,
         downstream=spec.downstream,
         owner=spec.owner,
         options=() if timeout is None else ("--timeout", duration_literal(timeout)),

@@ -152,17 +152,6 @@ class ScheduleRow(NamedTuple):
     next_local: Optional[str]
 
 
-class SlaRow(NamedTuple):
-    """One row of table ``sla``."""
-
-    dag_name: str
-    logical_time: int
-    promise: str
-    promised_at: int
-    run_id: Optional[str]
-    at: int
-
-
 class NeedKind(Enum):
     """The kinds of needs, the most urgent first."""
 
@@ -379,12 +368,6 @@ OPERATOR_ACTS = Listing(
     {"command_id": None, "limit": 100},
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
-SLA = Listing(
-    "sla",
-    SlaRow,
-    "SELECT {columns} FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
-    {"flow": None, "limit": ROWS_MAX},
-)
 _IS_NO_PART = 'instr({}.options, \'"part":"--\') = 0'
 _IS_NO_BACKFILL = "instr({}.options, '\"backfill\":true') = 0"
 #: SQL: ``later`` is a whole run of the flow of ``run`` that says how the flow does since then. A backfill says it of
@@ -556,7 +539,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
         *(BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
+        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, OPEN_BREAKERS, CHANGED_EFFECTS, NEED_ROWS, RUN_NAMES),
     )
 }

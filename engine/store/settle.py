@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from ..core import consequences, decide
 from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout, most_memory
 from ..core.breaker import UNJUDGED, CallVerdict
-from ..core.causes import PageRequest
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
 from ..core.outcome import (
@@ -556,6 +555,10 @@ _WAITING = (
 )
 
 
+#: What becomes of those that wait.
+_SHARED = decide.DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, decide.SIBLINGS_REASON)
+
+
 def read_siblings(connection: sqlite3.Connection, run_id: str, name: str, fingerprint: str) -> decide.Siblings:
     """Count the other tasks of the run that failed with this strict fingerprint; an index bounds the work."""
     place = {"run": run_id, "name": name, "fingerprint": fingerprint, "most": decide.SIBLINGS_MIN}
@@ -571,18 +574,18 @@ def end_siblings(transaction: Transaction, run_id: str, name: str, failure: Fail
     columns: TaskColumns = {
         "ended_at": transaction.at,
         "next_retry_at": None,
-        "failure_mode": str(FailureMode.POISONED),
-        "dead_letter_kind": str(DeadLetterKind.POISON),
+        "failure_mode": str(_SHARED.mode),
+        "dead_letter_kind": str(_SHARED.kind),
     }
     if expires := expires_at(transaction.connection, run_id, transaction.at):
         columns["expires_at"] = expires
-    payload = TaskMoved(why=decide.SIBLINGS_REASON, explain=failure.fingerprint.explain)
+    payload = TaskMoved(why=_SHARED.why, explain=failure.fingerprint.explain)
     for state, generation, spec in _waiting(transaction.connection, run_id, name, fingerprint):
         moved = transaction.move(
             run_id, spec.name, state, TaskState.DEAD_LETTER, generation, set=columns, payload=payload
         )
         if moved:
-            trigger_page(transaction, _shared_page_request(run_id, spec, failure))
+            trigger_page(transaction, consequences.page_of(run_id, spec, _SHARED, failure))
 
 
 def _waiting(
@@ -593,17 +596,3 @@ def _waiting(
         spec = msgspec.json.decode(text, type=TaskSpec)
         if spec.retry.poison_after == "evidence" and not healed_count(connection, sibling, fingerprint):
             yield TaskState(state), int(generation), replace(spec, name=sibling)
-
-
-def _shared_page_request(run_id: str, spec: TaskSpec, failure: Failure) -> PageRequest:
-    return PageRequest(
-        run_id=run_id,
-        task=spec.name,
-        title="poison-pill",
-        why=decide.SIBLINGS_REASON,
-        kind=DeadLetterKind.POISON,
-        mode=FailureMode.POISONED,
-        failure=failure,
-        downstream=spec.downstream,
-        owner=spec.owner,
-    )

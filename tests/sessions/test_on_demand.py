@@ -59,7 +59,6 @@ async def test_lists_beside_a_run_are_values(open_session: OpenSession, run_file
     assert (act.actor, act.data) == ("ana@desk", '{"what":"ack"}')
     assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
     assert [] == await session.query(lists.BREAKERS) == await session.query(lists.SCHEDULES)
-    assert [] == await session.query(lists.SLA)
     with pytest.raises(RedriveError, match="colour"):
         await session.query(lists.PAGES, colour="red")
 

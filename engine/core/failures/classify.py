@@ -186,11 +186,7 @@ def _first_match(case: _Evidence, names: Iterable[str]) -> str | None:
 
 
 def _by_rule(case: _Evidence) -> Classification | None:
-    for rule in case.rules:
-        if rule.matches(case.facts, message_of(case.error)):
-            waited = retry_after_seconds(case.facts) if rule.retry_after is None else rule.retry_after
-            return Classification(rule.failure_class, waited)
-    return None
+    return by_rules(case.rules, case.facts, message_of(case.error))
 
 
 #: Errors that tasks raise. A DoubtfulError is both ambiguous and transient: the first matching row counts.
@@ -359,6 +355,17 @@ class ClassificationRule(msgspec.Struct, frozen=True):
             and (self.signal is None or self.signal == signal)
             and (self.message is None or self.message.casefold() in message.casefold())
         )
+
+
+def by_rules(
+    rules: Iterable[ClassificationRule], facts: ErrorFacts, message: str, signal: int | None = None
+) -> Classification | None:
+    """Return the class by the first rule that matches; None without one."""
+    for rule in rules:
+        if rule.matches(facts, message, signal):
+            waits = retry_after_seconds(facts) if rule.retry_after is None else rule.retry_after
+            return Classification(rule.failure_class, waits)
+    return None
 
 
 def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[ClassificationRule, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...domain.text import format_bytes
 from ..outcome import BY_TEXT_FACT, MEMORY_LIMIT_ERROR, Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
-from .classify import classify, classify_exit, classify_signal, parse_rules
+from .classify import by_rules, classify, classify_exit, classify_signal, parse_rules
 from .facts import (
     Classification,
     ErrorFacts,
@@ -123,7 +123,7 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     found = known or Classification(classify_exit(exit_code))
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
     mark = fingerprint_of_program(end, found.failure_class)
-    verdict = _apply_rules(facts, stderr, rules, found)
+    verdict = by_rules(parse_rules(rules), facts, stderr) or found
     line = {"line": end.line} if end.line else {}
     all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
     return _without_exception(f"exit:{exit_code}", mark.explain, verdict, mark, stderr.strip(), all_facts)
@@ -148,7 +148,8 @@ def describe_signal(
     ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
     """
     mark = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
-    verdict = _apply_rules(ErrorFacts(), "", rules, Classification(classify_signal(signal, sender)), signal)
+    found = Classification(classify_signal(signal, sender))
+    verdict = by_rules(parse_rules(rules), ErrorFacts(), "", signal) or found
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
     return _without_exception(kind, mark.explain, verdict, mark, diagnostic, facts)
 
@@ -227,15 +228,6 @@ def _has_facts(error: BaseException) -> bool:
     """Whether the message has facts: an empty one has none, nor has that of tenacity's ``RetryError``, a future."""
     text = message_of(error)
     return bool(text.strip()) and _FUTURE.search(text) is None
-
-
-def _apply_rules(
-    facts: ErrorFacts, message: str, rules: Rules, otherwise: Classification, signal: int | None = None
-) -> Classification:
-    for rule in parse_rules(rules):
-        if rule.matches(facts, message, signal):
-            return Classification(rule.failure_class, rule.retry_after)
-    return otherwise
 
 
 def _without_exception(
