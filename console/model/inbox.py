@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -39,44 +38,26 @@ class InboxOrder(StrEnum):
     OLDEST = "oldest"  # longest without a decision
 
 
-class InboxEntry(msgspec.Struct, frozen=True):
-    """One task that needs a human. Instants in microseconds UTC."""
+class InboxCause(msgspec.Struct, frozen=True):
+    """A task that needs a human, or several that failed alike. Instants in microseconds UTC."""
 
-    name: str
-    state: str
-    position: int
     fingerprint: str  # what tasks of one cause share: that of the failure, or words
     downstream: str | None
     title: str  # "UnicodeDecodeError parser.py:31 in read_row"
     message: str
-    kind: str | None  # of the dead letter
-    first_seen: int  # the first attempt that failed like this
-    since: int  # when it started to need a human
-    search_text: str  # the text that filters search
-
-    @property
-    def cause(self) -> str:
-        return _key(self.fingerprint, self.downstream)
-
-
-class InboxCause(msgspec.Struct, frozen=True):
-    """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
-
-    fingerprint: str
-    downstream: str | None
-    title: str
-    message: str
     tasks: tuple[str, ...]
     dead: int  # number of dead letters; the other tasks have FAILED
-    held: int
-    first_seen: int
-    last_seen: int
-    oldest: int  # when the first of them started to wait for a decision
+    held: int  # of a cause: distinct tasks that wait below any of its tasks
+    first_seen: int  # the first attempt that failed like this
+    last_seen: int  # when the last of them started to wait for a decision
+    oldest: int  # when the first of them did
     messages: int = 1  # how many different ones the tasks have; ``message`` is the first
+    kind: str | None = None  # of the first task: of the dead letter, or what it waits for
+    search_text: str = ""  # of one task: the text that filters search
 
     @property
     def key(self) -> str:
-        return _key(self.fingerprint, self.downstream)
+        return self.fingerprint if self.downstream is None else f"{self.fingerprint} {self.downstream}"
 
     @property
     def count(self) -> int:
@@ -106,9 +87,9 @@ class Inbox:
         self.board = board if isinstance(board, Board) else Board(board)
         self.sort = InboxOrder.HELD
         self.filter = Filter()
-        self._entries: dict[str, InboxEntry] = {}
+        self._entries: dict[str, InboxCause] = {}
         self._tasks_shown: dict[str, int] = {}  # number of tasks shown, by the key of expanded causes
-        self._families: dict[str, list[InboxEntry]] | None = None  # by cause, each in the order of the flow
+        self._families: dict[str, list[InboxCause]] | None = None  # by cause, each in the order of the flow
         self._whole: dict[str, InboxCause] = {}  # causes whose tasks all match the filter
         self._causes: list[InboxCause] | None = None
         self._held: Mapping[str, WaitReason] = {}  # tasks that only a human can let start
@@ -179,7 +160,7 @@ class Inbox:
 
     @property
     def failed(self) -> int:
-        return sum(entry.state == TaskState.FAILED for entry in self._entries.values())
+        return sum(self.board.row(name).state is TaskState.FAILED for name in self._entries)
 
     @property
     def held(self) -> Counter[WaitReason]:
@@ -189,7 +170,7 @@ class Inbox:
     def needs_human(self, name: str) -> bool:
         return name in self._entries
 
-    def entry(self, name: str) -> InboxEntry:
+    def entry(self, name: str) -> InboxCause:
         """Return the entry of a task. Raises KeyError if it does not need a human."""
         return self._entries[name]
 
@@ -205,11 +186,11 @@ class Inbox:
 
     def _grouped(self) -> list[InboxCause]:
         if self._families is None:
-            self._families = _families(self._entries.values())
+            self._families = self._by_cause()
         causes = [self._filter_cause(key, entries) for key, entries in self._families.items()]
         return sorted((cause for cause in causes if cause is not None), key=_ORDERS[self.sort])
 
-    def _filter_cause(self, key: str, entries: list[InboxEntry]) -> InboxCause | None:
+    def _filter_cause(self, key: str, entries: list[InboxCause]) -> InboxCause | None:
         """Return the cause with its matching tasks; usually all or none of them match."""
         matches = self.filter.matches
         kept = [entry for entry in entries if matches(entry.search_text)] if self.filter else entries
@@ -219,20 +200,24 @@ class Inbox:
             self._whole[key] = self._cause(kept)
         return self._whole[key]
 
-    def _cause(self, entries: list[InboxEntry]) -> InboxCause:
-        tasks = tuple([entry.name for entry in entries])
-        since = [entry.since for entry in entries]
-        return InboxCause(
-            fingerprint=entries[0].fingerprint,
-            downstream=entries[0].downstream,
+    def _by_cause(self) -> dict[str, list[InboxCause]]:
+        """Group the tasks by cause, those of each in the order of the flow."""
+        found: dict[str, list[InboxCause]] = {}
+        for name in sorted(self._entries, key=lambda name: self.board.row(name).position):
+            found.setdefault(self._entries[name].key, []).append(self._entries[name])
+        return found
+
+    def _cause(self, entries: list[InboxCause]) -> InboxCause:
+        tasks = tuple([entry.tasks[0] for entry in entries])
+        return replace(
+            entries[0],
             title=_most_common([entry.title for entry in entries]),
-            message=entries[0].message,
             tasks=tasks,
-            dead=[entry.state for entry in entries].count(TaskState.DEAD_LETTER),
+            dead=sum([entry.dead for entry in entries]),
             held=self.board.waiting_below(*tasks),
             first_seen=min([entry.first_seen for entry in entries]),
-            last_seen=max(since),
-            oldest=min(since),
+            last_seen=max([entry.last_seen for entry in entries]),
+            oldest=min([entry.oldest for entry in entries]),
             messages=len({entry.message for entry in entries}),
         )
 
@@ -272,25 +257,11 @@ _ORDERS: dict[InboxOrder, Callable[[InboxCause], tuple[int, ...]]] = {
 }
 
 
-def _key(fingerprint: str, downstream: str | None) -> str:
-    return fingerprint if downstream is None else f"{fingerprint} {downstream}"
-
-
-def _families(entries: Iterable[InboxEntry]) -> dict[str, list[InboxEntry]]:
-    """Group entries by cause; the tasks of each in the order of the flow."""
-    found: dict[str, list[InboxEntry]] = {}
-    for entry in entries:
-        found.setdefault(entry.cause, []).append(entry)
-    for family in found.values():
-        family.sort(key=attrgetter("position"))
-    return found
-
-
 def _most_common(titles: list[str]) -> str:
     return titles[0] if len(set(titles)) == 1 else Counter(titles).most_common(1)[0][0]
 
 
-def entry_of(row: TaskRow) -> InboxEntry:
+def entry_of(row: TaskRow) -> InboxCause:
     latest = row.latest
     title = title_of(row, latest)
     loose, strict = (None, None) if latest is None else (latest.fingerprint_loose, latest.fingerprint)
@@ -302,22 +273,23 @@ def entry_of(row: TaskRow) -> InboxEntry:
     downstream = row.spec.downstream if row.spec is not None else None
     labels = (row.dead_letter_kind, row.failure_fingerprint, fingerprint, downstream)
     words = (row.name, row.state, title, message, *labels)
-    return InboxEntry(
-        name=row.name,
-        state=str(row.state),
-        position=row.position,
+    return InboxCause(
         fingerprint=fingerprint,
         downstream=downstream,
         title=title,
         message=message,
-        kind=row.dead_letter_kind,
+        tasks=(row.name,),
+        dead=int(row.state is TaskState.DEAD_LETTER),
+        held=0,
         first_seen=min(ends, default=since),
-        since=since,
+        last_seen=since,
+        oldest=since,
+        kind=row.dead_letter_kind,
         search_text="\n".join(word for word in words if word).casefold(),
     )
 
 
-def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | None = None) -> InboxEntry:
+def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | None = None) -> InboxCause:
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), HUMAN_WAITS[reason]
     whys = {
@@ -338,7 +310,8 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | Non
         entry,
         kind=str(reason),
         first_seen=since,
-        since=since,
+        oldest=since,
+        last_seen=since,
         fingerprint=f"{reason} {name}" if reason is WaitReason.APPROVAL else str(reason),  # each is a decision
         downstream=None if view is None else entry.downstream,
         title=title,
@@ -402,7 +375,7 @@ def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
 
 def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
     """Return the causes of those of ``names`` that need a human, each with all of its tasks."""
-    keys = {entry_of(row).cause for row in map(board.row, names) if row.state in NEEDS_HUMAN}
+    keys = {entry_of(row).key for row in map(board.row, names) if row.state in NEEDS_HUMAN}
     return [cause for cause in Inbox(board).causes() if cause.key in keys]
 
 

@@ -23,7 +23,7 @@ from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
-from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
+from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, compare, failures_of, human_wait, verdict
 from ..model.preview import RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
 from ..text.columns import (
@@ -196,7 +196,7 @@ CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
         field("held", None, None, Width(11, rank=1, is_right=True), _cause_held),
         field("oldest", None, None, AGE, lambda cause, scene: age_piece(cause.oldest, scene)),
     ),
-    InboxCause.__struct_fields__,
+    [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
 )
 
 
@@ -211,13 +211,13 @@ def age_piece(since: int, scene: Scene) -> Piece:
     return Piece(scene.since(since), Role.DIM)
 
 
-def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Line:
+def task_row(entry: InboxCause, row: TaskRow, scene: Scene, columns: int) -> Line:
     """One task of a cause; the accent is on the cause."""
     kind, glyphs, names = (_KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)), scene.glyphs, scene.names
     return row_line(
         columns - 1,
         (Width(1, gap=4), Piece(glyphs.of(row_style(row, ALIVE).sign), Role.DIM)),
-        (Width(9, min(names.longest, _NAME_CELLS)), lambda room: names.short(entry.name, room, glyphs.more)),
+        (Width(9, min(names.longest, _NAME_CELLS)), lambda room: names.short(row.name, room, glyphs.more)),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
         *([kind] if columns >= _KIND_FROM else ()),
         (Width(16, FILL, rank=1, gap=1 if columns >= _KIND_FROM else 2), entry.message),

@@ -408,7 +408,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             found = self.texts_view.texts or EvidenceData()
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
             found = replace(found, texts=short)
-        memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
+        memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
         return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows)
 
     def tick(self) -> None:
