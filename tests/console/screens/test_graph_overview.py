@@ -168,7 +168,7 @@ async def test_the_details_of_a_group_say_what_failed_what_runs_and_what_comes_n
         assert page[running + 1].split()[:3] == ["●", "load_050", "1m35"]
         assert page[page.index("Followed by  1 group") + 1].startswith("· join")
         await driver.press("j")
-        assert "needs a decision" in driver.text
+        assert "◆ DEAD for" in driver.text
         await driver.press("k")
         assert "Need a human  20" in driver.text
 
