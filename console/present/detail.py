@@ -13,15 +13,19 @@ from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.inbox import EvidenceData, compare, failures_of, verdict
+from ..model.runs import trend_of_attempts
 from ..text.figures import age
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line
 from . import tasks
 from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, verdict_lines
+from .run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from .states import sign_and_word
 
 _LOG_LINES = 12
 _RELATIVES_MAX = 20
+_PAST_ATTEMPTS, _PAST_ATTEMPTS_MIN = 40, 3
+_CHART_ROWS_MIN, _CHART_ROWS_MAX = 6, 12
 _NAME_CELLS_MIN = 8
 
 
@@ -95,8 +99,13 @@ def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:
 # --- The whole page ------------------------------------------------------------------------------------------------
 
 
-def detail_page(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int = 0) -> list[Line]:
-    """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows."""
+def detail_page(
+    row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
+) -> list[Line]:
+    """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
+
+    ``has_past``: with how long it took in each attempt.
+    """
     is_judged = row.state in NEEDS_HUMAN
     reason = verdict_lines(row, scene, found, columns) if is_judged else _blocking_lines(row, scene, columns)
     before = [
@@ -114,9 +123,20 @@ def detail_page(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: 
     ]
     shown = [*text_lines(found.texts, _LOG_LINES, scene, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after), 0)
-    if free:
-        shown = [*text_lines(found.texts, _LOG_LINES + free, scene, has_diagnostics=False)]
-    return [*before, *shown, *after]
+    past = past_durations(row, scene, found, columns, free - 1) if has_past else []
+    if free > len(past):
+        shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), scene, has_diagnostics=False)]
+    return [*before, *shown, *after, *past]
+
+
+def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+    """How long the task took in each attempt so far, beside its timeout, in about ``rows`` rows."""
+    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS])
+    if len(past.cells) < _PAST_ATTEMPTS_MIN:
+        return []
+    slots, rows = even_slots(past, columns - CHART_LABEL_CELLS), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)
+    title, glyphs = f"In each attempt {scene.glyphs.dot} ", scene.glyphs
+    return [[], *duration_lines(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 
 
 def _held_lines(row: TaskRow, scene: tasks.Scene) -> list[Line]:

@@ -208,6 +208,7 @@ def duration_lines(
     glyphs: Glyphs,
     place: int | None = None,
     title: str = "",
+    typical_us: int | None = None,
 ) -> list[Line]:
     """A column per slot, as high as it took long, with the timeout as a line across.
 
@@ -223,7 +224,7 @@ def duration_lines(
     limit_row = height - max(-(-limit_us * height // most), 1) if limit_us is not None else -1
     roles = [_column_role(task, slot.at, place) for slot in slots]
     is_narrow = label_cells < len(f" timeout {format_duration(limit_us or 0)} ")
-    lines: list[Line] = [[Piece(f" {title}{_describe_durations(task, timeout_us, longest, glyphs)}", Role.DIM)]]
+    lines: list[Line] = [[Piece(f" {title}{_describe_durations(typical_us, timeout_us, longest, glyphs)}", Role.DIM)]]
     for row, text in enumerate(column_chart([lasted[slot.at] for slot in slots], most, height, glyphs)):
         label = format_duration(most) if row == 0 else ""
         if limit_us is not None and row == limit_row:
@@ -251,9 +252,9 @@ def _column_role(task: TaskTrend, at: int, place: int | None) -> Role:
     return Role.FAILED if is_bad(task.cells[at]) else Role.WARNING if task.is_slow(at) else Role.DONE
 
 
-def _describe_durations(task: TaskTrend, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
+def _describe_durations(typical_us: int | None, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
     """What a timeout is chosen by: how long is usual, the longest, and the timeout beside it."""
-    parts = [f"usually {format_duration(typical)}"] if (typical := task.typical_us) is not None else []
+    parts = [f"usually {format_duration(typical_us)}"] if typical_us is not None else []
     parts.append(f"at most {format_duration(longest)}")
     if timeout_us is not None:
         parts.append(f"timeout {format_duration(timeout_us)} ({timeout_us / longest:.1f} times that)")

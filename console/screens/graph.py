@@ -16,7 +16,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
-from ..model.graph.groups import GraphForm, Zoom
+from ..model.graph.groups import GraphForm, Step, Zoom
 from ..model.lists import next_order, parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
@@ -25,14 +25,14 @@ from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import DetailView, SplitScreen, StripView, TextsView, read_page
+from .panes import GroupKey, StripView, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _FEW_TASKS, _TEXTS_ROWS_MIN = 4, 5
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
 
 
-class GraphScreen(SplitScreen):
+class GraphScreen(TaskScreen):
     """See the module."""
 
     PLACE = ScreenName.GRAPH
@@ -59,9 +59,6 @@ class GraphScreen(SplitScreen):
         self._path_key: object = None  # what the critical path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
-        self.detail_pane = self.detail = DetailView(self.scene, id="beside")
-        self.texts = TextsView(self.scene, id="texts")
-        self.texts.can_focus = False
         self.texts.styles.height = "1fr"
         self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
         self.texts.display = self.texts_rule.display = False
@@ -353,7 +350,7 @@ class GraphScreen(SplitScreen):
                 self.map_view.tick()
             if self.silhouette_view.display:
                 self._show_map()
-            self._page_of_texts.expire_running()
+            self.page_of_texts.expire_running()
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
@@ -370,18 +367,23 @@ class GraphScreen(SplitScreen):
         if self.detail.display:
             self.detail.show_task(name, group)
         if self.texts.display:
+            self.texts.group = self._group_of_task(name)
             self.texts.show_task(name, group)
-        if self._page_of_texts.display and self._page_of_texts.needs_reading:
+        if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)
 
-    def on_cursor_rest(self) -> None:
-        read_page(self, self._page_of_texts)
+    def _group_of_task(self, name: str | None) -> GroupKey | None:
+        """The group of several tasks in which a task stands now."""
+        graph = self.graph
+        if graph is None or name is None or graph.step is not Step.GROUPS:
+            return None
+        index = graph.groups.group_of[graph.dag.number[name]]
+        return None if graph.groups.groups[index].is_single else (graph, index)
 
-    @property
-    def _page_of_texts(self) -> DetailView:
-        return self.texts if self.texts.display else self.detail
+    def texts_read(self) -> None:
+        self._update_details()
 
     # --- Selection and marks --------------------------------------------------------------------------------------
 

@@ -21,11 +21,11 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, summary_lines
+from ..present.detail import detail_page, past_durations, summary_lines
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, members_page
 from ..present.tasks import Scene
-from ..sessions.reads import TEXTS_OF, read_evidence
+from ..sessions.reads import TEXTS_OF, past_attempts, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
@@ -80,9 +80,13 @@ class SplitScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Show the detail pane only if it fits."""
+        self.place_details()
+        self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
+
+    def place_details(self) -> None:
+        """Show the detail pane and the divider where they have room."""
         self.detail_pane.display = self.divider.display = self.is_wide
         self.detail_pane.styles.width = self.detail_room.columns
-        self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
 
     def on_descendant_focus(self) -> None:
         """Show which pane has the keys."""
@@ -337,6 +341,7 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
 
 
 LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
+_BELOW_TEXTS_MIN = 7  # rows
 
 
 class TextsKey(NamedTuple):
@@ -344,7 +349,7 @@ class TextsKey(NamedTuple):
 
     Attributes:
         outcome: of the latest of the ``attempts``.
-        is_judged: whether somebody has to decide about the task: its history is read as well.
+        is_judged: whether somebody has to decide about the task: its rows in quarantine are read as well.
         is_past: whether they are shown as of an instant of the past.
     """
 
@@ -409,7 +414,8 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
             found = replace(found, texts=short)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
-        return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows)
+        has_past = self.texts_view is None
+        return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows, has_past=has_past)
 
     def tick(self) -> None:
         """Update ages; those of a cause of many tasks only where one has changed."""
@@ -444,7 +450,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             super().expire()
 
     async def fetch(self, session: Session, run_id: str, wanted: TextsKey) -> EvidenceData:
-        """Read the texts of the attempts, and the end of the log of the latest; the history of a task that is judged.
+        """Read the texts of the attempts, the end of the log of the latest, and the history of the task.
 
         In the past nothing of an attempt that still runs.
         """
@@ -461,7 +467,8 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         if shown is None and wanted.is_judged:
             shown = await read_evidence(session, run_id, wanted.task, wanted.attempts)
         elif shown is None:
-            shown = EvidenceData([AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))])
+            texts = [AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))]
+            shown = EvidenceData(texts, await past_attempts(session, wanted.task))
         self._log = log
         *before, last = shown.texts
         last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=log.output_bytes)
@@ -475,8 +482,11 @@ def _identity(subject: Subject | None) -> object:
 class TextsView(DetailView):
     """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
 
-    Of a group, its members.
+    Of a group, its members. What they leave free has the other members of the ``group`` of a task, or how long the task
+    took in each attempt.
     """
+
+    group: GroupKey | None = None
 
     @property
     def is_blank(self) -> bool:
@@ -492,7 +502,40 @@ class TextsView(DetailView):
         if self.subject is None:
             return []
         lines = self._lines(max(self.rows - 1, 1))[1:]  # without the blank above the first
-        return lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None)
+        lines = lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None)
+        free, row, found = self.rows - len(lines) - 1, self._task_row(), self.texts or EvidenceData()
+        if free < _BELOW_TEXTS_MIN or row is None:
+            return lines
+        if self.group is not None:
+            return [*lines, [], *members_page(*self.group, self.scene(), self.columns, free)]
+        return [*lines, *past_durations(row, self.scene(), found, self.columns, free)]
+
+
+class TaskScreen(SplitScreen):
+    """A list of tasks with the details of the selected one and, where the list leaves rows, what it wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detail_pane = self.detail = DetailView(self.scene, id="beside")
+        self.texts = TextsView(self.scene, id="texts")
+        self.texts.can_focus = False
+
+    @abstractmethod
+    def texts_read(self) -> None:
+        """Show what was read."""
+
+    @property
+    def page_of_texts(self) -> DetailView:
+        """The page that reads the texts of the selected task."""
+        return self.texts if self.texts.display else self.detail
+
+    def on_cursor_rest(self) -> None:
+        """Read the texts of the selected task, and its history."""
+        run_latest(self, self._read_texts, "texts", shows_errors=False)
+
+    async def _read_texts(self) -> None:
+        await self.page_of_texts.read(self.console.live.session, self.board.projection.run.run_id)
+        self.texts_read()
 
 
 class DetailScreen(PageScreen):

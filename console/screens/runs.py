@@ -312,7 +312,9 @@ class RunsScreen(DetailedList):
         timeout_us = grids.timeout_of(row) if row is not None else None
         label_cells, title = 1 + layout.name_cells + layout.median_cells, f"{one_line(trend.name)} {glyphs.dot} "
         slots = grids.slots_of(layout)
-        lines = grids.duration_lines(trend, timeout_us, chart_rows, label_cells, slots, glyphs, self.place, title=title)
+        lines = grids.duration_lines(
+            trend, timeout_us, chart_rows, label_cells, slots, glyphs, self.place, title, trend.typical_us
+        )
         self.chart.set_row_count(len(lines))
         self.chart.show_lines(lines)
 

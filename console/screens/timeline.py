@@ -14,16 +14,13 @@ from ...engine.core.failures.hang import cpu_by_second
 from ...engine.core.views import TaskView
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
-from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
+from ...engine.statefile.lists import EVENTS_OF_KIND
 from ..keys.actions import ScreenName
-from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
-from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
-from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Role
@@ -31,15 +28,12 @@ from ..text.text import one_line
 from ..widgets import bars
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen
 from .console import run_latest
-from .panes import DetailView, TextsView, read_page
+from .panes import TaskScreen
 from .timeline_bars import TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
-_PAST_ATTEMPTS, _PAST_ATTEMPTS_MIN = 40, 3
-_DURATION_ROWS_MAX = 12
 _DETAIL_ROWS_MIN = 12  # below the bars, from which the details of the task have room
 _HEAT_FROM = 30  # rows of the screen, from which a large run always has its heat map
 
@@ -47,7 +41,7 @@ _HEAT_FROM = 30  # rows of the screen, from which a large run always has its hea
 AttemptKey = tuple[str, int]  # a task, and the number of its attempt
 
 
-class TimelineScreen(ConsoleScreen):
+class TimelineScreen(TaskScreen):
     """See the module."""
 
     PLACE = ScreenName.TIMELINE
@@ -56,14 +50,9 @@ class TimelineScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.axis = bars.Bar(id="axis")
-        self.timeline = TimelineView(self)
+        self.main_pane = self.timeline = TimelineView(self)
         self.load_chart = LoadChart()
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
-        self.divider = bars.Divider(self.console.glyphs.divider)
-        self.detail = DetailView(self.scene, id="beside")
-        self.texts = TextsView(self.scene, id="texts")
-        self.texts.can_focus = False
-        self._past: TaskTrend | None = None  # the attempts of the selected task in all runs
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
@@ -76,11 +65,13 @@ class TimelineScreen(ConsoleScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def content(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         """Yield the axis, the bars, and the chart of how many tasks ran at once."""
         yield self.axis
         yield self.timeline
         yield self.load_chart
+
+    content = main_widgets
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the selected task in sentences; where the rows leave room, what it wrote beside its details."""
@@ -91,16 +82,16 @@ class TimelineScreen(ConsoleScreen):
             yield self.divider
             yield self.detail
 
-    def next_pane(self) -> None:
-        """Switch between the bars and the details."""
-        if not self.detail.display:
-            super().next_pane()
-        elif self.detail.has_focus:
-            self.timeline.focus()
-            self.console.show_message("keys move in the bars")
-        else:
-            self.detail.focus()
-            self.console.show_message(f"keys scroll the details; {shown_key('next_pane')} returns")
+    @property
+    def detail_room(self) -> bars.DetailRoom:
+        """Half of the width below the bars, where their rows leave room."""
+        columns = self.app.size.width
+        has_room = self._text_rows >= _DETAIL_ROWS_MIN and bars.detail_room(*self.app.size).columns > 0
+        return bars.DetailRoom(columns // 2 if has_room else 0)
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """The column at which the divider begins: below the bars."""
+        return {} if upper else super().rule_marks(upper=True)
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
@@ -212,7 +203,7 @@ class TimelineScreen(ConsoleScreen):
         self._update_span()
         self._tick_countdowns(self.timeline.span)
         self._show_load()
-        self._page_of_texts.expire_running()
+        self.page_of_texts.expire_running()
         self._show_text()
 
     def _set_now(self, now_us: int) -> None:
@@ -350,13 +341,11 @@ class TimelineScreen(ConsoleScreen):
         has_texts = has_texts and not self.texts.is_blank
         self.texts.display = has_texts
         self.detail.texts_view = self.texts if has_texts else None
-        lines = []
         if self.detail.display:
             columns = (columns - 1) // 2
             self.detail.show_task(self.console.selected)
-            lines = self._duration_lines(rows // 2 if has_texts else rows - 5, columns)
-        lines = lines if has_texts else self._text_lines(key, columns, rows) + lines
-        if self.detail.display and (self._page_of_texts.needs_reading or self._is_past_missing):
+        lines = [] if has_texts else self._text_lines(key, columns, rows)
+        if self.detail.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
         if len(lines) + 1 < rows:
             lines += [[]] * (0 if has_texts else rows - 1 - len(lines)) + [self._legend]
@@ -373,10 +362,6 @@ class TimelineScreen(ConsoleScreen):
             self._legend = legend
             self._show_text()
 
-    @property
-    def _page_of_texts(self) -> DetailView:
-        return self.texts if self.texts.display else self.detail
-
     def _text_lines(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
         if key is None:
             return []
@@ -385,33 +370,8 @@ class TimelineScreen(ConsoleScreen):
         worst = self.rows.worst_tasks(key, rows - 1)
         return present.group_lines(self.rows.group(key), self.rows.activity(key), worst, self.scene(), columns, rows)
 
-    @property
-    def _is_past_missing(self) -> bool:
-        name = self.console.selected
-        return name is not None and (self._past is None or self._past.name != name)
-
-    def on_cursor_rest(self) -> None:
-        """Read the texts of the selected task, and how long it took in earlier attempts."""
-        read_page(self, self._page_of_texts)
-        if self._is_past_missing:
-            run_latest(self, self._read_past, "past", shows_errors=False)
-
-    async def _read_past(self) -> None:
-        if (name := self.console.selected) is not None:
-            rows = await self.console.live.session.query(HISTORY, task=name, limit=_PAST_ATTEMPTS)
-            self._past = trend_of_attempts(name, rows)
-            self._show_text()
-
-    def _duration_lines(self, rows: int, columns: int) -> list[Line]:
-        """How long the selected task took in each attempt so far, beside its timeout."""
-        past, name = self._past, self.console.selected
-        if past is None or past.name != name or len(past.cells) < _PAST_ATTEMPTS_MIN:
-            return []
-        timeout_us = timeout_of(self.board.row(name))
-        rows = min(rows, _DURATION_ROWS_MAX)
-        slots, glyphs = even_slots(past, columns - CHART_LABEL_CELLS), self.console.glyphs
-        title = f"{one_line(name)} in each attempt {glyphs.dot} "
-        return [[], *duration_lines(past, timeout_us, rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
+    def texts_read(self) -> None:
+        self._show_text()
 
     def _fit_text(self) -> None:
         """Give the chart and the words the rows that the tasks do not need."""
@@ -422,10 +382,9 @@ class TimelineScreen(ConsoleScreen):
         breakers, at_once = len(self._breakers.downstreams), max(Counter(self.board.dag.levels).values(), default=1)
         free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, breakers, at_once)
         self._text_rows = rows = max(free, bars.STRIP_ROWS)
-        has_details = rows >= _DETAIL_ROWS_MIN and bars.detail_room(*self.app.size).columns > 0
-        if self.detail.has_focus and not has_details:
+        if self.detail.has_focus and not self.is_wide:
             self.timeline.focus()
-        self.detail.display = self.divider.display = has_details
+        self.place_details()
         self.detail.styles.height = self.divider.styles.height = rows
         self._show_load()
         self._show_text()
@@ -584,9 +543,7 @@ class TimelineScreen(ConsoleScreen):
 
     def back(self) -> None:
         """Leave the details; show the whole run again; if it is shown, clear the filter."""
-        if self.detail.has_focus:
-            self.timeline.focus()
-        elif self.timeline.shows_whole_run:
+        if self.detail.has_focus or self.timeline.shows_whole_run:
             super().back()
         else:
             self._show_whole_run()

@@ -527,7 +527,7 @@ async def test_free_rows_below_the_bars_show_the_details_of_the_selected_task(re
         assert "holds 3 tasks and the run's end" in driver.text
         assert "settle.py, line 87" in driver.text
         await driver.press("tab")
-        assert driver.app.screen.detail.has_focus and "keys scroll the details" in driver.lines[-1]
+        assert driver.app.screen.detail.has_focus and driver.lines[-1].startswith(" Tab list")
         await driver.press("escape")
         assert driver.app.screen.timeline.has_focus
         await driver.press("tab")
@@ -571,8 +571,7 @@ async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(
     async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
         driver.app.screen.timeline.move_to_key("clean_orders")
         await driver.settle()
-        words = "clean_orders in each attempt · usually 1m40 · at most 5m00 · timeout 5m00 (1.0 times that)"
-        assert words in driver.text
+        assert "In each attempt · at most 5m00 · timeout 5m00 (1.0 times that)" in driver.text
         top = driver.find("┄ timeout")
         assert "5m00 ┄┄┄┄┄███┄┄┄┄┄ timeout" in top, "the second of three reached it"
 
