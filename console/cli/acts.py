@@ -90,7 +90,7 @@ def requeue(file: shared.NamedFile, **options: object) -> int:
 @click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
 def skip(file: shared.NamedFile, substitute: str | None, **options: object) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
-    extra = {} if substitute is None else {"substitute": operate.json_of("--substitute", substitute)}
+    extra = {} if substitute is None else {"substitute": shared.json_of("--substitute", substitute)}
     return _act("skip", file, extra, options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -388,15 +387,6 @@ def require_reason(act: str, reason: str) -> None:
     """Raise UsageError if the act needs a reason and has none."""
     if act in acts.NEEDS_REASON and not reason.strip():
         raise click.UsageError("say why with --reason TEXT: it is kept with the act")
-
-
-def json_of(option: str, text: str) -> Json:
-    """Parse a JSON value. Raises UsageError if it is invalid."""
-    try:
-        value: Json = json.loads(text)
-        return value
-    except ValueError as error:
-        raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
 
 
 def select_targets(

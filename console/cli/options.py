@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from ...engine.errors import RedriveError
 from .group import ExitCode
 
 if TYPE_CHECKING:
+    from ...engine.domain.events import Json
     from ..sessions.address import Endpoint, SshOptions
 
 Command = Callable[..., object]
@@ -374,3 +376,12 @@ def seconds_of(text: str, option: str = "") -> float:
         return parse_duration(text)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}" if option else str(error)) from None
+
+
+def json_of(option: str, text: str) -> Json:
+    """Parse a JSON value. Raises UsageError if it is invalid."""
+    try:
+        value: Json = json.loads(text)
+        return value
+    except ValueError as error:
+        raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None

@@ -6,11 +6,11 @@ No task runs: each returns what its children need and takes as long as it usuall
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import click
 
@@ -25,10 +25,10 @@ from ...engine.testing import Night, crash, down, error, exits, hang, play
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
 from ...engine.testing.playing import START
 from ..text.figures import number
-from ..text.text import echo_lines
+from ..text.text import echo_json, echo_lines
 from .group import command
-from .options import json_option, params_of, seconds_of
-from .output import echo_values
+from .options import json_of, json_option, params_of, seconds_of
+from .output import with_schema
 
 NAMES_SHOWN = 5
 USUAL_SECONDS = 1.0  # of a task without earlier runs
@@ -69,14 +69,14 @@ def rehearse(
         loaded,
         faults=faults,
         durations=_usual_seconds(spec, flow, state),
-        results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs(results).items()},
+        results=_stand_ins(spec) | dict(map(_result, results)),
         at=at or START,
         seed=seed,
     )
     if keep is not None:
         night.save(keep)
     if as_json:
-        echo_values("rehearsal", [_facts(night, seed, faults)])
+        echo_json(with_schema("rehearsal", _facts(night, seed, faults)))
     else:
         echo_lines(_night_lines(night, faults))
     return night.exit_code
@@ -101,19 +101,11 @@ def _usual_seconds(spec: FlowSpec, flow: str, state: str | None) -> dict[str, ob
     return {task.name: known[task.name].p50_us / 1e6 if task.name in known else USUAL_SECONDS for task in spec.tasks}
 
 
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for (name, equals, value), word in zip(pairs, words, strict=True):
-        if not (name and equals and value):
-            raise click.UsageError(f"--result {word!r}: write TASK=JSON")
-    return {name: value for name, _, value in pairs}
-
-
-def _json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise click.UsageError(f"--result: {text!r} is not JSON") from None
+def _result(word: str) -> tuple[str, object]:
+    name, equals, value = word.partition("=")
+    if not (name and equals and value):
+        raise click.UsageError(f"--result {word!r}: write TASK=JSON")
+    return name, json_of("--result", value)
 
 
 # --- Faults ----------------------------------------------------------------------------------------------------------
@@ -121,8 +113,8 @@ def _json(text: str) -> object:
 
 def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]:
     """Read the options that name faults. Raises UsageError."""
-    readers = {
-        "fail": lambda word: _fail(word, spec),
+    readers: Mapping[str, Callable[[str], Fault]] = {
+        "fail": partial(_fail, spec=spec),
         "down": _down,
         "crash": _crash,
     }
@@ -139,7 +131,7 @@ def _match(option: str, pattern: str, word: str, form: str) -> re.Match[str]:
 def _down(word: str) -> Fault:
     found = _match("down", rf"(?P<name>[^=]+)=(?:(?P<share>\d+)%:)?{_WINDOW}", word, "NAME=10m@2m, or NAME=30%:10m@2m")
     share = int(found["share"] or 100) / 100
-    return down(found["name"], found["at"] or 0, _duration("down", found["lasts"]), share=share)
+    return down(found["name"], found["at"] or 0, seconds_of(found["lasts"], "--down"), share=share)
 
 
 def _fail(word: str, spec: FlowSpec) -> Fault:
@@ -163,11 +155,7 @@ def _fail(word: str, spec: FlowSpec) -> Fault:
 
 def _crash(word: str) -> Fault:
     found = _match("crash", r"(?P<at>[^/]+)(?:/(?P<lasts>.+))?", word, "5m, or 5m/1h if nobody resumes it for an hour")
-    return crash("executor", found["at"], _duration("crash", found["lasts"] or "10s"))
-
-
-def _duration(option: str, text: str) -> float:
-    return seconds_of(text, f"--{option}")
+    return crash("executor", found["at"], seconds_of(found["lasts"] or "10s", "--crash"))
 
 
 # --- One night -------------------------------------------------------------------------------------------------------

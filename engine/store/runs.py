@@ -38,7 +38,6 @@ from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.text import format_clock
 from ..errors import RefusedError
-from ..flow.source import split_target
 from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.reader import latest_seq
@@ -563,6 +562,8 @@ def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None
 
 def _place_now(connection: sqlite3.Connection, flow: str, flow_path: str) -> str:
     """Return the target of a flow as a run has it; if its file is gone, where the flow was found since."""
+    from ..flow.source import split_target  # here: listings do without
+
     if os.path.lexists(split_target(flow_path)[0]):
         return flow_path
     own = flow, path_of(connection)

@@ -108,7 +108,7 @@ def test_tasks_take_as_long_as_in_earlier_runs(flow, tmp_path, monkeypatch):
         (("--down", "bink=10m"), "no task names the downstream 'bink'; the flow has: bank"),
         (("--fail", "load=KeyErr"), "Python has no exception 'KeyErr'"),
         (("--fail", "lod=503"), "the flow has no task 'lod'"),
-        (("--result", "extract=[1"), "'[1' is not JSON"),
+        (("--result", "extract=[1"), "--result: not JSON"),
         (("--result", "load"), "write TASK=JSON"),
     ],
 )
