@@ -591,3 +591,13 @@ async def test_every_view_offers_a_requeue_and_a_skip_only_where_they_end_the_wa
         expected = {"pause": {"unpause"}, "deadline": {"deadline…", "requeue"}, "failure": {"requeue", "skip…"}}
         assert said["2"] == said["3"] == expected.get(wait, set())
         assert wait == "sensor" or said["4"] == said["2"], said
+
+
+async def test_the_keys_of_a_page_act_on_the_task_that_it_shows(session, clock):
+    """Also if the row below it has gone, so that the cursor of the list is on another task."""
+    async with open_console(session, clock, "4", "enter", "j", "d") as driver:
+        assert "load_part_0001" in driver.lines[3]
+        driver.app.selected = "load_part_0002"
+        await driver.press("pagedown", "pageup")
+        assert "load_part_0001" in driver.lines[3]
+        assert driver.app.screen.target_tasks() == ("load_part_0001",)
