@@ -17,6 +17,7 @@ from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import NeedKind, ScheduleRow, quantile
+from ...engine.statefile.needs import Need
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
@@ -189,7 +190,7 @@ def _needs(row: ListedRun, place: Look) -> Line:
     paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if row.run.paused_since is not None else ""
     notes = [note for note in (lateness(row.run, place.now_us), paused) if note]
     if waiting is not None:
-        words = _need_words(waiting) or ([_ACKNOWLEDGE] if row.run.ended_at is not None else notes[:1])
+        words = _need_words(waiting) or (_end_words(waiting.need) if row.run.ended_at is not None else notes[:1])
         notes = [note for note in notes if note not in words]
         count, _, rest = (
             ", ".join(words).partition(" ") if words and words[0][0].isdigit() else ("", "", ", ".join(words))
@@ -198,12 +199,17 @@ def _needs(row: ListedRun, place: Look) -> Line:
         parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
     notes += [shown.fact] if shown.style in (CUT_OFF, IDLE) and waiting is None else []
     parts += [[Piece(note, Role.WARNING)] for note in notes]
-    known = (TaskState.FAILED,) if waiting is not None else ()
+    known = (TaskState.FAILED, TaskState.UPSTREAM_FAILED) if waiting is not None else ()
     parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))
     return join([part for part in parts if part])
 
 
-_ACKNOWLEDGE = "not acknowledged"
+def _end_words(need: Need) -> list[str]:
+    """What an ended run needs: somebody who has seen how it ended."""
+    failed = [f"{number(need.counted)} failed"] if need.kind is NeedKind.FAILED else []
+    return [*failed, "not acknowledged"]
+
+
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -258,6 +258,11 @@ def rhythm_words(expression: str | None) -> str:
     return rhythm.description if isinstance(rhythm, Cron) else expression or ""
 
 
+def _next_screen(row: ServedSchedule, now_us: int) -> str:
+    """The same in fewer cells: without seconds, and without what it waits for, which stands under the list."""
+    return _next_text(row, now_us, _minute).partition(": waits")[0]
+
+
 def _next_text(row: ServedSchedule, now_us: int, time: Callable[[int, int], str] | None = None) -> str:
     """When the next run starts, or after which flows; empty if nobody would start it."""
     if row.after and row.gone_since is None and is_served(row, now_us):
@@ -303,7 +308,7 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW", width=Width(12, 24, is_name=True)),
         field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 30, 3, 2)),
-        field("next_at", "NEXT", _next_text, Width(14, 20, 0, 2), partial(_next_text, time=_minute)),
+        field("next_at", "NEXT", _next_text, Width(14, 20, 0, 2), _next_screen),
         field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
         field("usual_us", "USUAL", _usual_text, Width(6, rank=1, gap=2, is_right=True)),
         field("missed_times", "MISSED", _missed_count, Width(6, rank=1, gap=2, is_right=True)),
@@ -369,7 +374,7 @@ def times_lines(
 def rule_line(row: ServedSchedule, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the schedule under the cursor: its flow, its expression and zone, and its file."""
     words = rhythm_words(row.expression)
-    expression = " ".join(filter(None, (row.expression, row.timezone)))
+    expression = " ".join(filter(None, (row.expression, None if row.after else row.timezone)))
     expression = f"{words} ({expression})" if words != row.expression else expression
     return named_rule(
         f"{one_line(row.flow)}{f'  {one_line(expression)}' if expression else ''}", row.file, glyphs, columns

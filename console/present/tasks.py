@@ -398,8 +398,8 @@ def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
 
 
 def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
-    """``size`` cells between two ends, filled to ``part``."""
-    full = round(part * size)
+    """``size`` cells between two ends, filled to ``part``: wholly only if nothing is left."""
+    full = min(round(part * size), size - (part < 1))
     return [
         Piece(glyphs.bar_left, Role.DIM),
         Piece(glyphs.bar_done * full, role),

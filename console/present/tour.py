@@ -47,7 +47,7 @@ class Sight(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One job. In sentences, ``{about}``, ``{holds}`` and ``{rows}`` are read from the board.
+    """One job. In sentences, ``{about}``, ``{dead}``, ``{holds}`` and ``{rows}`` are read from the board.
 
     Attributes:
         abouts: where the cursor is put: on the first that is a dead letter, else on the first.
@@ -132,9 +132,9 @@ _is_undecided = _while(lambda board: _is_dead(board, "settle") or _is_dead(board
 # fmt: off
 STAGES = (
     Stage(("notify",), _notify_waits, _GRAPH, "why",
-          "notify has not started, see the graph", "why notify has not started"),
+          "notify waits{dead}, see the graph", "why notify waits{dead}"),
     Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "open",
-          "rates-api failed, and its breaker {holds} calls", "all about this breaker"),
+          "rates-api failed, and its breaker {holds} calls", "to read all about this breaker"),
     Stage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
           "fetch_calendar hung and was killed, see when", "below its bar is where it hung; all about it"),
     Stage(("settle",), _once("settle", _is_dead), _INBOX, "output",
@@ -178,7 +178,9 @@ def tour_line(place: int, board: Board, sight: Sight) -> Line:
         return [_head(f"{place} of {total} done"), Piece(f"the next waits for {about}")]
     words, key = _next_step(stage, board, sight)
     rows = counted(board.row(_ROWS).bad_rows, "row")
-    words = words.format(about=about, rows=rows, holds="holds" if _is_blocking(board) else "held")
+    dead = sum(_is_dead(board, name) for name in ("settle", _INVOICES))
+    waits_on = f" on {counted(dead, 'dead letter')}" if dead else ""
+    words = words.format(about=about, dead=waits_on, rows=rows, holds="holds" if _is_blocking(board) else "held")
     head, press = _head(f"{place + 1} of {total}"), [Piece(": press "), Piece(key, Role.KEY)]
     return [head, Piece(shorten(words, sight.columns - width([head, *press]))), *press]
 

@@ -159,7 +159,10 @@ class RunsScreen(DetailedList):
         self._waiting = {one.run.run_id: one for one in waiting}
         self._durations = usual_durations(summaries)
         self._summaries = {one.run.run_id: one for one in summaries}
+        is_first = not self.table.order
         self._show_order()
+        if is_first:  # the cursor starts where a human is needed
+            self.table.move_to_key(next((name for name in self.table.order if self._weight(name)), ""))
         self._lay_out()
         await self._read_grid()
         self.show_key_bar()
@@ -194,7 +197,7 @@ class RunsScreen(DetailedList):
             if wanted.matches_task(f"{one.run.dag_name} {name}".casefold(), states[name])
         ]
         if self._order is RunOrder.NEEDS:
-            found.sort(key=lambda one: -self._weight(one))
+            found.sort(key=lambda one: -self._weight(one.run.run_id))
         elif self._order is RunOrder.SLOWEST:
             found.sort(key=self._slowness, reverse=True)
         elif self._order is RunOrder.NAME:
@@ -205,8 +208,8 @@ class RunsScreen(DetailedList):
         self._show_heading()
         self.show_row()
 
-    def _weight(self, one: RunSummary) -> int:
-        waiting = self._waiting.get(one.run.run_id)
+    def _weight(self, run_id: str) -> int:
+        waiting = self._waiting.get(run_id)
         return 0 if waiting is None else waiting.weight
 
     def _slowness(self, one: RunSummary) -> float:

@@ -40,8 +40,9 @@ from .console import run_latest
 from .fleet import FleetConsole
 
 _READ_SECONDS = 1.0
-_FRAME_ROWS = 5  # heading, titles, the rule with the name of the flow, a rule, keys
+_FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
 _PANEL_ROWS = present.TIMES_MAX + 3  # with their title, and what else is to be known
+_LIST_ROWS_MIN = 2  # the second says that no schedule is known
 
 
 class ScheduleTimes(NamedTuple):
@@ -156,7 +157,7 @@ class SchedulesScreen(ConsoleScreen):
     def _lay_out(self) -> None:
         """Divide the rows: the list has what it needs as far as the times below keep their lines."""
         columns, room = self.app.size.width, self.app.size.height - _FRAME_ROWS
-        self.panel.set_row_count(min(_PANEL_ROWS, room - min(len(self._shown), room // 3)))
+        self.panel.set_row_count(room - min(max(len(self._shown), _LIST_ROWS_MIN), max(room - _PANEL_ROWS, room // 3)))
         self.panel.show_lines(self._panel_lines())
         self.titles.show(screen_titles(self._columns, columns))
         rule: Line = [Piece(self.console.glyphs.rule * columns, Role.RULE)]

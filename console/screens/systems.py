@@ -29,7 +29,7 @@ from ..present.systems_detail import row_lines, subject_lines
 from ..sessions.session import listed_events
 from ..text.event_text import event_subject
 from ..text.pieces import Line, Role, width
-from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
+from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, DetailShare, bindings
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import SOON_SECONDS, Refresher, run_latest
@@ -60,6 +60,7 @@ class SystemsScreen(DetailedList):
     """See the module."""
 
     PLACE = ScreenName.SYSTEMS
+    DETAIL_SHARE = DetailShare(35, 41)
 
     def __init__(self) -> None:
         super().__init__()

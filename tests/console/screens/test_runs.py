@@ -129,7 +129,7 @@ async def test_the_grid_needs_room_or_a_key(session: ManyRuns, clock: StillClock
 
 async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: ManyRuns, clock: StillClock) -> None:
     make_slow(session, params='{"day": "2026-04-22", "note": "\\u001b[2Jx"}')
-    async with open_console(session, clock, "1", "j", "j", size=(120, 24)) as driver:
+    async with open_console(session, clock, "1", "home", "j", "j", size=(120, 24)) as driver:
         titles, *rows = driver.lines[4:]
         row = next(line for line in rows if "night-12" in line)
         assert row[: titles.index("NEEDS")].split() == ["night-12", "✓", "success", "5/5", "25m00", "↑", "3.8×"]
@@ -140,13 +140,24 @@ async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: Many
         assert usual.role is Role.WARNING, "a sign and a colour"
 
 
-async def test_a_row_says_what_a_run_needs_and_the_words_below_why(session: ManyRuns, clock: StillClock) -> None:
-    async with open_console(session, clock, "1", "n", size=(120, 24)) as driver:
+async def test_the_cursor_starts_where_a_human_is_needed_and_the_words_below_say_why(
+    session: ManyRuns, clock: StillClock
+) -> None:
+    async with open_console(session, clock, "1", size=(120, 24)) as driver:
         assert driver.app.screen.table.cursor_key == "night-11"
         row = next(line for line in driver.lines[5:] if "night-11" in line)
         assert "◆ BLOCKED" in row and "◆1 dead letter" in row
         assert "night-11" in below(driver)[0] and "BLOCKED after 5m00" in below(driver)[0]
         assert below(driver)[1].strip() == "1 dead letter"
+
+
+async def test_a_failed_run_says_in_words_that_nobody_has_seen_it(session: ManyRuns, clock: StillClock) -> None:
+    failed = session.nights[2]
+    failed.run.state = RunState.FAILED
+    session.nights[2] = RunSummary(failed.run, {"SUCCESS": 2, "FAILED": 1, "UPSTREAM_FAILED": 2})
+    async with open_console(session, clock, "1", size=(120, 24)) as driver:
+        row = next(line for line in driver.lines[5:] if "night-12" in line)
+        assert "1 failed, not acknowledged" in row and "upstream" not in row
 
 
 async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
@@ -213,7 +224,7 @@ async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock)
 
 
 async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
-    async with open_console(session, clock, "1", "tab", "j", size=(120, 40)) as driver:
+    async with open_console(session, clock, "1", "home", "tab", "j", size=(120, 40)) as driver:
         assert "night-14" in below(driver)[0] and "clean_orders" in below(driver)[2]
         assert "times the usual" in below(driver)[2]
         await driver.press("j", "left", "left", "left")
@@ -225,7 +236,7 @@ async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns,
 async def test_without_a_cursor_in_the_grid_the_words_name_what_was_unusual(
     session: ManyRuns, clock: StillClock
 ) -> None:
-    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+    async with open_console(session, clock, "1", "home", size=(120, 40)) as driver:
         assert below(driver)[2].split()[:8] == ["clean_orders", "✓", "ok", "5m42", "·", "↑", "3.5", "times"]
         await driver.press("left", "left", "left")
         assert below(driver)[2].split()[:3] == ["settle", "◆", "DEAD"]
@@ -275,7 +286,7 @@ async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) ->
 
 async def test_the_grid_is_that_of_the_flow_of_the_run_under_the_cursor(session: ManyRuns, clock: StillClock) -> None:
     change_run(session, 3, dag_name="hourly")
-    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+    async with open_console(session, clock, "1", "home", size=(120, 40)) as driver:
         assert "FLOW" in driver.find(" RUN ") and driver.app.screen.place == 12
         await driver.press("j", "j", "j")
         assert driver.app.screen.place == 0 and len(driver.app.screen._grid.runs) == 1
