@@ -9,7 +9,7 @@ from ...engine.core.causes import actor_name
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.rows import PageRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration, format_seconds
+from ...engine.domain.text import format_duration
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..keys.keymap import shown_key
 from ..model.board import OPEN_NOTES, Board
@@ -60,7 +60,7 @@ _NAME = Width(9, 30, is_name=True)
 _REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
 _AGE = Width(8, is_right=True)
 _BAR_CELLS_MIN = 3
-_WORDS_FROM, _RETRIES_FROM = 150, 76  # columns
+_RETRIES_FROM = 76  # columns
 
 
 def breaker_style(guard: BreakerStatus) -> StateStyle:
@@ -198,10 +198,8 @@ def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int)
 
 
 def _breaker_columns(columns: int) -> Columns[BreakerStatus, Look]:
-    """The figures have whole words where the line has room for them beside the bars; names come before retries."""
-    if columns < _RETRIES_FROM:
-        return measured([one for one in BREAKER_COLUMNS if one.name != "tokens"], {"failures": 20})
-    return BREAKER_COLUMNS if columns >= _WORDS_FROM else measured(BREAKER_COLUMNS, {"failures": 20, "tokens": 16})
+    """Names come before retries."""
+    return BREAKER_COLUMNS if columns >= _RETRIES_FROM else [one for one in BREAKER_COLUMNS if one.name != "tokens"]
 
 
 def _with_column_titles(left: Line, columns: int) -> Line:
@@ -237,15 +235,8 @@ def retries_left(guard: BreakerStatus, look: Look) -> str:
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
     """The bar has the same cells whatever is left: the words have the width of those of a full one."""
-    most = guard.spec.bucket_capacity
-    now, full = ((f"{n:g} of {most:g} retries left", f"{compact(int(n))} left") for n in (guard.tokens, most))
-
-    def shown(room: int) -> Line:
-        at = full.index(_that_fits(room, *full))
-        words, size = now[at], len(full[at])
-        return tokens(guard, look, room - 3 - size, words.rjust(size))
-
-    return shown
+    now, full = (f"{compact(int(count))} left" for count in (guard.tokens, guard.spec.bucket_capacity))
+    return lambda room: tokens(guard, look, room - 3 - len(full), now.rjust(len(full)))
 
 
 def _holds(guard: BreakerStatus, look: Look) -> str:
@@ -257,16 +248,10 @@ def _reopens(guard: BreakerStatus, look: Look) -> str:
     return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - look.now_us, 0))}"
 
 
-def _that_fits(room: int, long: str, short: str) -> str:
-    """The long text if a bar has room beside it."""
-    return long if len(long) + 3 + _BAR_CELLS_MIN <= room else short
-
-
 def rate(guard: BreakerStatus, look: Look, room: int) -> Line:
     """The share of failed calls in ``room`` cells, as a bar and in words; without failures in words only."""
     calls, failures, *_ = guard.totals(look.now_us)
-    counts, noun = (f"{compact(failures)} of {compact(calls)}", " calls") if calls else ("no calls", "")
-    words = _that_fits(room, f"{counts}{noun} in {format_seconds(guard.spec.window_seconds)}", counts)
+    words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"
     size = room - 3 - len(words)
     if not failures or size < _BAR_CELLS_MIN:
         return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
@@ -314,10 +299,10 @@ BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
     Column("sign", width=_SIGN, screen=lambda one, look: sign_of(breaker_style(one), look.glyphs)),
     Column("downstream", "DOWNSTREAM", lambda one, look: one.name, width=_NAME),
     field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
-    Column("failures", "FAILED", _failures, _failed_share, Width(10, 36, rank=1), _failure_rate),
+    Column("failures", "FAILED", _failures, _failed_share, Width(10, 20, rank=1), _failure_rate),
     Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
     Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
-    field("tokens", "RETRIES", retries_left, Width(9, 36, rank=3), _retries_bar),
+    field("tokens", "RETRIES", retries_left, Width(9, 16, rank=3), _retries_bar),
     Column("bucket_capacity", value=lambda one, look: one.spec.bucket_capacity),
     field("held", "HELD", lambda one, look: str(len(one.held)), Width(8, rank=2), _holds),
     field("running"),

@@ -65,7 +65,7 @@ def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[
 
 def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene: Scene) -> Line:
     line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, scene.glyphs)]
-    line += [Piece(" "), Piece(word, style.role)]
+    line.append(Piece(f" {word}", style.role))
     for part in filter(None, parts):
         line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
     return line
