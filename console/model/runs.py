@@ -347,15 +347,6 @@ def usual_durations(summaries: Sequence[RunSummary]) -> dict[str, list[int]]:
     return {flow: run_grid(latest_runs(summaries, flow), {}).whole.durations for flow in flows}
 
 
-class HistoryOrder(StrEnum):
-    """The orders of the grid."""
-
-    FLOW = "flow"
-    PROBLEMS = "problems"
-    DURATION = "duration"
-    NAME = "name"
-
-
 class RunGrid(msgspec.Struct, frozen=True):
     """The runs of a flow, the oldest first, and their tasks in the order of the latest run.
 
@@ -380,10 +371,6 @@ class RunGrid(msgspec.Struct, frozen=True):
         """The column of a run; None: it has none."""
         return next((place for place, one in enumerate(self.runs) if one.run.run_id == run_id), None)
 
-    def in_order(self, order: HistoryOrder) -> list[TaskTrend]:
-        """The tasks in an order."""
-        return list(self.tasks) if order is HistoryOrder.FLOW else sorted(self.tasks, key=_ORDER_KEYS[order])
-
 
 def latest_runs(summaries: Sequence[RunSummary], dag_name: str | None) -> tuple[RunSummary, ...]:
     """The last runs of a flow, the oldest first. ``summaries``: the latest first."""
@@ -404,18 +391,5 @@ def run_grid(runs: Sequence[RunSummary], rows: Mapping[str, Sequence[RunTaskRow]
     return RunGrid(tuple(runs), tasks, max(total - listed, 0))
 
 
-def _problem_key(task: TaskTrend) -> tuple[int, int]:
-    """The tasks that failed last come first, then those that failed most often."""
-    bad = [place for place, cell in enumerate(task.cells) if is_bad(cell)]
-    return -max(bad, default=-1), -len(bad)
-
-
 def is_bad(cell: RunTaskRow | None) -> bool:
     return cell is not None and cell.state in (TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED)
-
-
-_ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]] = {
-    HistoryOrder.PROBLEMS: _problem_key,
-    HistoryOrder.DURATION: lambda task: (-(task.typical_us or 0), 0),
-    HistoryOrder.NAME: lambda task: task.name,
-}

@@ -39,14 +39,6 @@ class Section(StrEnum):
     ROWS = "rows"
 
 
-class SystemsOrder(StrEnum):
-    """The order within each section; idle items come last in each."""
-
-    URGENCY = "urgency"  # what needs a human first, then what recovers by itself
-    NAME = "name"
-    COUNT = "count"  # held tasks of a breaker, occurrences of a page, rows of a group: the most first
-
-
 Item: TypeAlias = BreakerStatus | PageRow | QuarantineGroup
 
 
@@ -95,7 +87,6 @@ class Systems(msgspec.Struct):
     groups: dict[GroupKey, QuarantineGroup] = {}
     loaded_sections: set[Section] = set()  # sections that were read at least once
     filter: Filter = msgspec.field(default_factory=Filter)
-    order: SystemsOrder = SystemsOrder.URGENCY
     free_rows: int = 0  # a list that fits in so many rows shows idle items as well
     _callers: dict[str, tuple[str, ...]] = {}
     _expanded: set[SystemsRow] = set()
@@ -108,7 +99,7 @@ class Systems(msgspec.Struct):
         found = Systems(
             board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
         )
-        found.order, found.free_rows = self.order, self.free_rows
+        found.free_rows = self.free_rows
         found._expanded = set(self._expanded)
         if board.projection.run.run_id != self.board.projection.run.run_id:
             found.groups.clear()
@@ -186,7 +177,7 @@ class Systems(msgspec.Struct):
         """Return the keys of urgent items and of idle items, each in order."""
         urgent: list[Hashable] = []
         idle: list[Hashable] = []
-        rank, words = _ORDERS[section, self.order], _WORDS[section]
+        rank, words = _RANKS[section], _WORDS[section]
         for key, item in sorted(self._items(section).items(), key=lambda one: rank(one[1])):
             if self.filter.matches(words(item).casefold()):
                 (idle if item.is_idle else urgent).append(key)
@@ -250,17 +241,11 @@ def _page_rank(page: PageRow) -> tuple[int, int, int]:
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
 
-#: The place of an item of a section in each order.
-_ORDERS: Mapping[tuple[Section, SystemsOrder], Callable[[Any], tuple[Any, ...]]] = {
-    (Section.BREAKERS, SystemsOrder.URGENCY): lambda one: (_BREAKER_RANKS[one.state], one.name),
-    (Section.BREAKERS, SystemsOrder.NAME): lambda one: (one.name,),
-    (Section.BREAKERS, SystemsOrder.COUNT): lambda one: (-len(one.held), one.name),
-    (Section.PAGES, SystemsOrder.URGENCY): _page_rank,
-    (Section.PAGES, SystemsOrder.NAME): lambda one: (one.title, -one.id),
-    (Section.PAGES, SystemsOrder.COUNT): lambda one: (-one.counted, *_page_rank(one)),
-    (Section.ROWS, SystemsOrder.URGENCY): lambda one: (-one.held, one.name, one.first_at),
-    (Section.ROWS, SystemsOrder.NAME): lambda one: (one.name, one.first_at),
-    (Section.ROWS, SystemsOrder.COUNT): lambda one: (-one.total, one.name, one.first_at),
+#: The place of an item in its section: what needs a human first, then what recovers by itself; what is idle is last.
+_RANKS: Mapping[Section, Callable[[Any], tuple[Any, ...]]] = {
+    Section.BREAKERS: lambda one: (_BREAKER_RANKS[one.state], one.name),
+    Section.PAGES: _page_rank,
+    Section.ROWS: lambda one: (-one.held, one.name, one.first_at),
 }
 #: What a filter searches.
 _WORDS: Mapping[Section, Callable[[Any], str]] = {

@@ -24,7 +24,7 @@ from .states import shade, sign_and_word
 
 _NAME_CELLS = (12, 40)
 _WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
-_MEDIAN_CELLS = CLOCK_CELLS + 2
+MEDIAN_CELLS = CLOCK_CELLS + 2  # of what is usual, with a blank behind it
 _DATE_CELLS = 5
 _DATE_STEP = 8  # cells of the heat map for a date above it
 _CHART_ROWS_MIN = 4
@@ -38,7 +38,6 @@ class GridLayout(NamedTuple):
     """
 
     name_cells: int
-    median_cells: int
     heat_cells: int
     first: int
     first_wide: int
@@ -55,20 +54,19 @@ def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(WHOLE_RUN), columns // 4), low)
-    median_cells = _MEDIAN_CELLS
-    name_cells = max(min(name_cells, columns - 2 - median_cells - count - _WIDE_CELLS), low)
-    room = columns - 1 - name_cells - median_cells
+    name_cells = max(min(name_cells, columns - 2 - MEDIAN_CELLS - count - _WIDE_CELLS), low)
+    room = columns - 1 - name_cells - MEDIAN_CELLS
     wide = max(min(count, (room - 1) // _WIDE_CELLS), 0)
     if wide < count:  # a cell for each run before them
         wide = max(min(wide, (room - 1 - count) // (_WIDE_CELLS - 1)), min(wide, 1))
     heat_cells = min(count - wide, max(room - 1 - wide * _WIDE_CELLS, 0)) + 1
-    return GridLayout(name_cells, median_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
+    return GridLayout(name_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {wall_day(one.run.started_at)[:_DATE_CELLS] for one in grid.runs}
-    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual', layout)}", Role.DIM)]
+    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual')}", Role.DIM)]
 
     def when(at: int) -> str:
         started_at = grid.runs[at].run.started_at
@@ -81,8 +79,8 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
     return line
 
 
-def _median_cell(text: str, layout: GridLayout) -> str:
-    return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
+def _median_cell(text: str) -> str:
+    return f"{pad_left(text, MEDIAN_CELLS - 1)} "
 
 
 class _ShownCell(NamedTuple):
@@ -131,7 +129,7 @@ def row_line(
     line: Line = [
         Piece(" "),
         Piece(pad(shorten_middle(one_line(trend.name), layout.name_cells, glyphs.more), layout.name_cells), name_role),
-        Piece(_median_cell("" if typical_us is None else format_duration(typical_us), layout), Role.DIM),
+        Piece(_median_cell("" if typical_us is None else format_duration(typical_us)), Role.DIM),
     ]
     heat = range(layout.first, layout.first_wide)
     line += [*(_heat_cell(found[at], typical_us, glyphs, at == place) for at in heat), Piece(" ")]

@@ -32,7 +32,7 @@ from ..text.figures import SECOND, clock, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, plain, width
 from ..text.text import one_line
-from .states import Look, order_line, sign_of
+from .states import Look, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
@@ -103,16 +103,12 @@ _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "
 
 
 def section_row(section: Section, systems: Systems, senders: Sequence[str], columns: int, glyphs: Glyphs) -> Line:
-    """The heading of a section, with counts; that of breakers has the titles of the columns and the order."""
+    """The heading of a section, with counts; that of breakers has the titles of the columns."""
     known = section in systems.loaded_sections
     facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
-    if section is Section.BREAKERS:
-        if systems.breakers and known:
-            left = _with_column_titles(left, columns)
-        order = order_line(systems.order, glyphs)
-        room = columns - width(left) - width(order)
-        return [*left, Piece(" " * room), *order] if room > 0 else left
+    if section is Section.BREAKERS and systems.breakers and known:
+        left = _with_column_titles(left, columns)
     if not right or width(right) >= columns // 2:
         return left
     return [*fit(left, columns - width(right) - 1, glyphs.more), *right]

@@ -17,7 +17,6 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_task_filter
 from ..model.runs import (
-    HistoryOrder,
     RunGrid,
     RunOrder,
     TaskTrend,
@@ -62,7 +61,7 @@ class GridTable(VirtualTable[str]):
 
 
 class RunsScreen(DetailedList):
-    """See the module. The keys act on the list, after ``Tab`` on the grid; each has a filter and an order."""
+    """See the module. The keys act on the list, after ``Tab`` on the grid; each has a filter."""
 
     PLACE = ScreenName.RUNS
     DETAIL_SHARE = DetailShare(36, from_columns=150)
@@ -78,7 +77,6 @@ class RunsScreen(DetailedList):
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
         self._tasks: dict[str, TaskTrend] = {}
-        self._task_order = HistoryOrder.FLOW
         self._grid_choice: bool | None = None  # of the operator
         self._other_filter = ""  # of the pane without the keys
         self._is_stale = False
@@ -227,12 +225,11 @@ class RunsScreen(DetailedList):
         waiting = sum(not one.is_notice for one in self._waiting.values())
         coming = describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
         more = [*(grids.grid_parts(self._grid, glyphs) if self.has_grid and self._grid.runs else ()), [Piece(coming)]]
-        order = self._task_order if self.is_in_grid else self._order
         shown = len((self.grid if self.is_in_grid else self.table).order)
         known = len(self._summaries)
-        self.heading.show(
-            *heading_line(shown, known, waiting, self.filter_text, order, glyphs, more if coming else more[:-1])
-        )
+        parts = more if coming else more[:-1]
+        left, order = heading_line(shown, known, waiting, self.filter_text, self._order, glyphs, parts)
+        self.heading.show(left, [] if self.is_in_grid else order)
 
     def _place(self) -> Look:
         return Look(self.console.live.now_us, self.console.glyphs)
@@ -278,9 +275,7 @@ class RunsScreen(DetailedList):
     def _show_tasks(self) -> None:
         wanted = parse_task_filter(self.filter_text if self.is_in_grid else self._other_filter)
         found = [
-            task
-            for task in self._grid.in_order(self._task_order)
-            if wanted.matches_task(one_line(task.name).casefold(), _state_of(task))
+            task for task in self._grid.tasks if wanted.matches_task(one_line(task.name).casefold(), _state_of(task))
         ]
         self.grid.set_order([task.name for task in found])
         self._lay_out()
@@ -313,7 +308,7 @@ class RunsScreen(DetailedList):
         board = self.console.live.board
         row = board.projection.tasks.get(trend.name) if board is not None and trend is task else None
         timeout_us = grids.timeout_of(row) if row is not None else None
-        label_cells, title = 1 + layout.name_cells + layout.median_cells, f"{one_line(trend.name)} {glyphs.dot} "
+        label_cells, title = 1 + layout.name_cells + grids.MEDIAN_CELLS, f"{one_line(trend.name)} {glyphs.dot} "
         slots = grids.slots_of(layout)
         lines = grids.duration_lines(
             trend, timeout_us, chart_rows, label_cells, slots, glyphs, self.place, title, trend.typical_us
@@ -434,15 +429,10 @@ class RunsScreen(DetailedList):
             self._show_order()
 
     def change_order(self) -> None:
-        """Change to the next order."""
-        if self.is_in_grid:
-            self._task_order = next_order(self._task_order)
-            self._show_tasks()
-            self.grid.move_to(0)
-        else:
-            self._order = next_order(self._order)
-            self._show_order()
-            self.table.move_to(0)
+        """Change to the next order of the runs; the tasks of the grid stand in that of the flow."""
+        self._order = next_order(self._order)
+        self._show_order()
+        self.table.move_to(0)
 
     def go_to_next(self, step: int) -> None:
         """To the next run that needs a human or ended badly, in the grid to the next such task; else to a match."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from textual import events
-from textual.message import Message
 from textual.widget import Widget
 
 from ...engine.core.breaker import BreakerStatus
@@ -21,14 +19,13 @@ from ...engine.statefile import lists
 from ..keys.actions import BY_NAME, Action, ScreenName
 from ..model import systems as model
 from ..model.board import Board, BoardUpdate
-from ..model.lists import next_order, parse_filter
+from ..model.lists import parse_filter
 from ..present import systems as present
-from ..present.states import order_line
 from ..present.systems import quarantined_row, rows_heading
 from ..present.systems_detail import row_lines, subject_lines
 from ..sessions.session import listed_events
 from ..text.event_text import event_subject
-from ..text.pieces import Line, Role, width
+from ..text.pieces import Line, Role
 from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, DetailShare, bindings
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
@@ -375,18 +372,6 @@ class SystemsScreen(DetailedList):
         if not self.table.move_to_next(step, set(self.systems.items_needing_human()).__contains__):
             self.show_warning("nothing here needs a human")
 
-    def change_order(self) -> None:
-        """Change to the next order."""
-        self.systems.order = next_order(self.systems.order)
-        self._refresh_list(by_hand=True)
-        self.table.refresh()
-
-    def on_systems_table_head_clicked(self, message: SystemsTable.HeadClicked) -> None:
-        """A click on the order in the first head is its key."""
-        is_on_order = message.cells_from_right <= width(order_line(self.systems.order, self.console.glyphs))
-        if message.head.section is model.Section.BREAKERS and is_on_order:
-            self.change_order()
-
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""
         self.systems.filter = parse_filter(text)
@@ -419,13 +404,6 @@ class SystemsTable(VirtualTable[model.SystemsRow], inherit_bindings=False):
 
     BINDINGS = bindings(*PAGING, "open")
 
-    @dataclass
-    class HeadClicked(Message):
-        """A click on the head of a section. ``cells_from_right``: of the cell that was clicked."""
-
-        head: model.SystemsRow
-        cells_from_right: int
-
     def _clamp(self, place: int) -> int:
         place = super()._clamp(place)
         step = 1 if place >= self.cursor else -1
@@ -443,11 +421,10 @@ class SystemsTable(VirtualTable[model.SystemsRow], inherit_bindings=False):
         return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
 
     def on_click(self, event: events.Click) -> None:
-        """Post a click on a head; other rows as in every list."""
+        """A head is no row; other rows as in every list."""
         place = self.first_visible + event.y
         if place < len(self.order) and self.order[place].is_head:
             event.prevent_default()
-            self.post_message(self.HeadClicked(self.order[place], self.columns - event.x))
 
     def _scroll_into_view(self) -> None:
         super()._scroll_into_view()

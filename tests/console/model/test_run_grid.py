@@ -10,7 +10,6 @@ import pytest
 from redrive.console.model.runs import (
     RUNS_MAX,
     WHOLE_RUN,
-    HistoryOrder,
     TaskTrend,
     is_bad,
     latest_runs,
@@ -105,23 +104,6 @@ def test_a_run_that_stands_is_neither_slow_nor_quick() -> None:
     assert ListedRun(summary(0, RunState.RUNNING).run, {}, durations=others).pace(**at) == (90.0, True, False)
     ended = ListedRun(summary(0, ended_at=MONDAY + 10 * S).run, {}, durations=[10 * S])
     assert ended.usual_sentence(**at) == "", "the only run is not usual beside itself"
-
-
-def test_problems_come_first_the_latest_before_the_frequent() -> None:
-    good, early, late = history(1, 1, 1), history(None, None, 1), history(1, 1, None)
-    tasks = [TaskTrend(name, task.cells) for name, task in (("good", good), ("early", early), ("late", late))]
-    rows = {
-        f"night-{place}": [
-            RunTaskRow(task.name, cell.state, cell.attempt, cell.duration_us)
-            for task in tasks
-            if (cell := task.cells[place]) is not None
-        ]
-        for place in range(3)
-    }
-    grid = run_grid([summary(number) for number in range(3)], rows)
-    assert [task.name for task in grid.in_order(HistoryOrder.PROBLEMS)] == ["late", "early", "good"]
-    assert [task.name for task in grid.in_order(HistoryOrder.NAME)] == ["early", "good", "late"]
-    assert [task.name for task in grid.in_order(HistoryOrder.FLOW)] == ["good", "early", "late"]
 
 
 def test_a_run_is_slow_or_quick_beside_the_successes_of_its_flow() -> None:

@@ -12,7 +12,6 @@ from redrive.console.model.systems import (
     BadgeCounts,
     Section,
     Systems,
-    SystemsOrder,
     SystemsRow,
     blocking_downstream,
     sender_names,
@@ -203,7 +202,7 @@ def test_a_filter_matches_quiet_rows_too(clock):
     assert [GroupKey("import_customers", "c0ffee")] == [row.key for row in downstreams.rows() if not row.is_head]
 
 
-def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
+def test_what_is_urgent_comes_first_in_each_section_and_what_is_idle_last(clock):
     downstreams = downstreams_of(clock)
     groups = [row_of_group("a_few", "held", 2, "x"), row_of_group("many", "held", 9, "y", fingerprint="beef")]
     downstreams.load_row_groups([build_row(QUARANTINE_GROUPS.row, row) for row in groups])
@@ -213,14 +212,8 @@ def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
         row_of_page(3, "0 is over", counted=99, state="resolved"),
     ]
     downstreams.load_pages([build_row(PAGE_HEADS.row, row) for row in pages])
-    keys = {}
-    for order in SystemsOrder:
-        downstreams.order = order
-        keys[order] = [row.key for row in downstreams.rows() if row.section is not Section.BREAKERS and row.key]
-    many, few = GroupKey("many", "beef"), GroupKey("a_few", "c0ffee")
-    assert keys[SystemsOrder.URGENCY] == [2, 1, many, few]
-    assert keys[SystemsOrder.NAME] == [2, 1, few, many]
-    assert keys[SystemsOrder.COUNT] == [1, 2, many, few]
+    keys = [row.key for row in downstreams.rows() if row.section is not Section.BREAKERS and row.key]
+    assert keys == [2, 1, GroupKey("many", "beef"), GroupKey("a_few", "c0ffee")]
 
 
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):

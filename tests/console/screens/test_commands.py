@@ -280,7 +280,7 @@ async def test_n_goes_to_the_next_run_that_needs_a_human(revenue: FakeSession, c
         for number, state in enumerate(("SUCCESS", "FAILED", "SUCCESS", "PARTIAL"))
     ]
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "1", "n")
+        await press(app, pilot, "1")
         assert app.screen.table.cursor_key == "night-1"
         await press(app, pilot, "n")
         assert app.screen.table.cursor_key == "night-3"

@@ -8,7 +8,6 @@ from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown
 from ..model.runs import S
-from .outages import outage
 
 
 async def test_labels_of_the_timeline_have_the_time_of_attempts_on_wide_screens(
@@ -38,21 +37,6 @@ async def test_the_order_of_the_timeline_by_mouse(revenue: FakeSession, clock: S
         await press(app, pilot, "3")
         await click_on(app, pilot, "by start")
         assert "by longest" in rows_of(app)[3]
-
-
-async def test_the_order_of_downstreams_by_key_and_by_mouse(clock: StillClock) -> None:
-    def breakers(app: Any) -> list[str]:
-        return [row.key for row in app.screen.table.order if row.section == "breakers" and row.key and not row.task]
-
-    async with shown(outage(clock), clock, (80, 24)) as (app, pilot):
-        await press(app, pilot, "7")
-        assert rows_of(app)[3].endswith("sort: urgency ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
-        await press(app, pilot, "e")
-        assert rows_of(app)[3].endswith("sort: name ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
-        await click_on(app, pilot, "sort: name")
-        assert rows_of(app)[3].endswith("sort: count ▾")
-        await click_on(app, pilot, "sort: count")
-        assert rows_of(app)[3].endswith("sort: urgency ▾")
 
 
 def find(app: Any, name: str, *words: str) -> str:
