@@ -152,11 +152,8 @@ async def test_the_cursor_starts_where_a_human_is_needed_and_the_words_below_say
 
 
 async def test_a_failed_run_says_in_words_that_nobody_has_seen_it(session: ManyRuns, clock: StillClock) -> None:
-    failed = session.nights[2]
-    failed.run.state = RunState.FAILED
-    summaries = [*session.nights]
-    summaries[2] = RunSummary(failed.run, {"SUCCESS": 2, "FAILED": 1, "UPSTREAM_FAILED": 2})
-    session.summaries = summaries
+    change_run(session, 2, state=RunState.FAILED)
+    session.nights[2] = session.nights[2]._replace(counts={"SUCCESS": 2, "FAILED": 1, "UPSTREAM_FAILED": 2})
     async with open_console(session, clock, "1", size=(120, 24)) as driver:
         row = next(line for line in driver.lines[5:] if "night-12" in line)
         assert "1 failed, not acknowledged" in row and "upstream" not in row
