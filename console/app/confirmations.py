@@ -144,9 +144,10 @@ def _facts(preview: ActPreview, asked: Sequence[str]) -> Iterator[str]:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
+    prefix = shared_prefix([one_line(name) for name in asked], least=2)  # said above the list
     for words, names in consequences(preview):
         if len(names) != len(asked) or set(names) != set(asked):
-            yield f"{task_count(len(names))} {words}: {named(names)}."
+            yield f"{task_count(len(names))} {words}: {named([one_line(name).removeprefix(prefix) for name in names])}."
     if refused := preview.refused:
         name, _, sentence = refused[0]
         yield f"{len(refused)} not possible: {one_line(name)}, {sentence}."

@@ -41,3 +41,13 @@ def test_each_question_about_many_tasks_wants_their_number_typed(count: int) -> 
         f"Approve {title}",
         f"Reject {title}",
     ]
+
+
+def test_what_an_act_does_to_other_tasks_is_said_without_what_all_names_begin_with() -> None:
+    names = [f"NFCORE_VIRALRECON.ILLUMINA.{end}" for end in ("FASTP", "FASTQC", "MULTIQC")]
+    projection = projection_of([(names[0], []), (names[1], []), (names[2], names[:2])])
+    for name in names[:2]:
+        failed_task(projection, name)
+    board = Board(projection)
+    question = confirmations.preview_question("requeue", preview_requeue(board, names[:2]), Scene(board, START, UTF8))
+    assert "1 task may go on: MULTIQC." in question.facts
