@@ -635,3 +635,17 @@ def test_the_bar_of_a_drawing_says_what_it_measures():
     row.progress_done, row.progress_total = 70, 100
     facts, _ = node_facts("a", Scene(Board(projection), NOW, UTF8))
     assert plain(facts).endswith("70 % done") and "timeout" not in plain(facts)
+
+
+@pytest.mark.parametrize("kind", DeadLetterKind)
+def test_the_page_of_a_task_says_what_its_row_in_the_inbox_leads_to(kind):
+    """Above all that an effect may have happened: whoever reads the page alone would repeat it."""
+    projection = projection_of([("pay", [])], {"pay": {"effect": True}})
+    failed_task(projection, "pay").dead_letter_kind = kind
+    scene = Scene(Board(projection), NOW, UTF8)
+    page = " ".join(
+        " ".join(map(plain, detail.detail_page(projection.tasks["pay"], scene, EvidenceData(), 100))).split()
+    )
+    said = " ".join(inbox.verdict_of(("pay",), scene).split())
+    assert said[1:] in page
+    assert ("may have happened" in page) == (kind is DeadLetterKind.INDETERMINATE)

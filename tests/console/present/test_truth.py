@@ -376,20 +376,6 @@ def test_no_text_counts_from_the_beginning_of_time(found):
 @pytest.mark.timeout(900)
 @MANY
 @given(boards())
-def test_the_page_of_a_task_says_what_its_row_in_the_inbox_leads_to(found):
-    """Above all that an effect may have happened: whoever reads the page alone would repeat it."""
-    board, status = found
-    scene = scene_of(board, status, NOW)
-    for row in board.projection.tasks.values():
-        if row.state in NEEDS_HUMAN:
-            page = " ".join(" ".join(map(plain, detail_page(row, scene, EvidenceData(), 100))).split())
-            said = " ".join(verdict_of((row.name,), scene).split())
-            assert said[1:] in page, (said, page)
-
-
-@pytest.mark.timeout(900)
-@MANY
-@given(boards())
 def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
     board, status = found
     scene = scene_of(board, status, NOW)
