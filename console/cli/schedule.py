@@ -32,6 +32,7 @@ from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
+from ...engine.statefile.state_files import offers
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
 from ..present.schedules import (
@@ -533,12 +534,21 @@ def acknowledge_start(flow: str) -> int:
 @flow_argument
 def forget_flow(flow: str) -> int:
     """Remove the schedule of FLOW, which is in no file any more, or which nobody serves."""
+    if not _served(flow) and (path := _unknown_schedule(flow)) is not None and flow_times.end_schedule(path, flow):
+        echo(one_line(f"{flow}: forgotten in {path}"))
+        return ExitCode.SUCCESS
     (row,) = _rows(flow)
     if row.gone_since is None and is_served(row, machine_now_us()):
         raise RefusedError(f"{row.flow} is served from {row.file}: remove it there first, or pause it")
     flow_times.forget(row)
     echo(decision_sentence(row, "forget"))
     return ExitCode.SUCCESS
+
+
+def _unknown_schedule(flow: str) -> str | None:
+    """The state file that has a schedule of a flow which no supervisor knows, as one that was copied here."""
+    found = [one for one in offers() if one.service_pid is None and not one.supervised]
+    return next((one.path for one in found if any(row.dag_name == flow for row in one.schedules)), None)
 
 
 @schedule.command("times")

@@ -208,6 +208,14 @@ def test_a_flow_that_is_renamed_or_forgotten_is_due_no_more(folder: Folder):
     file.unlink()
     assert run_redrive("schedule", "forget", "last").returncode == 0
     assert folder.ask("last", "SELECT * FROM schedule") == []
+    with contextlib.closing(sqlite3.connect(folder.states / "last.db")) as connection:  # one that was copied here
+        connection.execute(
+            "INSERT INTO schedule (dag_name, expression, timezone, misfire, since, decided_until, next_at)"
+            " VALUES ('last', 'every 1s', 'UTC', 'one', 1, 1, 1)"
+        )
+        connection.commit()
+    assert "no process serves" in run_redrive("inbox").stdout
+    assert run_redrive("schedule", "forget", "last").returncode == 0
     for name in ("night", "later", "last"):
         assert " due " not in run_redrive("runs", name).stdout
     inbox = run_redrive("inbox")
