@@ -15,7 +15,7 @@ import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_unstored
 from redrive.engine.core.result_codec import load_result
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner import command, reaper
+from redrive.engine.runner import attempt, command, reaper
 from redrive.engine.runner.command import result_variables, variables_of
 from redrive.engine.runner.protocol import AttemptOrder
 
@@ -252,7 +252,10 @@ async def test_cwd_and_stdin_are_relative_to_the_folder_of_the_flow(bench: Any) 
     assert (text, Path(folder).resolve()) == ("from the file", (bench.folder / "sub").resolve())
 
 
-async def test_an_input_without_a_writer_holds_its_own_command_alone(bench: Any) -> None:
+async def test_an_input_without_a_writer_holds_its_own_command_alone(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "INSPECTION_SECONDS", 30.0)  # a busy machine needs longer to see where it waits
     os.mkfifo(bench.folder / "fifo")
     await bench.open("""
         from pathlib import Path
