@@ -48,7 +48,7 @@ from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .named_tasks import rows_like
-from .output import Shown, list_lines, print_lines, print_list, shell_look, with_schema
+from .output import Shown, list_lines, print_lines, print_list, shell_context, with_schema
 from .state_files import files_of
 from .view import print_view
 
@@ -408,7 +408,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
             for one in shown
         ]
         place = {"state_file": address} if as_json else {}
-        table = list_lines("runs", present.RUN_COLUMNS, rows, shell_look(now_us), as_json=as_json, **place)
+        table = list_lines("runs", present.RUN_COLUMNS, rows, shell_context(now_us), as_json=as_json, **place)
         if as_json:
             return [*table]
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
@@ -482,6 +482,6 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
 
     entries = fleet_entries(found, now_us)
     empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
-    print_list("fleet", FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
+    print_list("fleet", FLEET_COLUMNS, entries, shell_context(now_us), as_json=as_json, empty=empty)
     is_known = all(need.kind is not NeedKind.UNREACHABLE for entry in entries for need in entry.needs)
     return ExitCode.SUCCESS if is_known else ExitCode.NOT_REACHED

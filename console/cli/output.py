@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from ..present.states import Look
+from ..present.states import RowContext
 from ..sessions.session import Session
 from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
@@ -92,9 +92,9 @@ Read = Callable[[Session], Awaitable[Iterable[Shown]]]  # what a listing shows o
 _LINES_PER_WRITE = 500
 
 
-def shell_look(now_us: int) -> Look:
+def shell_context(now_us: int) -> RowContext:
     """What the rows of a list need on standard output."""
-    return Look(now_us, glyphs_for(sys.stdout.encoding))
+    return RowContext(now_us, glyphs_for(sys.stdout.encoding))
 
 
 def print_list(

@@ -73,7 +73,7 @@ class Passthrough:
     def finish(self) -> None:
         """Write what is left: wait for the readers, as the command would have."""
         if self._spool is not None and STDOUT in self._writers:
-            self._writers[STDOUT].put_all(_chunks(self._spool))
+            self._writers[STDOUT].write_all(_chunks(self._spool))
         for stream, writer in self._writers.items():
             writer.finish()
             if writer.error is not None and writer.error.errno != errno.EPIPE:
@@ -122,7 +122,7 @@ class StreamWriter:
                 attempt.controls.pause_output()
                 self._on_room = lambda: _call(loop, attempt.controls.resume_output)
 
-    def put_all(self, chunks: Iterator[bytes]) -> None:
+    def write_all(self, chunks: Iterator[bytes]) -> None:
         """Queue data, and wait whenever too much waits."""
         for data in chunks:
             with self._changed:

@@ -24,7 +24,7 @@ from ...engine.store.machine import PoolEntry, read_pools
 from ..model.board import Board
 from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
-from ..present.states import Look
+from ..present.states import RowContext
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
@@ -37,7 +37,7 @@ from . import operate
 from .group import ExitCode, cli, code_of_answers, summary_of
 from .named_tasks import names_like
 from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
-from .output import print_list, shell_look
+from .output import print_list, shell_context
 
 _NO_BREAKER, _NO_ROW = "no task of this run names a downstream", "no row is in quarantine"
 
@@ -71,7 +71,7 @@ def print_all(file: NamedFile, as_json: bool) -> int:
             echo(place_line(place.run, place.address))
         _print_breakers(board, as_json, place.now_us)
         pages = [_with_others(row, endpoint) for row in await session.query(PAGES) if _is_shown(row, None, False)]
-        _print_pages(pages, as_json, place.status.executor.alive, shell_look(place.now_us))
+        _print_pages(pages, as_json, place.status.executor.alive, shell_context(place.now_us))
         await _print_rows(session, board.projection, (), as_json=as_json)
 
     with_session(endpoint, use)
@@ -114,7 +114,7 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
     guards = [*counted_breakers(board, callers_of(board), now_us).values()]
-    print_list("breakers", BREAKER_COLUMNS, guards, shell_look(now_us), as_json=as_json, empty=_NO_BREAKER)
+    print_list("breakers", BREAKER_COLUMNS, guards, shell_context(now_us), as_json=as_json, empty=_NO_BREAKER)
 
 
 # --- ``redrive systems pages``: lists, acknowledges and snoozes pages ------------------------------------------------
@@ -151,10 +151,10 @@ def list_or_update_pages(
         if not as_json:
             echo(place_line(run, session.address))
         if as_json or not acts:
-            run_id, look = None if run is None else run.run_id, shell_look(session.now_us())
+            run_id, context = None if run is None else run.run_id, shell_context(session.now_us())
             rows = [row for row in await session.query(PAGES) if _is_shown(row, run_id, everything)]
             shown = [_with_others(row, endpoint) for row in rows]
-            _print_pages(shown, as_json, session.status.executor.alive, look)
+            _print_pages(shown, as_json, session.status.executor.alive, context)
         for (act, page, _), answer in zip(acts, answers, strict=True):
             echo(f"{act} {page}: {answer.message}", err=as_json)
         return code_of_answers(*answers)
@@ -189,8 +189,8 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
     return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
 
 
-def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, look: Look) -> None:
-    print_list("pages", PAGE_COLUMNS, rows, look, as_json=as_json, empty="no pages are open")
+def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, context: RowContext) -> None:
+    print_list("pages", PAGE_COLUMNS, rows, context, as_json=as_json, empty="no pages are open")
     if not as_json and any(row.is_unsent for row in rows):
         echo(f"unsent: {'the executor goes on trying' if has_executor else UNSENT_UNTIL}")
 
@@ -286,7 +286,7 @@ async def _print_rows(
     session: Session, projection: RunProjection, tasks: Sequence[str], *, as_json: bool, everything: bool = False
 ) -> None:
     rows = _shown(await _read(session, projection, tasks), projection, everything)
-    print_list("quarantine", ROW_COLUMNS, rows, shell_look(session.now_us()), as_json=as_json, empty=_NO_ROW)
+    print_list("quarantine", ROW_COLUMNS, rows, shell_context(session.now_us()), as_json=as_json, empty=_NO_ROW)
 
 
 def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:

@@ -25,7 +25,7 @@ from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
 from .schedules import after_text, need_sentence, paused_text, schedule_state
-from .states import Look, bar, counts_line, height, named_rule, order_line, sign_and_word
+from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
@@ -36,9 +36,9 @@ _WHY_CELLS_MIN = 22  # of a sentence beside the word of its key
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
 
-def _now_us(entry: FleetEntry, look: Look) -> int:
+def _now_us(entry: FleetEntry, context: RowContext) -> int:
     """By the clock of the host of its file."""
-    return look.now_us + entry.offer.clock_offset_us
+    return context.now_us + entry.offer.clock_offset_us
 
 
 def executor_text(entry: FleetEntry) -> str:
@@ -58,13 +58,13 @@ def executor_text(entry: FleetEntry) -> str:
     return _UNSEEN if entry.executor.is_unseen else _WITHOUT_EXECUTOR
 
 
-def _next_text(entry: FleetEntry, look: Look) -> str:
+def _next_text(entry: FleetEntry, context: RowContext) -> str:
     """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
     if entry.is_paused:
         return "paused"
     if before := _flows_before(entry):
         return after_text(before)
-    return describe_next_run(entry.coming, _now_us(entry, look), is_served=entry.offer.service_pid is not None)
+    return describe_next_run(entry.coming, _now_us(entry, context), is_served=entry.offer.service_pid is not None)
 
 
 def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
@@ -72,7 +72,7 @@ def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
     return [one for row in entry.offer.supervised for one in row.after]
 
 
-def _next_word(entry: FleetEntry, look: Look) -> Piece:
+def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
     """The same in a few cells, by the clock of this machine."""
     at = entry.next_at
     if entry.is_paused:
@@ -81,14 +81,20 @@ def _next_word(entry: FleetEntry, look: Look) -> Piece:
         return Piece(after_text(before).partition(":")[0], Role.DIM)
     if at is None:
         return Piece("")
-    if at < _now_us(entry, look) - _STARTS_US:
-        return Piece(f"due {age(_now_us(entry, look) - at)}", Role.WARNING)
+    if at < _now_us(entry, context) - _STARTS_US:
+        return Piece(f"due {age(_now_us(entry, context) - at)}", Role.WARNING)
     if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
         return Piece(executor_text(entry), Role.WARNING)
     if any(map(skips_next, entry.offer.supervised)):
         return Piece("left out", Role.WAITING)
     wall = datetime.fromtimestamp(at / 1e6).astimezone()
-    day = "%H:%M" if at - _now_us(entry, look) < DAY else "%a %H:%M" if at - _now_us(entry, look) < _WEEK else "%d %b"
+    day = (
+        "%H:%M"
+        if at - _now_us(entry, context) < DAY
+        else "%a %H:%M"
+        if at - _now_us(entry, context) < _WEEK
+        else "%d %b"
+    )
     return Piece(format(wall, day), Role.DIM)
 
 
@@ -102,7 +108,7 @@ def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
 # --- The last nights: the height of a cell is the duration beside the usual one, and a sign says what did not end well
 
 
-def _night_signs(entry: FleetEntry, look: Look) -> Line:
+def _night_signs(entry: FleetEntry, context: RowContext) -> Line:
     """A cell for each of the last days with runs; that of an unfinished day is the sign of the latest run."""
     running = RUN_STYLES[RunState.RUNNING]
     latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
@@ -111,14 +117,14 @@ def _night_signs(entry: FleetEntry, look: Look) -> Line:
     for night in entry.offer.nights:
         style = RUN_STYLES[night.state]
         style = latest if style is running else style
-        bar = _night_bar(night, known, look.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
-        found.append(bar or Piece(look.glyphs.of(style.sign), Role(style.role)))
+        bar = _night_bar(night, known, context.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
+        found.append(bar or Piece(context.glyphs.of(style.sign), Role(style.role)))
     return found
 
 
-def _nights(entry: FleetEntry, look: Look) -> Callable[[int], Line]:
+def _nights(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
     """The latest of them that have room."""
-    return lambda size: _night_signs(entry, look)[-size:]
+    return lambda size: _night_signs(entry, context)[-size:]
 
 
 def _night_bar(night: Night, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
@@ -208,11 +214,11 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
     return f"{pace.times:.0f} times its usual {format_duration(quantile(known, 0.5))}"
 
 
-def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
+def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
     """The sentence, cut where there is no room, and the keys that mend it: after a cut one the best with its word."""
-    words, mends, role = why_of(entry, _now_us(entry, look))
+    words, mends, role = why_of(entry, _now_us(entry, context))
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
-    keys = [(key, name) for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
+    keys = [(key, name) for name in mends if (key := context.label(name)) and (is_here or name != "resume_here")]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
     shown = join(named)
     if cells(words) + 2 + width(shown) > size:
@@ -224,8 +230,8 @@ def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
         return []
     name, colon, error = words.partition(": ")
     if cells(words) > room and " " not in name:  # of a task: more is learned from its error
-        words = f"{shorten_middle(name, max(room // 2, 8), look.glyphs.more)}{colon}{error}"
-    text = [Piece(shorten(words, room, look.glyphs.more), role)]
+        words = f"{shorten_middle(name, max(room // 2, 8), context.glyphs.more)}{colon}{error}"
+    text = [Piece(shorten(words, room, context.glyphs.more), role)]
     return [*text, Piece("  "), *shown] if shown else text
 
 
@@ -254,51 +260,55 @@ def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     )
 
 
-def entry_lines(entry: FleetEntry, problem: str, look: Look) -> list[Line]:
+def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Line]:
     """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
     lines: list[Line] = [
-        [Piece(f" {need_sentence(need, _now_us(entry, look))}")] for need in entry.needs[:_CAUSE_LINES_MAX]
+        [Piece(f" {need_sentence(need, _now_us(entry, context))}")] for need in entry.needs[:_CAUSE_LINES_MAX]
     ]
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, look))):
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):
         lines.append([Piece(f" schedule: {state}", Role.DIM)])
     why = one_line(problem or entry.offer.problem or "")
     return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
 
 
-def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, look: Look, columns: int) -> list[Line]:
+def run_lines(
+    entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, context: RowContext, columns: int
+) -> list[Line]:
     """The run under the cursor in a few lines: how it stands, its first cause, and the keys that act on it."""
     run, counts = scene.board.projection.run, scene.board.counts
     view = run_view(run, scene.runner, scene.now_us, counts)
     lines: list[Line] = [run_words(run, view, scene.glyphs)]
     if causes:
-        lines += _cause_lines(causes, scene, look, columns)
+        lines += _cause_lines(causes, scene, context, columns)
     else:
         of_run = (need for need in entry.needs if need.kind not in OF_MACHINE)
-        lines += [[Piece(f"   {need_sentence(need, _now_us(entry, look))}")] for need in list(of_run)[:2]]
+        lines += [[Piece(f"   {need_sentence(need, _now_us(entry, context))}")] for need in list(of_run)[:2]]
         task = scene.board.current_task() if view.is_moving else None
         lines += [task_line(scene.board.row(task), scene, columns, cells(one_line(task)))] if task is not None else []
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, look))):
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):
         lines.append([Piece(f"   schedule: {state}", Role.DIM)])
     return lines
 
 
-def _cause_lines(causes: Sequence[InboxCause], scene: Scene, look: Look, columns: int) -> list[Line]:
+def _cause_lines(causes: Sequence[InboxCause], scene: Scene, context: RowContext, columns: int) -> list[Line]:
     names = causes[0].tasks
     lines = selection_lines(names, scene, columns)
     if wait_of(names, scene) is WaitReason.APPROVAL:  # here its keys only move and copy
         lines.append(
-            _by_keys([("open", f"opens it: {look.label('copy')} approves, {look.label('next')} rejects")], look)
+            _by_keys(
+                [("open", f"opens it: {context.label('copy')} approves, {context.label('next')} rejects")], context
+            )
         )
     elif mends_of(names, scene):
         lines += mend_lines(names, scene, columns)
     if len(causes) > 1:
         more = counted(len(causes) - 1, "more cause")
-        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], look))
+        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], context))
     return lines
 
 
-def _by_keys(words: Sequence[tuple[str, str]], look: Look) -> Line:
-    shown = [[Piece(look.label(action), Role.KEY), Piece(f" {sentence}")] for action, sentence in words]
+def _by_keys(words: Sequence[tuple[str, str]], context: RowContext) -> Line:
+    shown = [[Piece(context.label(action), Role.KEY), Piece(f" {sentence}")] for action, sentence in words]
     return [Piece("   "), *join(shown, "  ")]
 
 
@@ -384,25 +394,27 @@ def _needs_text(entry: FleetEntry) -> str:
     return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
 
 
-def fleet_columns(entries: Sequence[FleetEntry], look: Look) -> Columns[FleetEntry, Look]:
+def fleet_columns(entries: Sequence[FleetEntry], context: RowContext) -> Columns[FleetEntry, RowContext]:
     """The columns that these state files need, as wide as they need them."""
     texts = {
         "flow": _flow_name,
         "finished": _done_text,
         "nights": lambda one: "." * len(one.offer.nights),
-        "next_at": lambda one: _next_word(one, look).text,
+        "next_at": lambda one: _next_word(one, context).text,
     }
     cells = {name: longest_cells(map(text, entries)) for name, text in texts.items()}
     return measured([one for one in FLEET_COLUMNS if cells.get(one.name) != 0], cells)
 
 
-def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, Look], look: Look, columns: int) -> Line:
+def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
     """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
     if entry.offer.problem is None:
-        return screen_row(listed, entry, look, columns, look.glyphs.more)
+        return screen_row(listed, entry, context, columns, context.glyphs.more)
     name = _flow_name(entry) if entry.offer.supervised else _file_name(entry)
     problem = [Piece(f"{name}  "), Piece(one_line(entry.offer.problem), Role.WARNING)]
-    return row_line(columns, (_NEEDS, _needs_with_sign(entry, look)), (Width(0, FILL), problem), more=look.glyphs.more)
+    return row_line(
+        columns, (_NEEDS, _needs_with_sign(entry, context)), (Width(0, FILL), problem), more=context.glyphs.more
+    )
 
 
 def _flow_name(entry: FleetEntry) -> str:
@@ -417,88 +429,106 @@ def _file_name(entry: FleetEntry) -> str:
     return one_line(entry.offer.path.rpartition("/")[2])
 
 
-def _fleet_needs(entry: FleetEntry, look: Look) -> Piece:
+def _fleet_needs(entry: FleetEntry, context: RowContext) -> Piece:
     return Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
 
 
-def _needs_with_sign(entry: FleetEntry, look: Look) -> Piece:
-    sign = look.glyphs.dead if entry.attention_count else " "
+def _needs_with_sign(entry: FleetEntry, context: RowContext) -> Piece:
+    sign = context.glyphs.dead if entry.attention_count else " "
     return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
 
 
-def _state_word(entry: FleetEntry, look: Look) -> Words:
+def _state_word(entry: FleetEntry, context: RowContext) -> Words:
     run = entry.run
     return "" if run is None else Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
 
 
-def _state_sign(entry: FleetEntry, look: Look) -> Piece:
+def _state_sign(entry: FleetEntry, context: RowContext) -> Piece:
     run = entry.run
     if run is None:
         return Piece("no run" if entry.offer.has_file else "connecting", Role.DIM)
-    return sign_and_word(run_style(run, entry.runner, entry.counts), look.glyphs)
+    return sign_and_word(run_style(run, entry.runner, entry.counts), context.glyphs)
 
 
 def _done_text(entry: FleetEntry) -> str:
     return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}" if entry.run is not None else ""
 
 
-def _fleet_done(entry: FleetEntry, look: Look) -> Words:
+def _fleet_done(entry: FleetEntry, context: RowContext) -> Words:
     return Piece(_done_text(entry), Role.DIM)
 
 
-def _since(entry: FleetEntry, look: Look) -> Words:
-    return "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, look))), Role.DIM)
+def _since(entry: FleetEntry, context: RowContext) -> Words:
+    return (
+        "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, context))), Role.DIM)
+    )
 
 
-def _executor(entry: FleetEntry, look: Look) -> Piece:
+def _executor(entry: FleetEntry, context: RowContext) -> Piece:
     word = executor_text(entry)
     is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START, _COPY, _UNSEEN)
     return Piece(word, Role.WARNING if is_missing else Role.DIM)
 
 
-def _waiting_runs(entry: FleetEntry, look: Look) -> list[str]:
+def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:
     return [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)]
 
 
-def _path_or_problem(entry: FleetEntry, look: Look) -> str:
+def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
     """Of a host that cannot be reached its address and the reason."""
     offer = entry.offer
     return offer.problem or offer.path if offer.has_file else ": ".join(filter(None, (offer.path, offer.problem)))
 
 
-def _night_ends(entry: FleetEntry, look: Look) -> list[str]:
+def _night_ends(entry: FleetEntry, context: RowContext) -> list[str]:
     return [one.state for one in entry.offer.nights]
 
 
-def _why(entry: FleetEntry, look: Look) -> Callable[[int], Line]:
-    return lambda size: why_line(entry, look, size)
+def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
+    return lambda size: why_line(entry, context, size)
 
 
 _NEEDS = Width(6)
 
-FLEET_COLUMNS: Columns[FleetEntry, Look] = (
-    Column("needs_human", "NEEDS", lambda one, look: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
-    Column("notices", None, lambda one, look: one.notice_count),
+FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
+    Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
+    Column("notices", None, lambda one, context: one.notice_count),
     Column("waiting_runs", None, _waiting_runs),
     Column(
-        "flow", "FLOW", lambda one, look: one.flow, None, Width(12, 32, is_name=True), lambda one, look: _flow_name(one)
+        "flow",
+        "FLOW",
+        lambda one, context: one.flow,
+        None,
+        Width(12, 32, is_name=True),
+        lambda one, context: _flow_name(one),
     ),
-    Column("state", "STATE", lambda one, look: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
-    Column("tasks", None, lambda one, look: one.offer.tasks),
-    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)),
+    Column("state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
+    Column("tasks", None, lambda one, context: one.offer.tasks),
     Column(
-        "started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, rank=4, is_right=True)
+        "finished", "DONE", lambda one, context: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)
     ),
-    Column("ended_at", None, lambda one, look: one.run and one.run.ended_at),
-    Column("executor_alive", "EXECUTOR", lambda one, look: one.executor.alive, _executor),
-    Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
-    Column("service_pid", None, lambda one, look: one.offer.service_pid),
+    Column(
+        "started_at",
+        "SINCE",
+        lambda one, context: one.run and one.run.started_at,
+        _since,
+        Width(5, rank=4, is_right=True),
+    ),
+    Column("ended_at", None, lambda one, context: one.run and one.run.ended_at),
+    Column("executor_alive", "EXECUTOR", lambda one, context: one.executor.alive, _executor),
+    Column("executor_pid", None, lambda one, context: one.executor.pid if one.executor.alive else None),
+    Column("service_pid", None, lambda one, context: one.offer.service_pid),
     Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(7, 14, 2, 2, is_right=True), _nights),
-    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 10, rank=3, gap=2), _next_word),
-    Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
-    Column("state_file", "FILE", lambda one, look: one.offer.path, _path_or_problem),
-    Column("problem", None, lambda one, look: one.offer.problem),
+    Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(5, 10, rank=3, gap=2), _next_word),
+    Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
+    Column("state_file", "FILE", lambda one, context: one.offer.path, _path_or_problem),
+    Column("problem", None, lambda one, context: one.offer.problem),
     Column(
-        "why", "WHY", lambda one, look: why_of(one, _now_us(one, look))[0] or None, None, Width(26, FILL, 1, 2), _why
+        "why",
+        "WHY",
+        lambda one, context: why_of(one, _now_us(one, context))[0] or None,
+        None,
+        Width(26, FILL, 1, 2),
+        _why,
     ),
 )

@@ -28,7 +28,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
 from . import states
-from .states import Look, order_line, sign_and_word
+from .states import RowContext, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
 
@@ -152,29 +152,29 @@ class ListedRun(msgspec.Struct, frozen=True):
         return durations_beside(run_cell(self.run), self.durations)
 
 
-def _state_code(row: ListedRun, place: Look) -> str:
+def _state_code(row: ListedRun, place: RowContext) -> str:
     return run_code(row.run, row.runner, row.counts)
 
 
-def _state(row: ListedRun, place: Look) -> Piece:
+def _state(row: ListedRun, place: RowContext) -> Piece:
     return Piece(_state_code(row, place), Role(run_style(row.run, row.runner, row.counts).role))
 
 
-def _sign_and_word(row: ListedRun, place: Look) -> Piece:
+def _sign_and_word(row: ListedRun, place: RowContext) -> Piece:
     return sign_and_word(row.view(place.now_us).style, place.glyphs)
 
 
-def _done(row: ListedRun, place: Look) -> str:
+def _done(row: ListedRun, place: RowContext) -> str:
     total = sum(row.counts.values())
     return f"{number(sum(row.counts.get(state, 0) for state in FINISHED))}/{number(total)}"
 
 
-def _took(row: ListedRun, place: Look) -> str:
+def _took(row: ListedRun, place: RowContext) -> str:
     view = row.view(place.now_us)
     return clock(view.clock) if view.is_moving else column(view.clock)
 
 
-def _beside_usual(row: ListedRun, place: Look) -> Piece:
+def _beside_usual(row: ListedRun, place: RowContext) -> Piece:
     """How many times the usual: a sign and a colour if that is far more or far less."""
     pace, glyphs = row.pace(place.now_us), place.glyphs
     if pace is None:
@@ -183,7 +183,7 @@ def _beside_usual(row: ListedRun, place: Look) -> Piece:
     return Piece(f"{sign}{times_text(pace.times)}{glyphs.times}", Role.WARNING if sign else Role.DIM)
 
 
-def _needs(row: ListedRun, place: Look) -> Line:
+def _needs(row: ListedRun, place: RowContext) -> Line:
     """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
@@ -213,15 +213,15 @@ def _end_words(need: Need) -> list[str]:
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
 
 
-def _started(row: ListedRun, place: Look) -> str:
+def _started(row: ListedRun, place: RowContext) -> str:
     return wall_day(row.run.started_at)
 
 
-def _params(row: ListedRun, place: Look) -> Piece:
+def _params(row: ListedRun, place: RowContext) -> Piece:
     return Piece(describe_params(row.run))
 
 
-_RUN_FIELDS: Columns[ListedRun, Look] = (
+_RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("run_id", "RUN", lambda row, place: row.run.run_id, None, Width(10, 40, is_name=True)),
     Column("dag_name", "FLOW", lambda row, place: row.run.dag_name, None, Width(8, 24, rank=3, is_name=True)),
     Column("state", "STATE", _state_code, _state, Width(11), _sign_and_word),
@@ -239,7 +239,7 @@ _RUN_FIELDS: Columns[ListedRun, Look] = (
 RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow._fields, lambda row: row.run)
 
 
-def run_columns(rows: Sequence[ListedRun], place: Look) -> Columns[ListedRun, Look]:
+def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedRun, RowContext]:
     """The columns that these rows need, as wide as they need them."""
     flows = {row.run.dag_name for row in rows}
     unused = {"dag_name"} if len(flows) < 2 else set()

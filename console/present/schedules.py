@@ -241,7 +241,7 @@ def _served_text(row: ServedSchedule, now_us: int) -> str:
     return "not served" if row.stopped_at is not None else ""
 
 
-def wants_look(row: ServedSchedule, now_us: int) -> bool:
+def needs_attention(row: ServedSchedule, now_us: int) -> bool:
     """Whether somebody has to look: it does not start, or something was not run."""
     return _role_of(row, now_us) in (Role.FAILED, Role.WARNING)
 

@@ -33,7 +33,7 @@ from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten_middle
 
 
-class Look(NamedTuple):
+class RowContext(NamedTuple):
     """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal.
 
     ``label``: the key of an action by its name, empty where no key acts.

@@ -32,7 +32,7 @@ from ..text.figures import SECOND, clock, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, plain, width
 from ..text.text import one_line
-from .states import Look, sign_of
+from .states import RowContext, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
@@ -189,11 +189,11 @@ def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int)
     fold = (scene.glyphs.open if is_open else scene.glyphs.closed) if guard.held else " "
     return [
         Piece(f"{fold} "),
-        *screen_row(_breaker_columns(columns), guard, scene.look, columns - 3, scene.glyphs.more),
+        *screen_row(_breaker_columns(columns), guard, scene.context, columns - 3, scene.glyphs.more),
     ]
 
 
-def _breaker_columns(columns: int) -> Columns[BreakerStatus, Look]:
+def _breaker_columns(columns: int) -> Columns[BreakerStatus, RowContext]:
     """Names come before retries."""
     return BREAKER_COLUMNS if columns >= _RETRIES_FROM else [one for one in BREAKER_COLUMNS if one.name != "tokens"]
 
@@ -205,73 +205,73 @@ def _with_column_titles(left: Line, columns: int) -> Line:
     return [*fit(left, at), Piece(titles[at:].partition("HELD")[0].rstrip(), Role.DIM)] if at > width(left) else left
 
 
-def _breaker_code(guard: BreakerStatus, look: Look) -> Piece:
+def _breaker_code(guard: BreakerStatus, context: RowContext) -> Piece:
     return Piece(str(guard.state), breaker_style(guard).role)
 
 
-def _breaker_word(guard: BreakerStatus, look: Look) -> Piece:
+def _breaker_word(guard: BreakerStatus, context: RowContext) -> Piece:
     return Piece(breaker_style(guard).word, breaker_style(guard).role)
 
 
-def _failures(guard: BreakerStatus, look: Look) -> int:
-    return guard.totals(look.now_us)[1]
+def _failures(guard: BreakerStatus, context: RowContext) -> int:
+    return guard.totals(context.now_us)[1]
 
 
-def _failed_share(guard: BreakerStatus, look: Look) -> str:
-    return f"{_failures(guard, look)} of {guard.totals(look.now_us)[0]}"
+def _failed_share(guard: BreakerStatus, context: RowContext) -> str:
+    return f"{_failures(guard, context)} of {guard.totals(context.now_us)[0]}"
 
 
-def _failure_rate(guard: BreakerStatus, look: Look) -> Cell:
-    return lambda room: rate(guard, look, room)
+def _failure_rate(guard: BreakerStatus, context: RowContext) -> Cell:
+    return lambda room: rate(guard, context, room)
 
 
-def retries_left(guard: BreakerStatus, look: Look) -> str:
+def retries_left(guard: BreakerStatus, context: RowContext) -> str:
     return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
 
 
-def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
+def _retries_bar(guard: BreakerStatus, context: RowContext) -> Cell:
     """The bar has the same cells whatever is left: the words have the width of those of a full one."""
     now, full = (f"{compact(int(count))} left" for count in (guard.tokens, guard.spec.bucket_capacity))
-    return lambda room: tokens(guard, look, room - 3 - len(full), now.rjust(len(full)))
+    return lambda room: tokens(guard, context, room - 3 - len(full), now.rjust(len(full)))
 
 
-def _holds(guard: BreakerStatus, look: Look) -> str:
+def _holds(guard: BreakerStatus, context: RowContext) -> str:
     return f"holds {compact(len(guard.held))}" if guard.held else ""
 
 
-def _reopens(guard: BreakerStatus, look: Look) -> str:
+def _reopens(guard: BreakerStatus, context: RowContext) -> str:
     at = guard.breaker.reopens_at
-    return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - look.now_us, 0))}"
+    return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - context.now_us, 0))}"
 
 
-def rate(guard: BreakerStatus, look: Look, room: int) -> Line:
+def rate(guard: BreakerStatus, context: RowContext, room: int) -> Line:
     """The share of failed calls in ``room`` cells, as a bar and in words; without failures in words only."""
-    calls, failures, *_ = guard.totals(look.now_us)
+    calls, failures, *_ = guard.totals(context.now_us)
     words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"
     size = room - 3 - len(words)
     if not failures or size < _BAR_CELLS_MIN:
         return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
-    return [*bar(failures / calls, look.glyphs, role, size), Piece(f" {words}")]
+    return [*bar(failures / calls, context.glyphs, role, size), Piece(f" {words}")]
 
 
-def tokens(guard: BreakerStatus, look: Look, size: int, words: str) -> Line:
+def tokens(guard: BreakerStatus, context: RowContext, size: int, words: str) -> Line:
     """The retries that are left, as a bar of ``size`` cells, full while none is spent, and in ``words``."""
     role = Role.WAITING if guard.tokens < guard.spec.bucket_capacity / 2 else Role.DIM
     part = min(guard.tokens / guard.spec.bucket_capacity, 1.0) if guard.spec.bucket_capacity else 0.0
-    bars = [*bar(part, look.glyphs, role, size), Piece(" ")] if size >= _BAR_CELLS_MIN else []
+    bars = [*bar(part, context.glyphs, role, size), Piece(" ")] if size >= _BAR_CELLS_MIN else []
     return [*bars, Piece(words, role)]
 
 
-def next_step(guard: BreakerStatus, look: Look) -> Piece:
+def next_step(guard: BreakerStatus, context: RowContext) -> Piece:
     """The next event that needs no human: the end of the row, and the only part that changes with time."""
-    return Piece(*_next_step(guard, look))
+    return Piece(*_next_step(guard, context))
 
 
-def _next_step(guard: BreakerStatus, look: Look) -> tuple[str, Role]:
-    breaker, now = guard.breaker, look.now_us
+def _next_step(guard: BreakerStatus, context: RowContext) -> tuple[str, Role]:
+    breaker, now = guard.breaker, context.now_us
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None:
-        return _due("probe", breaker.reopens_at, look), Role.WAITING
+        return _due("probe", breaker.reopens_at, context), Role.WAITING
     if guard.is_blocking:
         return "until closed", Role.WARNING
     if breaker.state is BreakerState.HALF_OPEN:
@@ -279,31 +279,31 @@ def _next_step(guard: BreakerStatus, look: Look) -> tuple[str, Role]:
     if guard.held and breaker.is_releasing(now):
         return f"at {breaker.release_rate:.3g}/s", Role.WAITING
     if guard.held and guard.reserve_at is not None:
-        return _due("retry", guard.reserve_at, look), Role.WAITING
+        return _due("retry", guard.reserve_at, context), Role.WAITING
     if guard.would_open(now):
         return "would open", Role.WARNING
     return ("degraded", Role.WARNING) if guard.is_degraded(now) else ("", Role.DIM)
 
 
-def _due(word: str, at: int, look: Look) -> str:
-    if at <= look.now_us:
+def _due(word: str, at: int, context: RowContext) -> str:
+    if at <= context.now_us:
         return f"{word} due"
-    return f"{word} {clock(at - look.now_us + SECOND - 1).strip()}"
+    return f"{word} {clock(at - context.now_us + SECOND - 1).strip()}"
 
 
-BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
-    Column("sign", width=_SIGN, screen=lambda one, look: sign_of(breaker_style(one), look.glyphs)),
-    Column("downstream", "DOWNSTREAM", lambda one, look: one.name, width=_NAME),
+BREAKER_COLUMNS: Columns[BreakerStatus, RowContext] = (
+    Column("sign", width=_SIGN, screen=lambda one, context: sign_of(breaker_style(one), context.glyphs)),
+    Column("downstream", "DOWNSTREAM", lambda one, context: one.name, width=_NAME),
     field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
     Column("failures", "FAILED", _failures, _failed_share, Width(10, 20, rank=1), _failure_rate),
-    Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
-    Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
+    Column("calls", value=lambda one, context: one.totals(context.now_us)[0]),
+    Column("window_seconds", value=lambda one, context: one.spec.window_seconds),
     field("tokens", "RETRIES", retries_left, Width(9, 16, rank=3), _retries_bar),
-    Column("bucket_capacity", value=lambda one, look: one.spec.bucket_capacity),
-    field("held", "HELD", lambda one, look: str(len(one.held)), Width(8, rank=2), _holds),
+    Column("bucket_capacity", value=lambda one, context: one.spec.bucket_capacity),
+    field("held", "HELD", lambda one, context: str(len(one.held)), Width(8, rank=2), _holds),
     field("running"),
-    Column("reopens_at", "REOPENS", lambda one, look: one.breaker.reopens_at, _reopens, Width(12), next_step),
-    Column("changed_at", value=lambda one, look: one.since),
+    Column("reopens_at", "REOPENS", lambda one, context: one.breaker.reopens_at, _reopens, Width(12), next_step),
+    Column("changed_at", value=lambda one, context: one.since),
     field("why", "WHY"),
 )
 
@@ -328,40 +328,40 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 
 def page_row(page: PageRow, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
-    return [Piece("  "), *screen_row(_PAGE_SCREEN, page, scene.look, columns - 3, scene.glyphs.more)]
+    return [Piece("  "), *screen_row(_PAGE_SCREEN, page, scene.context, columns - 3, scene.glyphs.more)]
 
 
-def _page_severity(page: PageRow, look: Look) -> Piece:
+def _page_severity(page: PageRow, context: RowContext) -> Piece:
     return Piece(one_line(page.severity), _SEVERITY_ROLES.get(page.severity, Role.DIM))
 
 
-def page_state(page: PageRow, look: Look) -> Piece:
+def page_state(page: PageRow, context: RowContext) -> Piece:
     words = page.state
     if page.state == "acked":
         words = f"acked by {one_line(page.acked_by or 'an operator')}"
     elif page.state == "snoozed" and page.snoozed_until is not None:
-        words = f"snoozed for {format_duration(max(page.snoozed_until - look.now_us, 0))}"
+        words = f"snoozed for {format_duration(max(page.snoozed_until - context.now_us, 0))}"
     return Piece(words, page_style(page.state).role)
 
 
-def _page_status(page: PageRow, look: Look) -> Piece:
+def _page_status(page: PageRow, context: RowContext) -> Piece:
     """The state in little room; first that nobody has got it."""
     if page.is_unsent:
         return Piece("not sent", Role.WARNING)
     if page.state == "acked":
         return Piece(f"acked {one_line(actor_name(page.acked_by))}", Role.DIM)
     if page.state == "snoozed" and page.snoozed_until is not None:
-        return Piece(_until(page.snoozed_until, look), Role.WAITING)
+        return Piece(_until(page.snoozed_until, context), Role.WAITING)
     return Piece(page_style(page.state).word, Role.DIM if page.state == "resolved" else Role.TEXT)
 
 
-def _until(at: int, look: Look) -> str:
-    if at <= look.now_us:
+def _until(at: int, context: RowContext) -> str:
+    if at <= context.now_us:
         return f"until {wall(at)}"
-    return f"snoozed {clock(at - look.now_us + SECOND - 1).strip()}"
+    return f"snoozed {clock(at - context.now_us + SECOND - 1).strip()}"
 
 
-def _page_sent(page: PageRow, look: Look) -> str:
+def _page_sent(page: PageRow, context: RowContext) -> str:
     if page.send_error:
         return f"failed: {page.send_error}"
     if page.told_by is not None:
@@ -369,25 +369,27 @@ def _page_sent(page: PageRow, look: Look) -> str:
     return "yes" if page.sent_at is not None else "no"
 
 
-def _page_age(page: PageRow, look: Look) -> Piece:
-    return Piece(look.since(page.created_at), Role.DIM)
+def _page_age(page: PageRow, context: RowContext) -> Piece:
+    return Piece(context.since(page.created_at), Role.DIM)
 
 
-def _page_count(page: PageRow, look: Look) -> str:
-    return f"{look.glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
+def _page_count(page: PageRow, context: RowContext) -> str:
+    return f"{context.glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
 
 
-def _page_title(page: PageRow, look: Look) -> Piece:
+def _page_title(page: PageRow, context: RowContext) -> Piece:
     return Piece(one_line(page.title), Role.DIM if page.is_idle else Role.TEXT)
 
 
-_PAGE_FIELDS: Columns[PageRow, Look] = (
+_PAGE_FIELDS: Columns[PageRow, RowContext] = (
     field("id", "ID"),
-    Column("sign", width=_SIGN, screen=lambda page, look: sign_of(page_style(page.state), look.glyphs)),
+    Column("sign", width=_SIGN, screen=lambda page, context: sign_of(page_style(page.state), context.glyphs)),
     field("severity", "SEVERITY", _page_severity, Width(8)),
     field("state", "STATE", page_state, Width(14, gap=2), _page_status),
-    Column("count", "COUNT", lambda page, look: page.counted, None, Width(5, rank=1, is_right=True), _page_count),
-    field("created_at", "AGE", lambda page, look: format_duration(look.now_us - page.created_at), _AGE, _page_age),
+    Column("count", "COUNT", lambda page, context: page.counted, None, Width(5, rank=1, is_right=True), _page_count),
+    field(
+        "created_at", "AGE", lambda page, context: format_duration(context.now_us - page.created_at), _AGE, _page_age
+    ),
     field("sent_at", "SENT", _page_sent),
     field("title", "TITLE", None, Width(28, FILL), _page_title),
 )
@@ -445,36 +447,38 @@ _ROW_LOOKS: dict[str, StateStyle] = {
 }
 
 
-def quarantined_row(row: QuarantineRow | None, error: str, columns: int, look: Look) -> Line:
+def quarantined_row(row: QuarantineRow | None, error: str, columns: int, context: RowContext) -> Line:
     """One quarantined row: state, key and start of its payload; its error if it differs from ``error``."""
     if row is None:
-        return [Piece(f"   {look.glyphs.more}", Role.DIM)]
+        return [Piece(f"   {context.glyphs.more}", Role.DIM)]
     shown = row._replace(error=None) if one_line(row.error or "") == one_line(error) else row
-    return screen_row(measured(_ROW_SCREEN, {"row_key": columns // 4}), shown, look, columns - 1, look.glyphs.more)
+    return screen_row(
+        measured(_ROW_SCREEN, {"row_key": columns // 4}), shown, context, columns - 1, context.glyphs.more
+    )
 
 
-def _error_and_payload(row: QuarantineRow, look: Look) -> Line:
+def _error_and_payload(row: QuarantineRow, context: RowContext) -> Line:
     reason, holds = one_line(row.error or ""), one_line(row.payload or "")
     return [Piece(f"{reason}  " if reason and holds else reason), Piece(holds, Role.DIM)]
 
 
-def _row_sign(row: QuarantineRow, look: Look) -> Piece:
-    return Piece(look.glyphs.of(row_state_style(row.state).sign), Role.DIM)  # the accent is on the group
+def _row_sign(row: QuarantineRow, context: RowContext) -> Piece:
+    return Piece(context.glyphs.of(row_state_style(row.state).sign), Role.DIM)  # the accent is on the group
 
 
-def _row_code(row: QuarantineRow, look: Look) -> Piece:
+def _row_code(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row.state, row_state_style(row.state).role)
 
 
-def _row_word(row: QuarantineRow, look: Look) -> Piece:
+def _row_word(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row_state_style(row.state).word, Role.DIM)
 
 
-def _row_key(row: QuarantineRow, look: Look) -> Piece:
+def _row_key(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(one_line(row.row_key), Role.STRONG)
 
 
-_ROW_FIELDS: Columns[QuarantineRow, Look] = (
+_ROW_FIELDS: Columns[QuarantineRow, RowContext] = (
     field("name", "TASK"),
     field("row_key", "ROW", None, _NAME, _row_key),
     Column("sign", width=Width(1), screen=_row_sign),

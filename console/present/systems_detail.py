@@ -55,7 +55,7 @@ def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[
     elif isinstance(subject, PageRow):
         head, rest = _page_head(subject, scene), list(_page_lines(subject, more or PageBody(), scene))
     else:
-        rows = [quarantined_row(row, subject.error, columns - _INDENT, scene.look) for row in more or ()]
+        rows = [quarantined_row(row, subject.error, columns - _INDENT, scene.context) for row in more or ()]
         head, rest = _group_head(subject, scene), [*_group_lines(subject, scene), *([[], *rows] if rows else ())]
     lines = wrap(head, columns - 1, _INDENT)
     for line in rest:
@@ -96,7 +96,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *tokens(guard, scene.look, _TOKEN_BAR_CELLS, retries_left(guard, scene.look)),
+        *tokens(guard, scene.context, _TOKEN_BAR_CELLS, retries_left(guard, scene.context)),
         Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
@@ -147,7 +147,7 @@ def _page_head(page: PageRow, scene: Scene) -> Line:
     when = f"first {wall_day(page.created_at)}"
     if page.counted > 1 and page.state == "open":
         when += f", last {wall(page.updated_at)}"
-    words = page_state(page, scene.look).text
+    words = page_state(page, scene.context).text
     line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
     if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))

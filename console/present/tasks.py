@@ -29,7 +29,7 @@ from ..text.glyphs import Glyphs
 from ..text.names import common_start, shared_prefix
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
-from .states import DONE, Look, pace_piece, pace_role, sign_of
+from .states import DONE, RowContext, pace_piece, pace_role, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
@@ -111,13 +111,13 @@ class Scene(msgspec.Struct):
     has_durations: bool = True
 
     @property
-    def look(self) -> Look:
+    def context(self) -> RowContext:
         """What drawing a row of a list needs."""
-        return Look(self.now_us, self.glyphs)
+        return RowContext(self.now_us, self.glyphs)
 
     def since(self, at: int) -> str:
         """How long ago ``at`` was."""
-        return self.look.since(at)
+        return self.context.since(at)
 
     def view(self, name: str) -> views.TaskView:
         """What is true of a task."""

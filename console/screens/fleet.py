@@ -25,7 +25,7 @@ from ..model.lists import next_order, parse_filter
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
-from ..present.states import Look, no_match_line
+from ..present.states import RowContext, no_match_line
 from ..present.tasks import Scene, TaskNames
 from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
@@ -81,7 +81,7 @@ class FleetScreen(ConsoleScreen):
         self._shown_at = float("-inf")
         self._all: Sequence[FleetEntry] = ()
         self._entries: dict[str, FleetEntry] = {}
-        self._columns: Columns[FleetEntry, Look] = present.FLEET_COLUMNS
+        self._columns: Columns[FleetEntry, RowContext] = present.FLEET_COLUMNS
         self.order = FleetOrder.ATTENTION
         self.before: str | None = None  # the file under the cursor at first
         self._row_at_cursor: str | None = None
@@ -130,7 +130,7 @@ class FleetScreen(ConsoleScreen):
         rows = [one for one in self._all if present.is_row(one)]
         shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
         self._entries = {one.offer.path: one for one in shown}
-        self._columns = present.fleet_columns(shown or rows, self._look())
+        self._columns = present.fleet_columns(shown or rows, self._row_context())
         before, is_new, was_at_top = self.table.cursor_key, not self.table.order, not self.table.first_visible
         self.table.set_order([*self._entries])
         if was_at_top and self.table.cursor < self.table.rows:
@@ -163,11 +163,11 @@ class FleetScreen(ConsoleScreen):
         self._show_panel()
         self.show_frame()
 
-    def _look(self) -> Look:
-        return Look(self.console.live.clock_us, self.console.glyphs, label=shown_key)
+    def _row_context(self) -> RowContext:
+        return RowContext(self.console.live.clock_us, self.console.glyphs, label=shown_key)
 
     def _row(self, path: str, columns: int) -> Line:
-        return present.fleet_row(self._entries[path], self._columns, self._look(), columns)
+        return present.fleet_row(self._entries[path], self._columns, self._row_context(), columns)
 
     @property
     def entry(self) -> FleetEntry | None:
@@ -254,10 +254,10 @@ class FleetScreen(ConsoleScreen):
         entry, board = self.entry, self.console.live.board
         if entry is None:
             return []
-        look, columns = self._look(), self.app.size.width
+        context, columns = self._row_context(), self.app.size.width
         if board is None or self._graph is None:
-            return present.entry_lines(entry, self._run_problem, look)
-        return present.run_lines(entry, self._causes, self.scene(), look, columns)
+            return present.entry_lines(entry, self._run_problem, context)
+        return present.run_lines(entry, self._causes, self.scene(), context, columns)
 
     def _fit_drawing(self) -> None:
         """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""

@@ -30,7 +30,7 @@ from ..present import run_grid as grids
 from ..present.header import ReplayPosition
 from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
 from ..present.schedules import need_sentence
-from ..present.states import Look, no_match_line
+from ..present.states import RowContext, no_match_line
 from ..sessions.past import HistoryReader
 from ..text.columns import Columns, longest_cells, screen_row, screen_titles
 from ..text.glyphs import DOWN, LEFT, UP
@@ -72,7 +72,7 @@ class RunsScreen(DetailedList):
         self._waiting: dict[str, WaitingRun] = {}
         self._durations: dict[str, list[int]] = {}  # of the successes of a flow
         self._schedules: Sequence[ScheduleRow] = ()
-        self._columns: Columns[ListedRun, Look] = ()
+        self._columns: Columns[ListedRun, RowContext] = ()
         self._order = RunOrder.LATEST
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
@@ -231,8 +231,8 @@ class RunsScreen(DetailedList):
         left, order = heading_line(shown, known, waiting, self.filter_text, self._order, glyphs, parts)
         self.heading.show(left, [] if self.is_in_grid else order)
 
-    def _place(self) -> Look:
-        return Look(self.console.live.now_us, self.console.glyphs)
+    def _place(self) -> RowContext:
+        return RowContext(self.console.live.now_us, self.console.glyphs)
 
     def _row(self, run_id: str, columns: int) -> Line:
         return screen_row(self._columns, self._listed(run_id), self._place(), columns - 1, self.console.glyphs.more)

@@ -184,7 +184,7 @@ class SchedulesScreen(ConsoleScreen):
         parts: list[Line] = [[Piece(counted(len(rows), "schedule"), Role.STRONG), Piece(" of this machine")]]
         if self.filter_text:
             parts.append([Piece(f"/{one_line(self.filter_text)}: {number(len(shown))}", Role.MATCH)])
-        if found := sum(present.wants_look(row, now_us) for row in rows):
+        if found := sum(present.needs_attention(row, now_us) for row in rows):
             parts.append([Piece(f"{number(found)} to look at", Role.WARNING)])
         if paused := sum(row.is_paused(now_us) for row in rows):
             parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
@@ -259,7 +259,7 @@ class SchedulesScreen(ConsoleScreen):
         """To the next match, without a filter to the next schedule that somebody has to look at."""
         before, now_us = self.table.cursor, self._now_us
         self.table.move_to_next(
-            step, lambda key: bool(self.filter_text) or present.wants_look(self._shown[key], now_us)
+            step, lambda key: bool(self.filter_text) or present.needs_attention(self._shown[key], now_us)
         )
         if self.table.cursor == before:
             what = "matches" if self.filter_text else "has to be looked at"

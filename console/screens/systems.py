@@ -548,7 +548,7 @@ class RowsScreen(ConsoleScreen):
         row = self.window.row(place)
         if row is None:
             self.call_later(self._read)
-        return quarantined_row(row, self.group.error, columns, self.scene().look)
+        return quarantined_row(row, self.group.error, columns, self.scene().context)
 
     def _show_heading(self) -> None:
         place = self.table.cursor + 1 if self.table.order else 0
@@ -608,7 +608,7 @@ class RowsScreen(ConsoleScreen):
         ]
 
     def _chosen_rows(self, rows: Sequence[lists.QuarantineRow]) -> model.ChosenRows:
-        lines = [quarantined_row(row, self.group.error, 70, self.scene().look) for row in rows]
+        lines = [quarantined_row(row, self.group.error, 70, self.scene().context) for row in rows]
         return model.ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
     def on_task_acted(self, name: str) -> None:

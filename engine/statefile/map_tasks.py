@@ -156,7 +156,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
             TaskMapped(len(found.elements), names=list(wanted), came=came, gone=gone, why=why), run_id, task
         )
     for name in gone:
-        _put_aside(transaction, run_id, known[name])
+        _set_aside(transaction, run_id, known[name])
     for index, (name, element) in enumerate(wanted.items()):
         if name in known and known[name].skip_cause == SkipCause.IMPORTED and known[name].element != element:
             run_again(transaction, run_id, name, known[name].state, known[name].generation)
@@ -347,12 +347,12 @@ def _place(
     return has_moved
 
 
-def put_aside(transaction: Transaction, run_id: str, name: str) -> None:
+def set_aside(transaction: Transaction, run_id: str, name: str) -> None:
     """Skip a child that is about to start, and whose element has gone while it ran the last time."""
-    _put_aside(transaction, run_id, _read_child(transaction.connection, run_id, name))
+    _set_aside(transaction, run_id, _read_child(transaction.connection, run_id, name))
 
 
-def _put_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
+def _set_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
     """Skip a child whose element is gone, as a branch that is not taken; what it was stays in its row."""
     if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
         return

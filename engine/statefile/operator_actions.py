@@ -99,11 +99,11 @@ from .map_tasks import Follower, expand_below, followers, is_gone
 from .pruning import prune
 from .requeue import (
     end_generation,
-    let_go_on,
     overrides_from_options,
     postpone,
     resolve_target,
     resolve_targets,
+    restart_cancelled,
     start_generation,
 )
 from .transitions import (
@@ -167,7 +167,7 @@ def skip(context: ActionContext) -> Answer:
         stopped += propagate(context.transaction, context.run_id, name)
         expand_below(context.transaction, context.run_id, name)
     context.add_consequence(stopped, "stopped: they accept nothing but its success")
-    let_go_on(context)
+    restart_cancelled(context)
     context.add_consequence(unpropagate(context.transaction, context.run_id, skipped), "unblocked")
     return summarize(context)
 
@@ -213,7 +213,7 @@ def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskCol
         resolve(context.transaction, context.run_id, name)
         stopped += propagate(context.transaction, context.run_id, name)
     context.add_consequence(stopped, "below stopped with it")
-    let_go_on(context)
+    restart_cancelled(context)
     return summarize(context)
 
 
@@ -644,7 +644,7 @@ def _update_dependents(context: ActionContext) -> None:
     """
     run_id, transaction, again = context.run_id, context.transaction, context.done_names()
     rearm(transaction, run_id, again)
-    let_go_on(context)
+    restart_cancelled(context)
     context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
     context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
     context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
@@ -835,7 +835,7 @@ def _hurry(context: ActionContext) -> Answer:
                 context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
             )
             context.set_result(row.name, DONE, "starts as soon as there is a slot")
-    let_go_on(context)
+    restart_cancelled(context)
     return summarize(context)
 
 

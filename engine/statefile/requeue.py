@@ -355,7 +355,7 @@ _ENDING = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'RUNNING' AND 
 _RUN = "SELECT state, deadline_at, deadline_passed_at, options FROM run WHERE run_id = ?"
 
 
-def let_go_on(context: ActionContext) -> None:
+def restart_cancelled(context: ActionContext) -> None:
     """Lift a deadline that has passed, and run the tasks again that it had cancelled below those that the act changed.
 
     Whoever lets a task run after the deadline wants what follows from it as well.

@@ -115,7 +115,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     token = identity.random_hex(8)
     spec = order.spec
     if spec.item is not None and spec.item.index == GONE:
-        map_tasks.put_aside(transaction, run_id, order.task)
+        map_tasks.set_aside(transaction, run_id, order.task)
         return None
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         map_tasks.expand(transaction, run_id, order.task)

@@ -18,7 +18,7 @@ from redrive.console.keys.actions import VIEWS, ScreenName
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
 from redrive.console.present.runs import ListedRun, run_columns
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
@@ -82,7 +82,7 @@ def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> RunFacts
 
 def run_text(listed: ListedRun, now_us: int, columns: int = 150) -> str:
     """The row of a run in the list of runs."""
-    place = Look(now_us, UTF8)
+    place = RowContext(now_us, UTF8)
     return plain(screen_row(run_columns([listed], place), listed, place, columns))
 
 

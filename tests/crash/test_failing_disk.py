@@ -40,10 +40,10 @@ def test_a_failed_sync_ends_the_executor_and_the_run_can_be_resumed(
         time.sleep(0 if (tmp_path / "again").exists() else 60)
 
     @flow.task
-    def look() -> None:
+    def context() -> None:
         (tmp_path / "broken").touch()
 
-    @flow.task(kind="effect", after=look)
+    @flow.task(kind="effect", after=context)
     def pay() -> None:
         (tmp_path / "paid").touch()
 

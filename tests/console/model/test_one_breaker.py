@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.systems import BadgeCounts, Systems
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.present.systems import BREAKER_COLUMNS, breaker_style
 from redrive.console.text.columns import json_value, screen_row, shell_rows
 from redrive.console.text.glyphs import UTF8
@@ -150,8 +150,11 @@ def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
     assert executor.states.would_admit("api") or wait_of(board.projection, "first", now, context) in BREAKER_WAITS
     assert not executor.states.is_open("api") or not executor.states.would_admit("api")
 
-    look = Look(now, UTF8)
-    value, (titles, row) = json_value(BREAKER_COLUMNS, shown, look), shell_rows(BREAKER_COLUMNS, [shown], look)
+    row_context = RowContext(now, UTF8)
+    value, (titles, row) = (
+        json_value(BREAKER_COLUMNS, shown, row_context),
+        shell_rows(BREAKER_COLUMNS, [shown], row_context),
+    )
     cells = {str(title): str(getattr(cell, "text", cell)) for title, cell in zip(titles, row, strict=True)}
     assert (value["state"], value["reopens_at"], value["changed_at"]) == (
         engine.state,
@@ -162,7 +165,7 @@ def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
     assert cells["FAILED"] == f"{value['failures']} of {value['calls']}"
     assert cells["RETRIES"] == f"{engine.tokens:g} of {value['bucket_capacity']:g} left"
     assert cells["HELD"] == str(len(shown.held)) and value["held"] == shown.held
-    screen = plain(screen_row(BREAKER_COLUMNS, shown, look, 200))
+    screen = plain(screen_row(BREAKER_COLUMNS, shown, row_context, 200))
     assert f" {breaker_style(shown).word} " in screen and (f" holds {len(shown.held)} " in screen) == bool(shown.held)
     assert ("prob" in screen) == (bool(cells["REOPENS"]) or shown.state is BreakerState.HALF_OPEN)
     assert str(value["why"]).startswith(engine.breaker.why)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import OPEN_NOTES, Board
 from redrive.console.model.systems import BadgeCounts, Section, Systems, SystemsRow
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.present.systems import PAGE_COLUMNS, page_row
 from redrive.console.present.tasks import Scene
 from redrive.console.text.columns import json_value, shell_rows
@@ -75,8 +75,8 @@ def test_all_say_the_same_of_a_page(row):
     assert (item in systems.items_needing_human()) == is_open == bool(BadgeCounts(board).count)
     assert (board.snapshot.page_notes["cause"] in OPEN_NOTES) == is_open
     value, (titles, cells) = (
-        json_value(PAGE_COLUMNS, read, Look(NOW, UTF8)),
-        shell_rows(PAGE_COLUMNS, [read], Look(NOW, UTF8)),
+        json_value(PAGE_COLUMNS, read, RowContext(NOW, UTF8)),
+        shell_rows(PAGE_COLUMNS, [read], RowContext(NOW, UTF8)),
     )
     said = {str(title): str(getattr(cell, "text", cell)) for title, cell in zip(titles, cells, strict=True)}
     assert value == {"count" if name == "counted" else name: field for name, field in row._asdict().items()}

@@ -19,7 +19,7 @@ from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.console.present.report import ReportData, headline
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
 from redrive.console.present.runs import ListedRun, incident_summary
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import rows_of
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
@@ -37,7 +37,7 @@ SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 S = 1_000_000
 NOW = 1_700_000_000 * S
 START = NOW - 1000 * S
-LOOK = Look(NOW, UTF8)
+LOOK = RowContext(NOW, UTF8)
 PAST = st.integers(START, NOW)
 ENDED = [str(state) for state in RunState if state is not RunState.RUNNING]
 

@@ -29,7 +29,7 @@ from redrive.console.present.graph import (
 )
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.present.tasks import (
     Scene,
     TaskNames,
@@ -241,7 +241,7 @@ def test_the_sign_of_a_need_stands_before_the_pause_that_it_is():
     waiting = WaitingRun(RunFacts("r", "f", START), Need(NeedKind.BLOCKED, "", START, "f", "r"))
     listed = ListedRun(run, {TaskState.READY: 1}, waiting=waiting)
     needs = [one for one in RUN_COLUMNS if one.name == "needs"]
-    assert plain(screen_row(needs, listed, Look(NOW, UTF8), 40)).strip() == "◆ paused by an operator  1 ready"
+    assert plain(screen_row(needs, listed, RowContext(NOW, UTF8), 40)).strip() == "◆ paused by an operator  1 ready"
 
 
 def test_a_run_without_a_schedule_names_no_logical_time():

@@ -27,7 +27,7 @@ from redrive.console.present.report import ReportData, graph_lines, headline, ti
 from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.present.tasks import Scene, named_task, node_facts, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.text.columns import shell_rows
@@ -168,7 +168,7 @@ def row_texts(board, scene):
 
 def state_cell(entry, now_us):
     """The state of the latest run in the list of files."""
-    titles, cells = shell_rows(FLEET_COLUMNS, [entry], Look(now_us, UTF8))
+    titles, cells = shell_rows(FLEET_COLUMNS, [entry], RowContext(now_us, UTF8))
     cell = cells[titles.index("STATE")]
     return cell.text if isinstance(cell, Piece) else cell
 
@@ -258,7 +258,7 @@ def run_words(board, status, now_us):
     )
     offer = Offer("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
-    yield "fleet", run_word(plain(fleet_row(entry, FLEET_COLUMNS, Look(now_us, UTF8), 150)).partition("flow")[2])
+    yield "fleet", run_word(plain(fleet_row(entry, FLEET_COLUMNS, RowContext(now_us, UTF8), 150)).partition("flow")[2])
     yield "redrive fleet", run_word(state_cell(entry, now_us))
     yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
     yield "report", run_word(headline(report_of(board, status, now_us)))
@@ -414,10 +414,10 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
     facts = [ServedSchedule(1, "a.py:a", "a.py", "a", "a", "/x.db", paused_until=FOREVER * is_paused)]
     offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
     (entry,) = fleet_entries([offer], NOW)
-    look = Look(NOW, UTF8)
+    context = RowContext(NOW, UTF8)
     for text in (
-        plain(fleet_row(entry, FLEET_COLUMNS, look, 150)),
-        str(shell_rows(FLEET_COLUMNS, [entry], look)[1]),
+        plain(fleet_row(entry, FLEET_COLUMNS, context, 150)),
+        str(shell_rows(FLEET_COLUMNS, [entry], context)[1]),
     ):
         assert ("paused" in text) == (is_paused and other is None)
         assert is_served or not re.search(r"\bin \d", text), text
@@ -466,7 +466,7 @@ def test_the_elapsed_time_is_that_of_the_work():
 
 def test_only_a_count_in_the_fleet_has_the_accent():
     offer = Offer("/x.db", "flow", RunFacts("run-1", "flow", START, NOW, "SUCCESS"))
-    line = fleet_row(fleet_entries([offer], NOW)[0], FLEET_COLUMNS, Look(NOW, UTF8), 120)
+    line = fleet_row(fleet_entries([offer], NOW)[0], FLEET_COLUMNS, RowContext(NOW, UTF8), 120)
     assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
 
 
@@ -502,7 +502,7 @@ def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off(
         assert "idle 0/1 · no executor for 1m37" in line.replace("  ", " · ") and "after" not in line
     facts = RunFacts("run-1", "flow", START, waited_us=95 * S, working=1)
     entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=left)], NOW)[0]
-    row = plain(fleet_row(entry, FLEET_COLUMNS, Look(NOW, UTF8), 150))
+    row = plain(fleet_row(entry, FLEET_COLUMNS, RowContext(NOW, UTF8), 150))
     assert "◌ idle" in row and " 1m" in row and "cut off" not in row
     run = run._replace(waited_us=0)  # nothing held the first run: the other one found it unfinished
     runner = runner_of(run, SessionStatus(Link.LIVE, executor=executor))
@@ -530,7 +530,7 @@ def test_the_list_of_runs_adds_up_the_dead_letters_of_all_causes() -> None:
     alike = [need._replace(counted=2, fingerprint="a"), need._replace(fingerprint="b")]
     both = WaitingRun(facts, alike[0], (alike[1],))
     row = ListedRun(RunRow("run-0", dag_name="flow", started_at=START), {}, waiting=both)
-    titles, cells = shell_rows(RUN_COLUMNS, [row], Look(START, UTF8))
+    titles, cells = shell_rows(RUN_COLUMNS, [row], RowContext(START, UTF8))
     needs = dict(zip(titles, cells, strict=True))["NEEDS"]
     assert isinstance(needs, Piece) and needs.text == f"{UTF8.dead}3 dead letters"
 

@@ -13,7 +13,7 @@ from redrive.console.app.fleet import FleetApp, Opening
 from redrive.console.keys.actions import ScreenName
 from redrive.console.model.runs import fleet_entries
 from redrive.console.present.fleet import fleet_columns, run_to_show, why_line, why_of
-from redrive.console.present.states import Look
+from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import LiveSession
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
@@ -197,8 +197,8 @@ def test_the_key_after_a_cut_sentence_has_its_word():
     (run,) = failed("rates")
     run = run._replace(failed="sync", error="asleep at hang.py:9 in the second of its calls")
     (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
-    look = Look(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
-    texts = [plain(why_line(entry, look, size)) for size in (90, 34, 16)]
+    context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
+    texts = [plain(why_line(entry, context, size)) for size in (90, 34, 16)]
     assert texts[0].endswith("calls  r requeue  a acknowledge")
     assert texts[1:] == ["sync: asleep at hang.p…  r requeue", "sync: asle…  r a"]
 
@@ -217,14 +217,14 @@ def test_a_long_name_loses_its_middle_before_its_error_is_cut():
     (run,) = failed("rates")
     run = run._replace(failed="NFCORE_VIRALRECON.ILLUMINA.GUNZIP_SCAFFOLDS_69", error="bad input")
     (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
-    text = plain(why_line(entry, Look(START, UTF8, label=lambda name: "r"), 40))
+    text = plain(why_line(entry, RowContext(START, UTF8, label=lambda name: "r"), 40))
     assert text.startswith("NFCORE_") and "_69: bad input" in text
 
 
 def test_nights_and_the_next_start_take_no_more_cells_than_they_fill():
-    look = Look(START, UTF8)
+    context = RowContext(START, UTF8)
     told = [offer("rates", "SUCCESS", nights=[Night("SUCCESS")] * nights) for nights in (1, 12)]
-    most = [{one.name: one.width for one in fleet_columns(fleet_entries([one], START), look)} for one in told]
+    most = [{one.name: one.width for one in fleet_columns(fleet_entries([one], START), context)} for one in told]
     assert [columns["nights"].most for columns in most] == [1, 12]
     assert all("next_at" not in columns for columns in most)
 

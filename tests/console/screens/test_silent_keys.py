@@ -62,7 +62,7 @@ def _end_attempts(session: FakeSession, state: TaskState) -> None:
 RUNS = {"running": running, "blocked": blocked, "ended": ended}
 
 
-def look_of(driver: ScreenDriver) -> list[Any]:
+def screen_of(driver: ScreenDriver) -> list[Any]:
     """Every cell of the screen with its style."""
     return [list(strip) for strip in driver.app.screen._compositor.render_strips()]
 
@@ -87,9 +87,9 @@ async def silent_keys(driver: ScreenDriver, screen: ScreenName, *way: str) -> li
         for _ in range(REPEATED.get(action.name, 1)):
             driver.app.console_screen.key_bar.clear_message()
             await driver.pilot.pause()
-            before = look_of(driver)
+            before = screen_of(driver)
             await driver.press(key_name(action.keys[0]))
-        if look_of(driver) == before:
+        if screen_of(driver) == before:
             found.append(action.name)
     return found
 
