@@ -271,17 +271,17 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     attach = cli.get_command(context, "attach")
-    if attach is None or not _has_machine_to_show():
+    if attach is None or not _has_state_to_show():
         click.echo(context.get_help())
     else:
         sys.exit(context.invoke(attach))
 
 
-def _has_machine_to_show() -> bool:
-    """Whether this machine has several state files, and a person at a terminal."""
-    from ..sessions.target import is_one_file
+def _has_state_to_show() -> bool:
+    """Whether this machine has a state file or schedules, and a person at a terminal."""
+    from ..sessions.target import has_state
 
-    return sys.stdin.isatty() and sys.stdout.isatty() and not is_one_file(None)
+    return sys.stdin.isatty() and sys.stdout.isatty() and has_state()
 
 
 def summary_of(name: str) -> str:

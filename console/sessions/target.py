@@ -239,19 +239,26 @@ def is_remote(target: str) -> bool:
     return target.startswith(REMOTE)
 
 
+def has_state() -> bool:
+    """Whether this machine has a state file, or schedules: some flow may never have started."""
+    return named_target(None) is not None or bool(default_paths()) or _has_schedules()
+
+
 def is_one_file(target: str | None) -> bool:
     """Whether a command means one state file of this machine, and no list of them; ``target``: its argument, if any.
 
-    A machine with schedules has a list: some flow may never have started.
+    A machine with schedules has a list.
     """
     named = named_target(target)
     if named is not None:
         return not is_remote(named)
-    if len(default_paths()) > 1:
-        return False
+    return len(default_paths()) <= 1 and not _has_schedules()
+
+
+def _has_schedules() -> bool:
     from ...engine.statefile.supervisor_file import supervisor_path  # here: SQLite would delay the first frame
 
-    return not os.path.exists(supervisor_path())
+    return os.path.exists(supervisor_path())
 
 
 def state_for_flow(flow: str, params: Mapping[str, object], state: str | None) -> str:

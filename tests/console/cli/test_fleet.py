@@ -169,16 +169,19 @@ def attach() -> Iterator[Callable[..., PtyTerminal]]:
 
 
 @pytest.mark.long
-def test_without_a_command_a_terminal_shows_the_list_of_several_files(states: Path) -> None:
-    run_flow("one")
-    run_flow("two")
-    terminal = PtyTerminal([*REDRIVE], columns=120, environ=dict(os.environ, TERM="xterm-256color"))
-    try:
-        terminal.until("2 state files on this machine")
-        terminal.send("q")
-        assert terminal.wait() == 0
-    finally:
-        terminal.close()
+def test_without_a_command_a_terminal_shows_what_there_is(states: Path) -> None:
+    """Nothing yet: the commands. One flow: its run. Several: the list."""
+    shown = {0: "Usage: ", 1: "6 Journal", 2: "2 state files on this machine"}
+    for count, text in shown.items():
+        if count:
+            run_flow(f"flow_{count}")
+        terminal = PtyTerminal([*REDRIVE], columns=120, rows=200, environ=dict(os.environ, TERM="xterm-256color"))
+        try:
+            terminal.until(text)
+            terminal.send("q" if count else "")
+            assert terminal.wait() == 0
+        finally:
+            terminal.close()
     assert run_redrive().stdout.startswith("Usage: ")
 
 
