@@ -83,8 +83,8 @@ def assert_shows_the_tour(film):
     assert film.stat().st_size < 300_000
     words = " ".join(ElementTree.parse(film).getroot().itertext())
     lines = [f" {place + 1} of {len(STAGES)}: " for place in range(len(STAGES))]
-    lines += [f"{stage.asks.format(about=stage.abouts[0])}: press" for stage in STAGES]
-    assert [line for line in lines if line not in words] == []
+    lines += [f"{stage.asks.format(about=stage.abouts[0], dead='.*')}: press" for stage in STAGES]
+    assert [line for line in lines if not re.search(line, words)] == []
     shown = ("Breakers", "SIGKILL", "1 cause", "Skip fetch_invoices", "Undo: skip", "Requeue 3 rows", "success")
     assert [word for word in shown if word not in words] == []
     assert set(re.findall(r"/(?:home|root|work|tmp)/\w*", words)) <= {"/tmp/redrive"}
