@@ -129,7 +129,7 @@ def _facts(
 ) -> tuple[Line, Sequence[_Fact]]:
     """The state, and further facts, the most important first."""
     run, view = board.projection.run, run_view(board.projection.run, runner, now_us, board.counts)
-    state = [sign_and_word(view.style, glyphs), Piece(f" {board.finished}/{board.total}")]
+    state = [sign_and_word(view.style, glyphs), Piece(f" {number(board.finished)}/{number(board.total)}")]
     if view.is_paused:
         state.insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
     facts: list[Line] = []
@@ -440,7 +440,7 @@ def replay_line(position: ReplayPosition, board: Board, address: str, size: int,
 def _past_facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
     run, style = board.projection.run, run_style(board.projection.run, ALIVE)
     return [
-        [sign_and_word(style, glyphs), Piece(f" {board.finished}/{board.total}")],
+        [sign_and_word(style, glyphs), Piece(f" {number(board.finished)}/{number(board.total)}")],
         [Piece(clock(position.at - run.started_at).strip())],
     ]
 
