@@ -72,6 +72,7 @@ class SchedulesScreen(ConsoleScreen):
         self._fleet = console
         self._before = flow  # the flow under the cursor at first
         self._view = SupervisorView("", None, ())
+        self._is_read = False
         self._shown: dict[str, ServedSchedule] = {}
         self._columns: Columns[ServedSchedule, int] = present.SCHEDULE_COLUMNS
         self._times = ScheduleTimes()
@@ -116,6 +117,7 @@ class SchedulesScreen(ConsoleScreen):
             self._view, self._problem = await asyncio.to_thread(read_schedules), ""
         except StateFileError as error:
             self._problem = str(error)
+        self._is_read = True
         before = self.table.cursor_key
         self._show_rows()
         if before is not None and before not in self._shown:
@@ -155,7 +157,13 @@ class SchedulesScreen(ConsoleScreen):
         return [Piece(" no schedule is known: redrive serve FOLDER starts the runs of the flows in it", Role.DIM)]
 
     def _lay_out(self) -> None:
-        """Divide the rows: the list has what it needs as far as the times below keep their lines."""
+        """Divide the rows: the list has what it needs as far as the times below keep their lines.
+
+        Before the first answer it has all: a list of two rows would be scrolled to the cursor, and stay so.
+        """
+        if not self._is_read:
+            self.show_frame()
+            return
         columns, room = self.app.size.width, self.app.size.height - _FRAME_ROWS
         self.panel.set_row_count(room - min(max(len(self._shown), _LIST_ROWS_MIN), max(room - _PANEL_ROWS, room // 3)))
         self.panel.show_lines(self._panel_lines())

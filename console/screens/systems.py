@@ -265,8 +265,8 @@ class SystemsScreen(DetailedList):
         self.rest_timer.start()
 
     def on_cursor_rest(self) -> None:
-        self.show_frame()
         self.show_row()
+        self.show_frame()
         item = self.subject()
         is_wanted = isinstance(item, PageRow) or self.is_wide
         if item is not None and is_wanted and _version(item) not in self._more and not self._was_past:
@@ -289,6 +289,7 @@ class SystemsScreen(DetailedList):
         while len(self._more) > _MORE_KEPT:
             self._more.popitem(last=False)
         self.show_row()
+        self.show_key_bar()  # whether Enter has more to open depends on the lines
 
     def row_key(self) -> object:
         row = self.table.cursor_key

@@ -43,6 +43,7 @@ SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
 CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
 GAP_US = 10_000_000  # between two looks: nothing was decided meanwhile
 STOP_SECONDS = 20.0  # until the steps in progress have ended
+REQUESTS_SETTLED_US = 2_000_000  # since a change of their folder: longer than any tick of a clock of a file system
 
 
 class _KnownFile(msgspec.Struct):
@@ -217,8 +218,9 @@ class Supervisor:
             return
         if changed_at == self._requests_at and not waits:
             return
-        self._requests_at = changed_at
         now, found = self._clock.now_us(), read_requests()
+        # Two changes within one tick of the file system's clock have one time: the later may have come after the read.
+        self._requests_at = changed_at if now - changed_at // 1000 > REQUESTS_SETTLED_US else None
         for service in self._services.values():
             own = service.served.name, service.state_path
             service.use_requests(

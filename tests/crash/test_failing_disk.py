@@ -40,10 +40,10 @@ def test_a_failed_sync_ends_the_executor_and_the_run_can_be_resumed(
         time.sleep(0 if (tmp_path / "again").exists() else 60)
 
     @flow.task
-    def context() -> None:
+    def look() -> None:
         (tmp_path / "broken").touch()
 
-    @flow.task(kind="effect", after=context)
+    @flow.task(kind="effect", after=look)
     def pay() -> None:
         (tmp_path / "paid").touch()
 
