@@ -1,4 +1,5 @@
-"""What repeats in the journal: the tries of one task that end alike, as the checks of a sensor, make one row."""
+"""What repeats in the journal makes one row: tries of one task that end alike, as the checks of a sensor; and consoles
+that one operator opens and leaves while nothing else happens."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from ...engine.core.projection import is_console_notice
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TIMED, TaskState
 from ..text.event_text import describe_event
@@ -16,10 +18,10 @@ _BETWEEN = frozenset([TaskState.READY, TaskState.RUNNING])
 
 
 class Tries(msgspec.Struct):
-    """Tries of one task that ended alike, one after the other.
+    """Tries of one task that ended alike, or notices of one operator's consoles, one after the other.
 
     Attributes:
-        end: what is alike: the state after the try, and for a failure its error.
+        end: what is alike: the state after the try, and for a failure its error; of a notice nothing.
         first, last: the numbers of the events that ended the first and the latest of them.
         hidden: the numbers of the events before ``last`` that the row stands for.
         since: those behind ``last``, of a try that has not ended.
@@ -34,6 +36,15 @@ class Tries(msgspec.Struct):
     since: list[int] = []
 
 
+def _with(event: Event, end: tuple[str | None, str], tries: Tries | None) -> Tries:
+    """``tries`` and the one that the event ends; new ones if it ends otherwise."""
+    if tries is None or tries.end != end:
+        return Tries(end, event.seq, event.seq, event.at)
+    tries.hidden += [tries.last, *tries.since]
+    tries.last, tries.since, tries.count = event.seq, [], tries.count + 1
+    return tries
+
+
 def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[int], Mapping[int, Tries]]:
     """The numbers of the events that have a row, oldest first, and the tries for which a row stands, by its number.
 
@@ -41,24 +52,26 @@ def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[i
     """
     order: list[int] = []
     open_tries: dict[str, Tries] = {}
-    found: list[Tries] = []
+    notices: dict[str | None, Tries] = {}  # by operator; a row stands for none from before another event
+    found: dict[int, Tries] = {}  # by ``first``
     for event in events:
         order.append(event.seq)
+        if is_console_notice(event):
+            notices[event.actor] = one = _with(event, (None, ""), notices.get(event.actor))
+            found[one.first] = one
+            continue
+        notices.clear()
         if event.task is None or (event.kind != EventKind.TASK and event.kind != EventKind.ATTEMPT_STARTED):
             continue
         tries = open_tries.get(event.task)
         if event.new in TIMED:
             end = (event.new, "" if event.new == TaskState.SENSING else describe_event(event).partition(": ")[2])
-            if tries is not None and tries.end == end:
-                tries.hidden += [tries.last, *tries.since]
-                tries.last, tries.since, tries.count = event.seq, [], tries.count + 1
-            else:
-                open_tries[event.task] = Tries(end, event.seq, event.seq, event.at)
-                found.append(open_tries[event.task])
+            open_tries[event.task] = one = _with(event, end, tries)
+            found[one.first] = one
         elif event.new is not None and event.new not in _BETWEEN:
             open_tries.pop(event.task, None)
         elif tries is not None:
             tries.since.append(event.seq)
-    folded = {one.last: one for one in found if one.count >= FOLDED_FROM and one.first not in opened}
+    folded = {one.last: one for one in found.values() if one.count >= FOLDED_FROM and one.first not in opened}
     hidden = {number for one in folded.values() for number in one.hidden}
     return [number for number in order if number not in hidden] if hidden else order, folded
