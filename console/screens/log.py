@@ -390,7 +390,10 @@ class FailureBar(Bar):
         self._texts: AttemptText | None = None  # None until they have been read
 
     def show_attempt(self, run_id: str, task: str, attempt: AttemptRow | None, log_lines: int) -> None:
-        """Show the failure in the rows that ``log_lines`` leave free, at least in a third of the screen."""
+        """Show the failure in the rows that ``log_lines`` leave free, at least in a third of the screen.
+
+        Below an empty log it begins at once.
+        """
         if attempt is None or attempt.outcome not in FAILED_OUTCOMES:
             self._key = None
             self.set_row_count(0)
@@ -403,7 +406,7 @@ class FailureBar(Bar):
         free = max(size.height // 3, self._log_screen.screen_rows - _FRAME_ROWS - max(log_lines, 1))
         free = free if has_room_for_strip(size.height) else 1
         lines = present.failure_lines(attempt, self._texts, size.width, free, self._log_screen.console.glyphs)
-        self.set_row_count(len(lines))
+        self.set_row_count(len(lines) if log_lines else free)
         self.show_lines(lines)
 
     async def _read(self) -> None:

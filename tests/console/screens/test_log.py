@@ -108,9 +108,22 @@ async def test_a_failed_attempt_shows_its_failure_below_its_output(session, cloc
         assert "this attempt wrote nothing" in driver.text and "line 59, in step" in driver.text
         session.texts[DEAD, 1] = AttemptText(traceback="KeyError: 'rate'")
         await driver.press("left_square_bracket")
-        assert driver.lines[-2] == "   KeyError: 'rate'"
+        assert driver.find("   KeyError: 'rate'")
     async with at_the_log(session, clock, name="clean_orders") as driver:  # it runs
         assert driver.app.screen.failure.row_count == 0
+
+
+async def test_a_failure_begins_below_the_line_that_nothing_was_written(session, clock):
+    session.texts[DEAD, 2] = AttemptText(traceback="ZeroDivisionError: division by zero")
+    session.logs = {}
+    async with at_the_log(session, clock, size=(120, 40)) as driver:
+        assert "this attempt wrote nothing" in driver.lines[4]
+        assert driver.lines[6:8] == [
+            " ✗ failed  ZeroDivisionError settle.py:87 in settle",
+            "   ZeroDivisionError: division by zero",
+        ]
+        await driver.press("left_square_bracket", "right_square_bracket")
+        assert "✗ failed" in driver.lines[6]
 
 
 async def test_a_path_longer_than_the_screen_is_shown_to_its_end(session, clock):
