@@ -15,7 +15,7 @@ from ...engine.core.causes import (
     format_day,
 )
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import row_style
+from ...engine.core.views import BLOCKED, RUN_STYLES, row_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, ActPreview, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
@@ -233,12 +233,13 @@ def more_row(hidden: int, glyphs: Glyphs) -> Line:
 def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
     glyphs, role = scene.glyphs, Role.DIM if other.is_notice else Role.HUMAN
+    style = BLOCKED if other.run.ended_at is None else RUN_STYLES[other.run.state]
     run = Piece("run ", Role.DIM if other.is_notice else Role.STRONG)
     flow = Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM)
     return row_line(
         columns - 1,
         (_FOLD, glyphs.closed),
-        (Width(1), Piece(glyphs.failed if other.run.ended_at is not None else glyphs.dead, role)),
+        (Width(1), Piece(glyphs.of(style.sign), role)),
         (Width(28, FILL), [run, Piece(waiting_text(other)), flow]),
         (AGE, age_piece(other.run.blocked_since or other.run.started_at, scene)),
         more=glyphs.more,

@@ -177,6 +177,15 @@ async def test_a_notice_is_listed_and_counts_for_nothing(morning: FakeSession, c
         assert "run night-1 (FAILED, 5 later runs succeeded) · nightly" in text_of(app)
 
 
+async def test_an_ended_run_has_the_sign_of_its_end(morning: FakeSession, clock: StillClock) -> None:
+    failed = earlier_failure()
+    late = failed.run._replace(run_id="night-2", state=RunState.SUCCESS, deadline_at=START - 2700 * S)
+    morning.summaries = [own_run(morning), failed, RunSummary(late, {"SUCCESS": 1})]
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4")
+        assert "✗ run night-1 (FAILED)" in text_of(app) and "✓ run night-2 (late)" in text_of(app)
+
+
 async def test_a_run_that_goes_on_is_not_acknowledged(morning: FakeSession, clock: StillClock) -> None:
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "1", "j", "a")
