@@ -853,12 +853,19 @@ def _pause(context: ActionContext) -> Answer:
     return Answer(True, "paused: running tasks continue, nothing new starts")
 
 
+_HAS_HELD = (
+    "SELECT 1 FROM task WHERE run_id = ? AND (state IN {} OR state = 'PENDING' AND next_retry_at IS NOT NULL) LIMIT 1"
+).format(in_list(ABOUT_TO_START))
+
+
 def _unpause(context: ActionContext) -> Answer:
-    """Undo ``pause``."""
+    """Undo ``pause``; a run in which it held no task stays blocked by what else needs a human."""
     if _run_pause(context)[0] is None:
         return Answer(False, "the run is not paused")
-    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None, "blocked_since": None})
-    context.transaction.change_run(context.run_id, unpaused)
+    columns: RunColumns = {"paused_since": None, "paused_by": None}
+    if context.connection.execute(_HAS_HELD, (context.run_id,)).fetchone() is not None:
+        columns["blocked_since"] = None
+    context.transaction.change_run(context.run_id, RunChanged(RunChange.UNPAUSED, columns))
     return Answer(True, "unpaused")
 
 

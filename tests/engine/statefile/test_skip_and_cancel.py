@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile import transitions
 
@@ -210,6 +211,33 @@ def test_a_pause_names_who_paused_and_why_and_happens_once(state_file: StateFile
     assert not again["ok"] and again["message"] == f"already paused 3s ago by {by}"
     assert state_file.act("unpause")["ok"] and state_file.run_column("paused_since") is None
     assert not state_file.act("unpause")["ok"]
+
+
+@pytest.mark.parametrize(
+    ("held", "columns", "blocked_since"),
+    [("PENDING", {}, START), ("PENDING", {"next_retry_at": START}, None), ("READY", {}, None), ("RETRYING", {}, None)],
+)
+def test_after_a_pause_a_run_stays_blocked_unless_the_pause_held_a_task(
+    state_file: StateFile, held: str, columns: dict[str, int], blocked_since: int | None
+) -> None:
+    state_file.create({"dead": "", "held": "dead"})
+    state_file.set_state("dead", "DEAD_LETTER")
+    state_file.set_state("held", held, **columns)
+    state_file.act("pause")
+    blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, blocked))
+    assert state_file.act("unpause")["ok"]
+    assert state_file.run_column("blocked_since") == blocked_since
+
+
+def test_a_late_unpause_leaves_the_duration_of_an_ended_run(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.act("pause")
+    ended = RunChanged(RunChange.ENDED, {"state": "FAILED", "ended_at": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, ended))
+    state_file.now += 3 * SECOND
+    assert state_file.act("unpause")["ok"]
+    assert state_file.run_column("waited_us") == 0
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
