@@ -17,7 +17,7 @@ Context = TypeVar("Context")
 Words = str | Piece | Line  # a text of anybody, which is made safe here; or pieces that are safe
 Cell = Words | Callable[[int], Words]  # on the screen also what it says in so many cells
 FILL = 1 << 20  # as ``most``: all the cells that the other columns leave
-_CUT_MIN = 8  # cells that the last piece of a cell keeps when it is cut
+_CUT_MIN = 4  # cells that the last piece of a cell keeps when it is cut
 
 
 class Width(NamedTuple):

@@ -89,7 +89,8 @@ def test_no_column_of_names_is_wider_than_the_longest_name():
 
 def test_what_a_cut_would_leave_of_the_last_piece_is_left_out_if_it_says_nothing():
     cell = [Piece("tin and copper"), Piece(" from the north")]
-    assert plain(row_line(24, (Width(20, gap=0), cell))) == "tin and copper"
+    assert plain(row_line(24, (Width(17, gap=0), cell))) == "tin and copper"
+    assert plain(row_line(24, (Width(18, gap=0), cell))) == "tin and copper fr…"
     assert plain(row_line(28, (Width(28, gap=0), cell))) == "tin and copper from the nor…"
 
 
