@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from ...engine.core.breaker import PASSING
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.views import ran_us
+from ...engine.core.waiting import ALIVE
 from ...engine.domain.event_payloads import BreakerChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
@@ -269,10 +271,8 @@ def _start_key(row: TaskRow) -> tuple[int, int]:
 
 
 def _duration_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: time of all attempts, the longest first; a running attempt counts as the longest."""
-    ended = ((attempt, attempt.ended_at) for attempt in row.attempts.values() if attempt.ended_at is not None)
-    times = (end - attempt.started_at if attempt.duration_us is None else attempt.duration_us for attempt, end in ended)
-    return row.state is not TaskState.RUNNING, -sum(times)
+    """Sort key: time of the latest attempt, the longest first; a running attempt counts as the longest."""
+    return row.state is not TaskState.RUNNING, -ran_us(row.latest, 0, ALIVE) if row.latest is not None else 0
 
 
 def _problem_key(row: TaskRow) -> tuple[int, int]:

@@ -182,7 +182,7 @@ def _label(at: int, tick: int) -> str:
 FOLD_CELLS = 3  # the sign that opens a group, with its margins
 FOLD_INDENT = 2  # members of a group stand to the right of its sign
 _LABEL_COLUMNS_MAX = 40
-TOOK_CELLS = CLOCK_CELLS + 1  # how long the attempts ran, with a gap
+TOOK_CELLS = CLOCK_CELLS + 1  # how long the latest attempt ran, with a gap
 NAME_AT_BAR_CELLS = 24
 _FAR_CELLS = 12  # from the label to such a name
 _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each other
@@ -410,12 +410,11 @@ def label_line(
 
 
 def duration_text(row: TaskRow, scene: tasks.Scene) -> str:
-    """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
-    if not row.attempts:
+    """How long the latest attempt of a task ran, as in all lists, until now if it runs; blank before the first."""
+    if row.latest is None:
         return " " * TOOK_CELLS
-    views = [scene.attempt(attempt) for attempt in row.attempts.values()]
-    spent = sum(view.clock for view in views)
-    return f" {clock(spent) if any(view.is_moving for view in views) else column(spent)}"
+    view = scene.attempt(row.latest)
+    return f" {clock(view.clock) if view.is_moving else column(view.clock)}"
 
 
 def fit_label_columns(name_cells: int, columns: int) -> int:
@@ -523,7 +522,7 @@ def group_label_columns(groups: Sequence[GraphGroup], scene: tasks.Scene, column
 
 
 def has_duration_column(columns: int, scene: tasks.Scene) -> bool:
-    """Whether rows of ``columns`` cells show how long the attempts ran."""
+    """Whether rows of ``columns`` cells show how long the latest attempts ran."""
     return scene.has_durations and columns >= _TOOK_FROM
 
 
@@ -722,6 +721,8 @@ def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
     words = f"critical path: {counted(len(rows), 'task')}, {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
+        attempts = len(scene.board.row(longest).attempts)
+        words += f" in {attempts} attempts" if attempts > 1 else ""
     failed = (one for row in rows for one in row.attempts.values() if one.outcome in FAILED_OUTCOMES)
     lost = sum(scene.attempt(one).clock for one in failed)
     return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words

@@ -275,7 +275,7 @@ class TimelineLabels:
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
-        took = "in all ".rjust(present.TOOK_CELLS + 1) if self._has_duration_column else ""  # of its attempts
+        took = "took ".rjust(present.TOOK_CELLS + 1) if self._has_duration_column else ""
         room = columns - len(took)
         return [Piece(title[: room - 1].ljust(room), role), Piece(took, Role.DIM)]
 

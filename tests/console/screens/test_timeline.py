@@ -424,6 +424,14 @@ async def test_a_finished_run_still_has_its_critical_path(session, clock):
         assert "critical path: 3 tasks" in driver.lines[-1]
 
 
+async def test_the_time_of_several_attempts_is_said_with_their_number(session, clock):
+    builder = session.builder
+    apply(builder, builder.fail("third"), builder.start("third"), builder.after(9).fail("third", "DEAD_LETTER"))
+    clock.now = builder.at
+    async with open_console(session, clock, "3", "c", size=(120, 40)) as driver:
+        assert ", the longest third 12s in 2 attempts" in driver.lines[-1]
+
+
 async def test_n_goes_to_the_next_problem(session, clock):
     async with open_console(session, clock, "3", "n") as driver:
         assert "nothing needs a human" in driver.lines[-1]
@@ -614,10 +622,18 @@ async def test_the_axis_of_a_blocked_run_ends_at_now(clock, size, is_open_before
         assert span.cell(ended_at) >= span.cells // 2  # what happened has most of the width
 
 
-async def test_the_times_beside_the_names_are_of_all_attempts_and_are_named_so(revenue, clock):
-    async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
-        title = driver.find(" in all ")
-        assert title.index("in all ") + len("in all ") == driver.app.screen.timeline.label_columns
+async def test_the_time_beside_a_name_is_of_its_latest_attempt_and_so_is_the_order(session, clock):
+    builder = session.builder
+    apply(builder, builder.after(9).fail("hang"), builder.start("hang"), builder.after(9).fail("hang", "DEAD_LETTER"))
+    apply(builder, builder.after(10).succeed("third"), builder.fail("second", "FAILED"))
+    apply(builder, builder.start("last"), builder.after(12).succeed("last"))
+    clock.now = builder.at
+    async with open_console(session, clock, "3", "e", size=(200, 55)) as driver:
+        columns = driver.app.screen.timeline.label_columns
+        title = driver.find(" took ")
+        assert title.index("took ") + len("took ") == columns
+        assert driver.find(" hang ")[:columns].split()[-1] == "9s"
+        assert names(driver).index("last") < names(driver).index("hang"), "12 s before 9 s, of 2 attempts"
 
 
 def test_a_long_wait_is_a_line_that_says_for_what(builder):
