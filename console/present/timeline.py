@@ -636,6 +636,8 @@ def task_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> lis
         label = f"   #{attempt.attempt:<2} "
         text = describe_attempt(attempt, scene.now_us, scene.runner) + tasks.describe_checks_before(checks)
         lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
+    if len(lines) > rows:
+        lines[rows - 1] = [*lines[rows - 1], Piece(f" {scene.glyphs.more}", Role.DIM)]
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
@@ -729,10 +731,9 @@ def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
 
 
 def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
-    """``timeout 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
-    yield from describe_kill(attempt)
+    """``timeout 3s passed at 02:29:27; it was in demo.py:41; SIGTERM; ignored for 2s; SIGKILL at 02:29:29``."""
+    steps, place = describe_kill(attempt), _place_of(attempt)
+    yield from filter(None, (*steps[:1], place, *steps[1:]))
     if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
         yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
-    if place := _place_of(attempt):
-        yield place

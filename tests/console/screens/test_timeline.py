@@ -9,6 +9,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
+from redrive.console.present.tasks import Scene
 from redrive.console.present.timeline import (
     axis_line,
     bar_line,
@@ -16,6 +17,7 @@ from redrive.console.present.timeline import (
     fit_label_columns,
     hang_line,
     legend_line,
+    task_lines,
     wait_words,
 )
 from redrive.console.text.glyphs import ASCII, UTF8
@@ -236,9 +238,24 @@ def test_a_kill_is_reported_in_one_sentence():
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
     assert describe_attempt(attempt, START, ALIVE) == (
-        "03:06:40, timeout 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
-        "it was in re.match, parser.py:87"
+        "03:06:40, timeout 10s passed at 03:06:50; it was in re.match, parser.py:87; "
+        "SIGTERM; ignored for 5s; SIGKILL at 03:06:55"
     )
+
+
+def test_where_it_hung_has_room_before_the_steps_of_the_kill_and_a_cut_is_marked(builder):
+    place = "asleep at demo.py:63 in fetch_calendar, 0 % CPU for 9s"
+    apply(builder, builder.start("hang"), builder.after(12).fail("hang", attempt={"outcome": "timed_out"}))
+    attempt = builder.projection.tasks["hang"].attempts[1]
+    attempt.deadline_at = attempt.sigterm_at = START + 9 * S
+    attempt.sigkill_at, attempt.error = START + 12 * S, f"task exceeded 9s: {place}"
+    apply(builder, builder.start("hang"), builder.after(2).succeed("hang"))
+    scene = Scene(Board(builder.projection), builder.at, UTF8)
+    row = builder.projection.tasks["hang"]
+    shown = [plain(line).rstrip() for line in task_lines(row, scene, 80, 4)]
+    assert place in " ".join(" ".join(shown).split())
+    assert shown[-1].endswith("SIGKILL at …")
+    assert "…" not in plain(task_lines(row, scene, 80, 5)[-1])
 
 
 # --- The axis ---------------------------------------------------------------------------------------------------------
