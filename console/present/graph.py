@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import product, repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product, repeat, zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -384,7 +384,9 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
     """The cells from ``x0`` to before ``x1`` of text row ``y``."""
     drawing, titles = drawn
     row, is_second = divmod(y, GROUP_ROWS)
-    segments = drawing.below(row, x0, x1) if is_second else drawing.segments(row, x0, x1)
+    segments = drawing.segments(row, x0, x1)
+    if is_second:
+        segments = [*_with_room_for_counts(drawing.below(row, x0, x1), graph, titles, x1)]
 
     def label(run: Segment) -> Line:
         group, title = graph.groups.groups[run.task], titles[run.task]
@@ -393,6 +395,16 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
 
     line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
     return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+
+
+def _with_room_for_counts(
+    segments: Sequence[Segment], graph: Graph, titles: Sequence[tuple[str, str]], end: int
+) -> Iterator[Segment]:
+    """Groups as wide as their counts beside the second line of a name, as far as the cells behind them are free."""
+    for run, following in zip_longest(segments, segments[1:]):
+        wanted = _label_cells(graph.groups.groups[run.task], titles[run.task], True) if run.task >= 0 else 0
+        free = (following.x - 1 if following is not None else end) - run.x
+        yield run._replace(width=max(run.width, min(wanted, free)))
 
 
 def _title_role(graph: Graph, group: GraphGroup) -> Role:

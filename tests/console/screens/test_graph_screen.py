@@ -274,6 +274,20 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
         assert app.selected == "load_0"
 
 
+@pytest.mark.parametrize("columns", [54, 60, 80])
+async def test_a_dead_letter_is_counted_beside_a_name_on_two_lines(columns: int, clock: StillClock):
+    """Also where names have all the cells that the drawing reckons with: the cells behind them are free."""
+    pairs: list[tuple[str, list[str]]] = []
+    for title in ("prepare_references", "assembly_unicycler", "variants_consensus", "report_everything"):
+        above = [name for name, _ in pairs[-30:]]
+        pairs += [(f"{title}_{number}", above) for number in range(30)]
+    session = FakeSession(projection_of(pairs))
+    failed_task(session.projection, "assembly_unicycler_7")
+    async with shown(session, clock, (columns, 40)) as (app, _):
+        first, count, second, dead = rows_of(app)[4].split()[:4]
+        assert (first[:4], count, second[:4], dead) == ("refe", "30", "unic", "◆1")
+
+
 async def test_a_map_is_one_node_with_its_end(clock: StillClock):
     elements = [f"load[{number}]" for number in range(11)]
     pairs = [
