@@ -12,7 +12,7 @@ from support.pty_terminal import in_time
 
 #: All that this program may send: printable text, the sequences of output.py and tty.py, and the frame's brackets.
 ALLOWED = re.compile(
-    rb"\x1b\[[0-9;]*[mHCKD]|\x1b\[\?(?:25|7|1000|1002|1003|1004|1006|1049|2004|2026)[hl]|\x1b>|\x1b\[\?2026\$p|\x1b\[6n"
+    rb"\x1b\[[0-9;]*[mHCKDX]|\x1b\[\?(?:25|7|1000|1002|1003|1004|1006|1049|2004|2026)[hl]|\x1b>|\x1b\[\?2026\$p|\x1b\[6n"
     rb"|\x1b\[[HJ]|\x18|[\r\n\x07]"
 )
 #: textual-limits part 7, and cases of width.
