@@ -16,7 +16,7 @@ from redrive.engine import Executor, TaskDef
 if __name__ == "__main__":
     def fake(secs, fail_pct=0.0):
         def _f():
-            time.sleep(secs)
+            time.sleep(secs)  # the work of the document's task
             if random.random() < fail_pct: raise RuntimeError("transient")
         return _f
     tasks = [

@@ -6,7 +6,8 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,18 @@ class CreepingClock(SystemClock):
         return self.now
 
 
+@contextmanager
+def service_of(flow: Flow, clock: CreepingClock, launch: Any, folder: Path) -> Iterator[FlowService]:
+    """The service of a flow under a clock of its own; ``launch`` starts its runs."""
+    flow.command("a", "true", timeout=10)
+    served = served_flow(flow.spec())
+    assert served is not None
+    with closing(SupervisorFile(str(folder / "schedules.supervisor"), "one")) as file:
+        machine = Machine(clock=clock)
+        shared = Supervision("one", launch, file, machine, RunOptions(), lambda flow, line: None, lambda: None)
+        yield FlowService("f.py:flow", served, str(folder / "f.db"), shared)
+
+
 async def test_a_run_that_becomes_due_during_the_step_that_decides_to_wait_for_it_starts(tmp_path: Path) -> None:
     started = []
 
@@ -80,14 +93,8 @@ async def test_a_run_that_becomes_due_during_the_step_that_decides_to_wait_for_i
         started.append(options.logical_time)
         return Launched(None)
 
-    flow, clock = Flow("f", schedule="every 1m"), CreepingClock()
-    flow.command("a", "true", timeout=10)
-    served = served_flow(flow.spec())
-    assert served is not None
-    with closing(SupervisorFile(str(tmp_path / "schedules.supervisor"), "one")) as file:
-        machine = Machine(clock=clock)
-        shared = Supervision("one", launch, file, machine, RunOptions(), lambda flow, line: None, lambda: None)
-        service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
+    clock = CreepingClock()
+    with service_of(Flow("f", schedule="every 1m"), clock, launch, tmp_path) as service:
         service.acquire()
         try:
             while (due_at := service.wake_at or 0) <= clock.now:
@@ -108,14 +115,9 @@ async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -
     async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
         return Launched(None)
 
-    flow, clock = Flow("f", schedule="every 1h", misfire="skip"), CreepingClock()
-    flow.command("a", "true", timeout=10)
-    served = served_flow(flow.spec())
-    assert served is not None
-    with closing(SupervisorFile(str(tmp_path / "schedules.supervisor"), "one")) as file:
-        machine = Machine(clock=clock)
-        shared = Supervision("one", launch, file, machine, RunOptions(), lambda flow, line: None, lambda: None)
-        service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
+    clock = CreepingClock()
+    with service_of(Flow("f", schedule="every 1h", misfire="skip"), clock, launch, tmp_path) as service:
+        file, gaps = service._shared.file, service._shared.gaps
         service.restore(file.claim(service.target, "f", service.state_path))
         service.acquire()
         try:
@@ -123,7 +125,7 @@ async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -
                 await service.step()
             slept_from = clock.now
             clock.now += 5 * 3_600_000_000 + 1_800_000_000
-            shared.gaps.append((slept_from, clock.now, "the machine slept"))
+            gaps.append((slept_from, clock.now, "the machine slept"))
             service.wake()
             for _ in range(4):
                 await service.step()
