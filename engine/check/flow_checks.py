@@ -34,7 +34,6 @@ from ..flow.source import Finding, environment_of, open_schedule, open_zone
 from ..store.runs import USUAL_MIN
 from .isolated import ProcessCost
 
-LOCK_MAX_ACTIVE = 1
 PROCESS_SECONDS_MIN = 0.002  # of a fork that is dear; one of a flow with few imports takes 0.6 ms
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
 CALL_SECONDS_MAX = 60.0  # a longer task is a batch: its first wait may be shorter than the task
@@ -273,21 +272,12 @@ def _policy(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
 def _sensor(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if task.kind != "sensor":
         return
-    if task.max_active == LOCK_MAX_ACTIVE:
-        message = "a sensor with max_active=1 is a lock across all runs; leave it out"
-        yield Finding("warning", "sensor-lock", message, task.name)
     if task.retry.max_elapsed is None:
         message = "waits without a bound: set one by retry=RetryPolicy(max_elapsed=...)"
         yield Finding("warning", "sensor-patience", message, task.name)
     if task.timeout is not None and task.timeout > task.recheck_seconds + 60:
         message = f"one check may take {task.timeout:g} s and comes every {task.recheck_seconds:g} s"
         yield Finding("note", "sensor-timeout", f"{message}: {task.recheck_seconds + 60:g} s is usual", task.name)
-
-
-def _long_lock(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    if task.kind != "sensor" and task.max_active == LOCK_MAX_ACTIVE and task.timeout is None:
-        message = "max_active=1 without a timeout: one that hangs blocks every later run"
-        yield Finding("warning", "lock", message, task.name)
 
 
 def _unsafe_retry(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
@@ -356,7 +346,6 @@ TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _tight_timeout,
     _policy,
     _sensor,
-    _long_lock,
     _unsafe_retry,
     _thread_timeout,
     _expected,

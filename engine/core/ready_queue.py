@@ -18,9 +18,9 @@ from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
 from .spec import DaskOptions, DownstreamSpec, TaskSpec, json_object, rule_of_edge
 
-#: (pool, downstream, is a retry of a task with a downstream, name if max_active is set, ``worker_pool``).
+#: (pool, downstream, is a retry of a task with a downstream, ``worker_pool``).
 #: Tasks that wait for the same capacity share a lane.
-Lane = tuple[str | None, str | None, bool, str | None, str | None]
+Lane = tuple[str | None, str | None, bool, str | None]
 Admits = Callable[[TaskRow], bool]
 
 _NONE: frozenset[str] = frozenset()
@@ -312,8 +312,7 @@ def lane_of(row: TaskRow) -> Lane:
     """Return the capacity, besides a slot, that a task waits for."""
     spec = spec_of(row)
     waits_for_budget = spec.downstream is not None and is_retry(row)
-    name = spec.name if spec.max_active is not None else None
-    return (spec.pool, spec.downstream, waits_for_budget, name, worker_pool(spec))
+    return (spec.pool, spec.downstream, waits_for_budget, worker_pool(spec))
 
 
 #: Begins the names of pools of Dask workers, beside those of the machine, in ``run.pool_waits``.

@@ -115,7 +115,6 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     downstream: str | None = None  # breaker and retry bucket
     pool: str | None = None
     pool_slots: int = 1
-    max_active: int | None = None  # of this name across the runs of the file
     idempotent: bool = True  # False: lost attempts are dead-lettered, never run again
     effect: bool = False  # has an external effect, at most once: its claim is on disk before it starts
     optional: bool = False  # a failure makes the run PARTIAL, not FAILED

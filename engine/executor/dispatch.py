@@ -92,7 +92,7 @@ class Dispatcher:
         return [
             spec.name
             for spec in specs
-            if (spec.pool, spec.downstream, spec.max_active, spec.map) == (None, None, None, None)
+            if (spec.pool, spec.downstream, spec.map) == (None, None, None)
             and spec.kind != APPROVAL
             and spec.isolation != "dask"
         ]

@@ -172,9 +172,8 @@ class TaskDeclarations:
                 starts, and if its progress is unknown, only an operator runs it again.
             options: timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no
                 bound. memory, cpus, retry, max_attempts, grace_seconds, isolation, dask, downstream, pool,
-                pool_slots, max_active, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower,
-                max_losses, max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be
-                texts here.
+                pool_slots, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower, max_losses,
+                max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be texts here.
 
         Raises:
             FlowError: there is no such option, it is not what it must be, or the name is taken.
@@ -234,7 +233,7 @@ class TaskDeclarations:
             name, after, kind: as for ``task``; of ``after``, all results can be arguments as well.
             options: as for ``task``; they hold for each child, but ``owner`` for the map task as well. ``rule`` says
                 when the children may start after ``after``; ``over`` must have succeeded, by any rule.
-                A ``pool`` bounds how many children run at a time; ``max_active`` is refused.
+                A ``pool`` bounds how many children run at a time.
 
         Raises:
             FlowError: as ``task`` does.

@@ -477,8 +477,6 @@ class TaskOptions(TypedDict, total=False):
     pool: Annotated[str | None, optional(NAME)]
     # How many of them, at least 1; 1 unless given.
     pool_slots: Annotated[int, whole_number(1)]
-    # At most so many of this name run at a time, across all runs of the state file.
-    max_active: Annotated[int | None, optional(whole_number(1))]
     # False: it is not run again if its progress is unknown; True unless given.
     idempotent: Annotated[bool, FLAG]
     # True: the same as kind="effect".
@@ -695,7 +693,7 @@ _OPTIONS_OF_OTHER_TOOLS = {
     **dict.fromkeys(("execution_timeout", "timeout_seconds"), ("timeout",)),
     **dict.fromkeys(("dagrun_timeout",), ("deadline",)),
     **dict.fromkeys(("cron", "cron_schedule", "schedule_interval"), ("schedule",)),
-    **dict.fromkeys(("concurrency", "max_active_tasks", "max_workers"), ("max_parallel", "pool")),
+    **dict.fromkeys(("concurrency", "max_active", "max_active_tasks", "max_workers"), ("max_parallel", "pool")),
     **dict.fromkeys(("trigger_rule",), ("rule",)),
     **dict.fromkeys(("catchup",), ("misfire",)),
     **dict.fromkeys(("task_id", "dag_id"), ("name",)),

@@ -77,7 +77,6 @@ class TaskDef(msgspec.Struct):
             number; tasks of a higher one get a worker first).
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
         pool: a pool of the flow or of the machine, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
-        max_active: at most so many tasks of this name run at a time, across all runs of the state file.
         idempotent: False: if the progress of an attempt is unknown, the task is a dead letter and is not run again.
         effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
             disk before it starts, and it is not idempotent.
@@ -130,7 +129,6 @@ counts too), or None, not 0
     downstream: str | None = None
     pool: str | None = None
     pool_slots: int = 1
-    max_active: int | None = None
     idempotent: bool = True
     effect: bool = False
     optional: bool = False
@@ -241,10 +239,6 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
         "cpus= bounds a process that is its own: give it isolation='process'",
     ),
     (lambda task: task.kind != "python" and task.map_over is not None, "only a function can be mapped over a list"),
-    (
-        lambda task: task.map_over is not None and task.max_active is not None,
-        "max_active counts tasks of one name, and the children of a map task have many: use a pool",
-    ),
 )
 
 

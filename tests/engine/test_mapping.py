@@ -307,8 +307,6 @@ def test_a_flow_with_a_wrong_map_is_refused() -> None:
     ring.map(print_item, name="b", over="a")
     with pytest.raises(FlowError, match="in a ring"):
         ring.spec()
-    with pytest.raises(FlowError, match="use a pool"):
-        mapped([], print_item, max_active=2)
     with pytest.raises(FlowError, match="max_size is a whole number"):
         mapped([], print_item, max_size=0)
     taken = mapped([], print_item)

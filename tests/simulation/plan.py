@@ -230,7 +230,6 @@ def _task(
         "downstream": dice.choice((None, *(spec.name for spec in downstreams))),
         "pool": pool,
         "pool_slots": 1 if pool is None else dice.randint(1, pools[pool]),
-        "max_active": dice.choice((None, None, 1)),
         "effect": is_effect,
         "idempotent": not is_effect and dice.random() > 0.05,
         "optional": dice.random() < 0.2,

@@ -256,11 +256,11 @@ def test_more_than_ten_attempts_need_a_redesign():
     assert "needs a redesign" in found(flow)["policy"].message
 
 
-def test_a_sensor_without_an_end_and_one_that_holds_a_pool_are_warnings():
+def test_a_sensor_without_an_end_is_a_warning():
     """000.47."""
     flow = quiet()
-    flow.sensor(lambda: True, name="a", max_active=1)
-    assert "sensor-patience" in found(flow) and "lock across all runs" in found(flow)["sensor-lock"].message
+    flow.sensor(lambda: True, name="a")
+    assert "sensor-patience" in found(flow)
 
 
 def test_the_usual_timeouts_of_document_000():

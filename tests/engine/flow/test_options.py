@@ -22,7 +22,6 @@ WRONG_TASKS: dict[str, list[Any]] = {
     "memory": [0, "2 apples", "-1GB", True, math.inf, "0GB"],
     "cpus": [0, "1", -1, math.nan],
     "pool_slots": [0, "1", 1.0, 2],
-    "max_active": ["2", 0, 1.5],
     "idempotent": ["no", None, 1],
     "optional": ["no", 0],
     "rule": ["any", None, []],
