@@ -34,7 +34,6 @@ _RUNNING = {
     "redrive.engine.executor",
     "redrive.engine.runner",
     "redrive.engine.flow",
-    "aiosqlite",
     "importlib.metadata",
 }
 
