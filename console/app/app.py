@@ -35,7 +35,7 @@ from .confirmations import named
 from .operator import TASK_ACTS, TIMED_ACTS, OperatorActions
 from .preferences import Preferences
 from .run_control import RunControl
-from .systems_operator import BREAKER_ACTS, SystemsActions
+from .systems_operator import BREAKER_ACTIONS, SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
 from .tour import Tour
@@ -300,7 +300,7 @@ class ConsoleApp(ViewConsole):
             "abandon_run": on_item(run.abandon),
             "ack_run": on_item(run.acknowledge),
             # breakers and pages
-            **{action: on_item(partial(systems.set_breaker, how=how)) for how, action in BREAKER_ACTS.items()},
+            **{action: on_item(partial(systems.set_breaker, how=how)) for how, action in BREAKER_ACTIONS.items()},
             "acknowledge_page": on_item(systems.acknowledge),
             "snooze_page": on_item(systems.snooze),
             # views, menus and preferences

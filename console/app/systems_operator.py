@@ -11,8 +11,8 @@ from functools import partial
 from ...engine.core.breaker import BreakerStatus
 from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command, act_refusal
+from ...engine.domain.breakers import breaker_refusal
 from ...engine.domain.rows import PageRow
-from ...engine.domain.states import breaker_refusal
 from ..keys.actions import BY_NAME
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
@@ -23,8 +23,8 @@ from . import confirmations
 from .operator import ANSWER_SECONDS, SNOOZES, OperatorActions
 from .views import ViewConsole
 
-#: How a breaker is set -> the action whose key asks for it.
-BREAKER_ACTS: Mapping[str, str] = {
+#: Act on a breaker -> the action whose key asks for it.
+BREAKER_ACTIONS: Mapping[str, str] = {
     "probe": "probe",
     "close": "close_breaker",
     "open": "force_open",
@@ -43,7 +43,7 @@ class SystemsActions:
     # --- Breakers -------------------------------------------------------------------------------------------------
 
     def set_breaker(self, breaker: object, how: str) -> None:
-        """Set a circuit breaker by hand; ``how`` is a key of ``BREAKER_ACTS``. A probe needs no confirmation."""
+        """Set a circuit breaker by hand; ``how`` is a key of ``BREAKER_ACTIONS``. A probe needs no confirmation."""
         actions = self._actions
         if not isinstance(breaker, BreakerStatus):
             actions.show_warning("select a breaker first")
@@ -56,7 +56,7 @@ class SystemsActions:
         elif how == "probe":
             self._send_breaker(breaker, how)
         else:
-            action = BREAKER_ACTS[how]
+            action = BREAKER_ACTIONS[how]
             question = confirmations.breaker_question(breaker, how, BY_NAME[action].label.rstrip("…").capitalize())
             actions.confirm(action, question, lambda reply: self._send_breaker(breaker, how, reply.reason))
 

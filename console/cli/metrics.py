@@ -21,8 +21,9 @@ import click
 
 from ... import __version__
 from ...engine.core.views import run_code, run_view
+from ...engine.domain.breakers import HOLDING_BREAKERS
 from ...engine.domain.rows import RunFacts
-from ...engine.domain.states import HOLDING_BREAKERS, RunState
+from ...engine.domain.states import RunState
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of

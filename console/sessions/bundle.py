@@ -32,8 +32,8 @@ READING = (
 #: What changes a run or reads long texts; sent before the first such request.
 CHANGING = (
     *("domain", "agent/command_client"),
-    *(f"statefile/{name}" for name in ("action", "clean_ups", "dry_run", "large_results", "logs", "map_tasks")),
-    *(f"statefile/{name}" for name in ("open_writing", "operator_actions")),
+    *(f"statefile/{name}" for name in ("action", "breakers", "clean_ups", "dry_run", "large_results", "logs")),
+    *(f"statefile/{name}" for name in ("map_tasks", "open_writing", "operator_actions")),
     *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
 )
 #: What an inbox and a list of state files need; sent before the first such request.

@@ -44,9 +44,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ..domain.breakers import SHUT_BREAKERS, breaker_after
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
-from ..domain.states import SHUT_BREAKERS
 from .evidence import SEVERAL_TASKS
 from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
@@ -298,21 +298,10 @@ def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
 # --- actions of an operator ---------------------------------------------------------------------------------------
 
 
-def force_open(breaker: Breaker, why: str = "held by an operator") -> Breaker:
-    """Let no call pass until an operator acts."""
-    return replace(_shut(breaker, why), state=BreakerState.FORCED_OPEN)
-
-
-def disable(breaker: Breaker, why: str = "") -> Breaker:
-    """Let all calls pass and count none."""
-    return Breaker(BreakerState.DISABLED, episode=breaker.episode + 1, why=why)
-
-
-def reset(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
-    """Close the breaker. Waiting calls are released at the rate of the downstream."""
-    if spec.metrics_only:
-        return Breaker(BreakerState.METRICS_ONLY, episode=breaker.episode + 1)
-    return _closed(breaker, spec, now)
+def after_act(status: BreakerStatus, how: str, by: str, now: int) -> Breaker:
+    """Return what an act of operator ``by`` makes of a breaker, by its row. ``how``: of ``BREAKER_ACTS``."""
+    stored = decode(breaker_after(encode(status), how, by, now), status.spec).breaker
+    return replace(_half_opened(stored, status.spec, now), episode=status.breaker.episode + 1)
 
 
 def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
@@ -572,10 +561,10 @@ def decode(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:
         release_rate=max(spec.release_per_second, stored.release_rate),
     )
     bucket = Bucket(bucket_size(spec) if row.tokens is None else row.tokens, refilled_at)
-    return _dated(BreakerStatus(spec, as_declared(breaker, spec), bucket, row.changed_at), row.since)
+    return _dated(BreakerStatus(spec, _as_declared(breaker, spec), bucket, row.changed_at), row.since)
 
 
-def as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
+def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Return the breaker of a flow that counts alone now, or does so no longer: the reason of its state is gone."""
     by_failures = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN)
     if spec.metrics_only and breaker.state in by_failures:

@@ -81,7 +81,7 @@ def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:
     return min(by_class, by_kind, key=SEVERITIES.index)
 
 
-def page_cause(request: PageRequest, breaker_state: str | None) -> str:
+def page_cause(request: PageRequest, breaker_state: str) -> str:
     """Return the cause that a page is about: the given one, the deadline, a task with an unknown end, the credential or
     the outage of the downstream, the loose fingerprint, or else the run."""
     kind, downstream = request.kind, request.downstream
@@ -108,11 +108,10 @@ def schedule_cause(flow: str) -> str:
     return f"schedule:{flow}"
 
 
-def _is_of_the_downstream(request: PageRequest, breaker_state: str | None) -> bool:
+def _is_of_the_downstream(request: PageRequest, breaker_state: str) -> bool:
     if request.kind is DeadLetterKind.BREAKER or request.failure is None:
         return True
-    is_open = breaker_state is not None and breaker_state not in PASSING
-    return is_open and request.failure.failure_class in OUTAGE_CLASSES
+    return breaker_state not in PASSING and request.failure.failure_class in OUTAGE_CLASSES
 
 
 def is_episode_over(page: PageRow, now: int) -> bool:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ..domain.breakers import BREAKER_ACTS, breaker_refusal
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
-from ..domain.states import TaskState, breaker_refusal
+from ..domain.states import TaskState
 from ..errors import RefusedError
 from . import breaker as rules
 from . import causes
@@ -36,15 +37,7 @@ from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
 from .policy import POISON_SECONDS
 from .projection import TaskRow
 from .ready_queue import ReadyQueue, downstreams_of, is_retry, spec_of
-from .spec import DownstreamSpec, FlowSpec
-
-#: Actions of an operator, whose name is the last argument.
-BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
-    "open": lambda breaker, spec, now, by: rules.force_open(breaker, f"held by {by}"),
-    "close": lambda breaker, spec, now, by: rules.reset(breaker, spec, now),
-    "probe": lambda breaker, spec, now, by: rules.probe_now(breaker, spec),
-    "disable": lambda breaker, spec, now, by: rules.disable(breaker, f"disabled by {by}"),
-}
+from .spec import FlowSpec
 
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
 
@@ -345,17 +338,16 @@ class DownstreamStates:
     # --- Operator --------------------------------------------------------------------------------------------------
 
     def operate(self, downstream: str, how: str, by: str = "an operator") -> str:
-        """Apply an action of operator ``by``. Raises RefusedError for one that is unknown or in vain."""
+        """Apply an act of operator ``by``. Raises RefusedError for one that is unknown or in vain."""
         if downstream not in self.specs:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
-        if how not in BREAKER_ACTIONS:
-            raise RefusedError(f"the action on a breaker is one of {', '.join(BREAKER_ACTIONS)}, not {how!r}")
-        spec, refusal = self.specs[downstream], breaker_refusal(downstream, how, self._breaker(downstream).state)
+        if how not in BREAKER_ACTS:
+            raise RefusedError(f"the act on a breaker is one of {', '.join(BREAKER_ACTS)}, not {how!r}")
+        refusal = breaker_refusal(downstream, how, self._breaker(downstream).state)
         if refusal is not None:
             raise RefusedError(refusal)
-        changed = BREAKER_ACTIONS[how](self._breaker(downstream), spec, self._now_us(), by)
-        self._replace(downstream, rules.as_declared(changed, spec))
+        self._replace(downstream, rules.after_act(self._statuses[downstream], how, by, self._now_us()))
         return f"{downstream} is {self._breaker(downstream).state} now"
 
     def request_probe(self, downstream: str) -> None:

@@ -185,32 +185,6 @@ def cause_fingerprint(*fingerprints: Optional[str]) -> Optional[str]:
     return None if found in NO_CAUSE else found
 
 
-#: States of a breaker in which no call passes.
-SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
-
-#: States of a breaker in which calls are held: as well while it probes.
-HOLDING_BREAKERS = SHUT_BREAKERS + ("HALF_OPEN",)
-
-
-_PASSES = "lets every call through"
-#: What an operator does to a breaker -> the states in which it is refused, and why. A probe of one that is closed would
-#: hold calls.
-BREAKER_REFUSALS: Dict[str, Dict[str, str]] = {
-    "open": {"FORCED_OPEN": "is held open already"},
-    "close": dict.fromkeys(("CLOSED", "METRICS_ONLY"), _PASSES + " already"),
-    "probe": dict.fromkeys(("CLOSED", "METRICS_ONLY", "DISABLED"), _PASSES + ": there is nothing to probe"),
-    "disable": {"DISABLED": "is disabled already"},
-}
-BREAKER_REFUSALS["probe"]["HALF_OPEN"] = "is being probed already"
-
-
-def breaker_refusal(downstream: str, how: str, state: str, is_abandoned: bool = False) -> Optional[str]:
-    """Why an operator does not set a breaker in ``state``; None: he does. ``how``: of ``BREAKER_REFUSALS``.
-    ``is_abandoned``: no executor lives, so that nobody waits for the end of a probe."""
-    why = BREAKER_REFUSALS[how].get("OPEN" if is_abandoned and state == "HALF_OPEN" else state)
-    return None if why is None else "{} {}".format(downstream, why)
-
-
 #: States of a page that an operator can acknowledge; that he can silence.
 ACKED_FROM = frozenset(["open", "snoozed"])
 SNOOZED_FROM = ACKED_FROM | frozenset(["acked"])

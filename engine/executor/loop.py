@@ -30,7 +30,7 @@ from ..domain.event_payloads import OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StorageError
 from ..runner.protocol import RunnerListener
-from ..statefile.operator_actions import store_breakers
+from ..statefile.breakers import store_breakers
 from ..statefile.transitions import Transaction, shift_times
 from ..store import claims
 from ..store.claims import Claim, emit_change

@@ -8,8 +8,9 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
+from ..domain.breakers import HOLDING_BREAKERS
 from ..domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
-from ..domain.states import HOLDING_BREAKERS, RunState, describe_passed
+from ..domain.states import RunState, describe_passed
 from .lists import NeedKind, NeedRow
 from .state_files import Offer
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next

@@ -10,8 +10,7 @@ What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
 import json
-import sqlite3
-from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..domain.acts import (
     BY_NAME,
@@ -31,7 +30,6 @@ from ..domain.acts import (
 )
 from ..domain.elements import FOLLOWING, VANISHED_CHILD, describe_following
 from ..domain.event_payloads import (
-    BreakerChanged,
     NoteWritten,
     OperatorActed,
     PageChange,
@@ -42,22 +40,17 @@ from ..domain.event_payloads import (
     RunColumns,
     TaskColumns,
 )
-from ..domain.rows import BreakerRow
 from ..domain.states import (
     ABANDONED,
     ABOUT_TO_START,
     HAPPENED,
-    HOLDING_BREAKERS,
     MOVING,
     NEEDS_NO_RESULT,
     OPEN,
     REJECTED,
-    SHUT_BREAKERS,
-    DeadLetterKind,
     RunState,
     SkipCause,
     TaskState,
-    breaker_refusal,
     cut_off_cause,
     describe_blocked,
     describe_doubts,
@@ -67,7 +60,7 @@ from ..domain.states import (
     may_have_happened,
 )
 from ..domain.task_options import Overrides, describe_overrides
-from ..domain.text import counted, shell_command
+from ..domain.text import counted
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
 from .action import (
@@ -82,12 +75,11 @@ from .action import (
     summarize,
     text_of_note,
 )
+from .breakers import arm_probes, check_breaker, set_breaker
 from .clean_ups import bound_clean_up, is_clean_up
 from .lists import (
-    BREAKERS,
     CHANGED_EFFECTS,
     IS_APPROVAL,
-    JSON_FIELDS,
     UNACKNOWLEDGED,
     chunks,
     dag_name_of,
@@ -314,136 +306,6 @@ def acknowledge_run(context: ActionContext) -> Answer:
 def _has_ended(context: ActionContext, run_id: str) -> bool:
     row = context.connection.execute(_RUN_END, (run_id,)).fetchone()
     return row is not None and row[2] is not None
-
-
-# --- The act ``breaker``, and the probe that a requeue arms after a refused credential -------------------------------
-#
-# A refused credential opens the breaker of its downstream for ever (SPEC 4.12). An operator who requeues a task that
-# failed with it thereby states that the credential was renewed, so the requeue arms one probe call: if that is
-# refused, the breaker opens again; if it is accepted, the held tasks are released at the rate. A requeue of another
-# failure, or a breaker that an operator holds open, arms no probe: the answer names the breaker and the command that
-# probes it.
-
-
-_REFUSED = "open until an operator closes it"
-_HELD_OPEN = "which an operator holds open"
-
-
-def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
-    """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
-    downstream = row.read_spec().get("downstream")
-    why = None if downstream is None else _release_refusal(context, str(downstream))
-    if why == _REFUSED and row.dead_letter_kind == DeadLetterKind.AUTH and downstream not in context.probes:
-        context.probes.append(str(downstream))
-    elif why is not None:
-        context.held_by_breaker.setdefault(str(downstream), ([], why))[0].append(row.name)
-
-
-def arm_probes(context: ActionContext) -> None:
-    """Arm the recorded probes, and report held tasks. A living executor arms its own, by the event of the act."""
-    for downstream in context.probes:
-        if context.is_abandoned:
-            _set(context.transaction, context.run_id, downstream, "probe", "")
-        context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
-    for downstream, (names, why) in context.held_by_breaker.items():
-        if downstream not in context.probes:
-            command = shell_command(["redrive", "systems", "breakers", "--probe", downstream])
-            context.add_consequence(names, "still held by the breaker of {}, {}: {}".format(downstream, why, command))
-
-
-def set_breaker(context: ActionContext) -> Answer:
-    """Set the breaker of the option ``downstream`` to ``how``, for the next executor; used if no executor lives."""
-    downstream, how = str(context.options.get("downstream")), str(context.options.get("how"))
-    if how not in SETTINGS:
-        return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(SETTINGS), how))
-    known = sorted(_downstreams(context))
-    if downstream not in known:
-        return Answer(
-            False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
-        )
-    refusal = breaker_refusal(downstream, how, _breaker_state(context, downstream)[0], is_abandoned=True)
-    if refusal is not None:
-        return Answer(False, refusal)
-    _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
-    if how != "open":
-        release_runs(context.transaction, downstream)
-    return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how][1]))
-
-
-def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:
-    """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
-    if downstream not in context.breaker_obstacles:
-        state, reopens_at = _breaker_state(context, downstream)
-        refused = state == "OPEN" and reopens_at is None
-        context.breaker_obstacles[downstream] = _HELD_OPEN if state == "FORCED_OPEN" else _REFUSED if refused else None
-    return context.breaker_obstacles[downstream]
-
-
-def _breaker_state(context: ActionContext, downstream: str) -> Tuple[str, Optional[int]]:
-    sql = "SELECT state, reopens_at FROM breaker WHERE downstream = ?"
-    return context.connection.execute(sql, (downstream,)).fetchone() or ("CLOSED", None)
-
-
-#: Act of ``BREAKER_ACTIONS`` in ``core/downstreams.py`` -> the resulting state, and the participle. A probe is an open
-#: breaker whose time has come.
-SETTINGS: Dict[str, Tuple[str, str]] = {
-    "open": ("FORCED_OPEN", "held open"),
-    "close": ("CLOSED", "closed"),
-    "probe": ("OPEN", "probed"),
-    "disable": ("DISABLED", "disabled"),
-}
-
-
-def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: str) -> None:
-    """Write the row that an executor would write after the same act, as far as it needs no declaration of the flow."""
-    connection, at, state = transaction.connection, transaction.at, SETTINGS[how][0]
-    known = [row for row in query(connection, BREAKERS, {}) if row.downstream == downstream]
-    before = known[0] if known else BreakerRow(downstream, "CLOSED", None, [], None, {}, at)
-    kept = ("episode", "refilled_at") + (("openings", "refused", "why") if how in ("open", "probe") else ())
-    detail = {name: before.detail[name] for name in kept if name in before.detail}
-    if how in ("open", "disable"):
-        detail["why"] = "{} by {}".format("held" if how == "open" else "disabled", by)
-    detail["release_at"] = at if how == "close" else None
-    was_shut = before.state in HOLDING_BREAKERS
-    row = before._replace(
-        state=state,
-        reopens_at=at if how == "probe" else None,
-        window=before.window if how == "open" else [],
-        detail=detail,
-        changed_at=at,
-        opened_at=(before.since if was_shut else at) if state in SHUT_BREAKERS else None,
-    )
-    store_breakers(connection, [row])
-    transaction.emit(BreakerChanged(downstream, state, at, row.reopens_at, str(detail.get("why", ""))), run_id)
-
-
-def store_breakers(connection: sqlite3.Connection, rows: Iterable[BreakerRow]) -> None:
-    """Write breaker rows; emits no event."""
-    fields = BreakerRow._fields
-    sql = "INSERT OR REPLACE INTO breaker ({}) VALUES ({})".format(", ".join(fields), marks(fields))
-    for row in rows:
-        values = [json.dumps(one) if field in JSON_FIELDS else one for field, one in zip(fields, row)]
-        connection.execute(sql, values)
-
-
-def release_runs(transaction: Transaction, downstream: str) -> None:
-    """Mark the blocked runs with tasks that this breaker held as not blocked, so that their next executor runs them."""
-    sql = (
-        "SELECT task.run_id, task.spec FROM run JOIN task USING (run_id)"
-        " WHERE run.blocked_since IS NOT NULL AND run.state = 'RUNNING' AND task.state IN " + in_list(ABOUT_TO_START)
-    )
-    rows = transaction.connection.execute(sql).fetchall()
-    for run_id in sorted({run_id for run_id, spec in rows if json.loads(spec).get("downstream") == downstream}):
-        transaction.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))
-
-
-def _downstreams(context: ActionContext) -> Set[str]:
-    connection = context.connection
-    known = {name for (name,) in connection.execute("SELECT downstream FROM breaker")}
-    for (spec,) in connection.execute("SELECT spec FROM task WHERE run_id = ?", (context.run_id,)):
-        known.add(json.loads(spec).get("downstream"))
-    known.discard(None)
-    return known
 
 
 # --- Notes of operators on a cause, for the next operator who handles it, in this run or a later one -----------------

@@ -31,9 +31,9 @@ from ..domain.text import counted, format_duration
 from ..runner.protocol import BadRow
 from ..statefile import large_results, map_tasks, processes
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
+from ..statefile.breakers import release_runs, store_breakers
 from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
 from ..statefile.lists import IS_APPROVAL, in_list
-from ..statefile.operator_actions import release_runs, store_breakers
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
 from ..statefile.requeue import abandon_canary, end_generation
 from ..statefile.transitions import Transaction, propagate, resolve

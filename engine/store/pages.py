@@ -28,11 +28,12 @@ from ..core.causes import (
 )
 from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
-from ..domain.rows import BreakerRow, PageRow
+from ..domain.rows import PageRow
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..domain.text import place_words, shell_command
 from ..errors import RedriveError
 from ..statefile import causes
+from ..statefile.breakers import read_breaker
 from ..statefile.lists import PAGES, Listing, in_list, is_whole_run, query
 from ..statefile.opening import open_readonly
 from ..statefile.transitions import Transaction
@@ -130,8 +131,7 @@ def _unpaged_reason(connection: sqlite3.Connection, run_id: str | None, page_id:
 
 
 def _cause_of(connection: sqlite3.Connection, request: PageRequest) -> str:
-    breaker = _breaker(connection, request.downstream)
-    return page_cause(request, None if breaker is None else breaker.state)
+    return page_cause(request, read_breaker(connection, request.downstream or "").state)
 
 
 _LATEST = Listing(
@@ -144,15 +144,6 @@ _LATEST = Listing(
 
 def _latest(connection: sqlite3.Connection, cause: str) -> PageRow | None:
     return next(iter(query(connection, _LATEST, {"cause": cause})), None)
-
-
-_BREAKER = Listing(
-    "breaker", BreakerRow, "SELECT {columns} FROM breaker WHERE downstream = :downstream", {"downstream": None}
-)
-
-
-def _breaker(connection: sqlite3.Connection, downstream: str | None) -> BreakerRow | None:
-    return None if downstream is None else next(iter(query(connection, _BREAKER, {"downstream": downstream})), None)
 
 
 def _count_up(transaction: Transaction, latest: PageRow) -> tuple[int, PageChanged]:
@@ -231,10 +222,8 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
 
 def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:
     """Return why the breaker of the downstream lets no call through; None if it does."""
-    breaker = _breaker(connection, downstream)
-    if breaker is None or breaker.state in PASSING:
-        return None
-    return str(breaker.detail.get("why") or "") or None
+    breaker = read_breaker(connection, downstream or "")
+    return None if breaker.state in PASSING else str(breaker.detail.get("why") or "") or None
 
 
 _NOTES_SHOWN = 2

@@ -21,16 +21,18 @@ from redrive.console.text.columns import json_value, screen_row, shell_rows
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.breaker import SHUT, BreakerState, BreakerStatus, decode, encode
-from redrive.engine.core.downstreams import BREAKER_ACTIONS, DownstreamStates
+from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.core.waiting import BREAKER_WAITS, ExplainContext, wait_of
 from redrive.engine.domain.acts import Command
+from redrive.engine.domain.breakers import BREAKER_ACTS, HOLDING_BREAKERS
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import BreakerRow
-from redrive.engine.domain.states import HOLDING_BREAKERS, TaskState
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RefusedError
+from redrive.engine.statefile.breakers import store_breakers
 from redrive.engine.statefile.lists import BREAKERS, OPEN_BREAKERS, query
-from redrive.engine.statefile.operator_actions import apply, store_breakers
+from redrive.engine.statefile.operator_actions import apply
 from redrive.engine.statefile.transitions import Transaction
 
 from .runs import projection_of
@@ -71,7 +73,7 @@ ROWS = st.builds(
     PAST,
     st.none() | PAST,
 )
-ACTS = st.lists(st.sampled_from(sorted(BREAKER_ACTIONS)), max_size=2)
+ACTS = st.lists(st.sampled_from(sorted(BREAKER_ACTS)), max_size=2)
 _NO_COLUMNS: tuple[None, None, None, None, None, None, None, None] = (None,) * 8
 SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 
@@ -186,7 +188,7 @@ def loaded(connection: sqlite3.Connection, declared: dict[str, Any]) -> tuple[ob
     return breaker, is_due, status.changed_at, status.opened_at, status.bucket
 
 
-@given(ROWS, SPECS, st.sampled_from(sorted(BREAKER_ACTIONS)))
+@given(ROWS, SPECS, st.sampled_from(sorted(BREAKER_ACTS)))
 def test_an_act_without_an_executor_leaves_the_row_that_an_executor_leaves(row, declared, how):
     """But for a flow that only counts: what a flow declares, the next executor reads."""
     declared, row = {**declared, "metrics_only": False}, row._replace(detail={**row.detail, "why": "x"})

@@ -17,9 +17,10 @@ from redrive.console.model.systems import (
     sender_names,
 )
 from redrive.engine.core.breaker import BreakerState, BreakerStatus
+from redrive.engine.domain.breakers import breaker_refusal
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import PageRow
-from redrive.engine.domain.states import TaskState, breaker_refusal
+from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, GroupKey, Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row

@@ -21,11 +21,10 @@ from redrive.engine.core.breaker import (
     ProbeCandidate,
     acquire_token,
     admit,
+    after_act,
     choose_probe,
-    disable,
     encode,
     evidence_of_outage,
-    force_open,
     new_breaker,
     new_bucket,
     new_status,
@@ -35,7 +34,6 @@ from redrive.engine.core.breaker import (
     refill,
     refund,
     release_call,
-    reset,
     restore,
     totals,
 )
@@ -66,6 +64,9 @@ class Downstream:
     @property
     def status(self) -> BreakerStatus:
         return BreakerStatus(self.spec, self.breaker, new_bucket(self.spec), START)
+
+    def act(self, how: str) -> None:
+        self.breaker = after_act(self.status, how, "ana", self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -277,7 +278,7 @@ class TestClosed:
         assert downstream.breaker.needs_operator and downstream.admit().call is None
 
     def test_a_new_run_does_not_probe_what_an_operator_holds_open(self, downstream):
-        downstream.breaker = force_open(downstream.breaker)
+        downstream.act("open")
         assert probe_for_new_run(downstream.breaker, SPEC) == downstream.breaker
 
     def test_an_outage_of_the_probe_does_not_forget_the_refusal(self, downstream):
@@ -490,18 +491,18 @@ class TestOperator:
     def test_forced_open_admits_no_call_and_records_nothing(self, downstream):
         """4.12: FORCED_OPEN."""
         call = downstream.begin()
-        downstream.breaker = force_open(downstream.breaker)
+        downstream.act("open")
         downstream.end(call)
         downstream.wait(86_400)
-        assert downstream.admit() == Admission(None, None, "held by an operator")
-        downstream.breaker = reset(downstream.breaker, SPEC, downstream.now)
+        assert downstream.admit() == Admission(None, None, "held by ana")
+        downstream.act("close")
         downstream.call()
         assert downstream.state is BreakerState.CLOSED
 
     def test_disabled_lets_everybody_through_and_counts_nothing(self, downstream):
         """4.12: DISABLED."""
         downstream.break_it()
-        downstream.breaker = disable(downstream.breaker)
+        downstream.act("disable")
         for _ in range(50):
             downstream.call(TRANSIENT)
         downstream.call(FailureClass.AUTH)
@@ -520,7 +521,7 @@ class TestOperator:
 
     def test_a_breaker_that_was_reset_releases_at_the_rate_all_the_same(self, downstream):
         downstream.break_it()
-        downstream.breaker = reset(downstream.breaker, SPEC, downstream.now)
+        downstream.act("close")
         downstream.call()
         assert downstream.admit().call is None
 
@@ -649,8 +650,8 @@ class TestStored:
         assert admit(closed, unpaced, START)[1].call is not None
 
     def test_forced_and_disabled_are_kept(self, downstream):
-        for act, state in ((force_open, BreakerState.FORCED_OPEN), (disable, BreakerState.DISABLED)):
-            downstream.breaker = act(downstream.breaker)
+        for how, state in (("open", BreakerState.FORCED_OPEN), ("disable", BreakerState.DISABLED)):
+            downstream.act(how)
             assert self.stored(downstream).state is state
 
     def test_the_flow_decides_whether_it_only_measures(self, downstream):
@@ -694,7 +695,7 @@ def test_whatever_happens_it_never_stays_shut_by_itself(steps):
             case "wait":
                 downstream.wait(number)
             case "reset":
-                downstream.breaker = reset(downstream.breaker, downstream.spec, downstream.now)
+                downstream.act("close")
             case "restart":
                 on_their_way.clear()
                 downstream.breaker = restored(downstream.status, downstream.spec).breaker

@@ -28,7 +28,7 @@ def cause(
     kind: DeadLetterKind | None,
     failure: Failure | None,
     downstream: str | None = None,
-    state: str | None = None,
+    state: str = "CLOSED",
     task: str = "",
 ) -> str:
     return page_cause(PageRequest(run_id, task, "", "", kind, failure=failure, downstream=downstream), state)
