@@ -1,7 +1,7 @@
 """Follows a state file that another process writes: all events since N, then new ones, asynchronously.
 
-Each follower has a thread of its own, which calls ``reader.Reader``, so that a slow disk never blocks the event loop.
-``AsyncWriteNotices`` says when to ask it.
+``reader.Follower`` yields the queries, and ``AsyncWriteNotices`` says when to ask them. ``aiosqlite`` gives each
+follower its own thread, so that a slow disk never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import AsyncIterator, Iterable, Sequence
 
+import aiosqlite
 import msgspec
 
 from ..domain.event_codec import event_of
 from ..domain.events import Event
-from ..statefile.reader import IDLE_SECONDS, Reader, WriteNotices
+from ..statefile import opening
+from ..statefile.reader import IDLE_SECONDS, Follower, Result, Steps, WriteNotices, lenient_text
 from .database import translate
 
 POLL_SECONDS = 0.05  # between two looks while events arrive, and always without inotify
@@ -35,15 +35,14 @@ async def follow(
     Raises SnapshotNeeded if the file was replaced or truncated, so that the caller must load it again, and
     StateFileError or a subclass if the file cannot be read any more.
     """
-    reader, notices = Reader(os.fspath(path)), AsyncWriteNotices(os.fspath(path))
-    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "redrive-follow")
-    call = partial(loop.run_in_executor, thread)
+    reader, notices = _AsyncReader(os.fspath(path)), AsyncWriteNotices(os.fspath(path))
+    loop = asyncio.get_running_loop()
     busy_until = loop.time() + BUSY_SECONDS
     try:
         while True:
-            if await call(reader.changed):
+            if await reader.changed():
                 busy_until = loop.time() + BUSY_SECONDS
-                while batch := await call(_read_events, reader, since):
+                while batch := await reader.events(since):
                     since = batch[-1].seq
                     yield batch
                     if len(batch) < BATCH_EVENTS:
@@ -56,12 +55,65 @@ async def follow(
         raise translate(error, os.fspath(path)) from error
     finally:
         notices.close()
-        await call(reader.close)  # after what the thread still does
-        thread.shutdown(wait=False)
+        await reader.close()
 
 
-def _read_events(reader: Reader, since: int) -> list[Event]:
-    return [event_of(row, _parse) for row in reader.events(since, BATCH_EVENTS)]
+class _AsyncReader:
+    """``reader.Reader`` for an event loop."""
+
+    def __init__(self, path: str) -> None:
+        self._follower = Follower(path)
+        self._path = path
+        self._database: aiosqlite.Connection | None = None
+
+    async def close(self) -> None:
+        if self._database is not None:
+            database, self._database = self._database, None
+            await database.close()
+
+    async def changed(self) -> bool:
+        database = self._database
+        if database is None or self._follower.is_reopen_due():
+            database = await self._open()
+        return await _run_queries(database, self._follower.changed())
+
+    async def events(self, since: int) -> list[Event]:
+        assert self._database is not None
+        rows = await _run_queries(self._database, self._follower.events(since, BATCH_EVENTS))
+        return [event_of(row, _parse) for row in rows]
+
+    async def _open(self) -> aiosqlite.Connection:
+        await self.close()
+        self._follower.prepare_open()
+        # Not by aiosqlite, whose thread would outlive an error.
+        connection, still = await asyncio.to_thread(opening.open_readonly, self._path)
+        database = aiosqlite.Connection(lambda: connection, iter_chunk_size=BATCH_EVENTS)
+        await database
+        self._database = database
+        await _run_queries(database, self._follower.verify_identity(still))
+        return database
+
+
+async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> Result:
+    try:
+        sql, values = next(steps)
+        while True:
+            rows = await _fetch(database, sql, values)
+            sql, values = steps.send([tuple(row) for row in rows])
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def _fetch(database: aiosqlite.Connection, sql: str, values: Sequence[object]) -> Iterable[sqlite3.Row]:
+    """Fetch rows; after an error again by ``lenient_text``, which is called for each text and costs time."""
+    try:
+        return await database.execute_fetchall(sql, values)
+    except sqlite3.OperationalError:
+        if database.text_factory is lenient_text:
+            raise
+        database.text_factory = lenient_text
+        return await database.execute_fetchall(sql, values)
 
 
 class AsyncWriteNotices:

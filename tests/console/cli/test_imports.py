@@ -34,6 +34,7 @@ _RUNNING = {
     "redrive.engine.executor",
     "redrive.engine.runner",
     "redrive.engine.flow",
+    "aiosqlite",
     "importlib.metadata",
 }
 

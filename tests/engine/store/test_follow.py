@@ -302,8 +302,8 @@ async def test_an_idle_follower_asks_nothing(
     writer = start()
     writer.commit(1)
     asked: list[str] = []
-    changed = Reader.changed
-    monkeypatch.setattr(Reader, "changed", lambda reader: asked.append("") or changed(reader))
+    run_queries = follow._run_queries
+    monkeypatch.setattr(follow, "_run_queries", lambda *steps: asked.append("") or run_queries(*steps))
     feed = follow.follow(tmp_path / "state.db", since=0)
     await read_events(feed, 1)
     coming = asyncio.ensure_future(read_events(feed, 1))
