@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -76,43 +76,57 @@ requeue_options = shared.options(
 )
 
 
+class TaskActOptions(NamedTuple):
+    """What ``acting_options`` say, by their names."""
+
+    fingerprint: str | None = None
+    downstream: str | None = None
+    all_runs: bool = False
+    failure_class: str | None = None
+    only: tuple[str, ...] = ()
+    yes: bool = False
+    reason: str = ""
+    dry_run: bool = False
+    resume: bool = False
+    as_json: bool = False
+
+
 @command("requeue")
 @acting_options
 @requeue_options
-def requeue(file: shared.NamedFile, **options: object) -> int:
+def requeue(file: shared.NamedFile, **options: Any) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
     extra = operate.requeue_options_of({name: options.pop(name) for name in operate.REQUEUE_OPTIONS})
-    return _act("requeue", file, extra, options)
+    return _act("requeue", file, TaskActOptions(**options), extra)
 
 
 @command("skip")
 @acting_options
 @click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
-def skip(file: shared.NamedFile, substitute: str | None, **options: object) -> int:
+def skip(file: shared.NamedFile, substitute: str | None, **options: Any) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
     extra = {} if substitute is None else {"substitute": shared.json_of("--substitute", substitute)}
-    return _act("skip", file, extra, options)
+    return _act("skip", file, TaskActOptions(**options), extra)
 
 
-@command("approve")
-@acting_options
-def approve(file: shared.NamedFile, **options: object) -> int:
-    """TASK waits for an approval (`redrive help approvals`)."""
-    return _act("approve", file, {}, options)
+#: Acts on tasks without options of their own -> the rest of their help.
+_PLAIN_ACTS = {
+    "approve": "TASK waits for an approval (`redrive help approvals`).",
+    "reject": "TASK waits for an approval (`redrive help approvals`). What depends on it does not run.",
+    "cancel": "TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.",
+}
 
 
-@command("reject")
-@acting_options
-def reject(file: shared.NamedFile, **options: object) -> int:
-    """TASK waits for an approval (`redrive help approvals`): it fails, and what depends on it does not run."""
-    return _act("reject", file, {}, options)
+def _declare_act(act: str, text: str) -> None:
+    @acting_options
+    def act_on_tasks(file: shared.NamedFile, **options: Any) -> int:
+        return _act(act, file, TaskActOptions(**options))
+
+    command(act, text)(act_on_tasks)
 
 
-@command("cancel")
-@acting_options
-def cancel(file: shared.NamedFile, **options: object) -> int:
-    """TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only."""
-    return _act("cancel", file, {}, options)
+for _name, _text in _PLAIN_ACTS.items():
+    _declare_act(_name, _text)
 
 
 @command("extend")
@@ -120,8 +134,10 @@ def cancel(file: shared.NamedFile, **options: object) -> int:
 @click.argument("duration", metavar="DURATION")
 @shared.reason_option
 @shared.json_option
-def extend(file: shared.NamedFile, duration: str, **options: object) -> int:
-    return _act("extend", file, {"seconds": shared.seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+def extend(file: shared.NamedFile, duration: str, reason: str, as_json: bool) -> int:
+    """As: redrive extend load 10m"""
+    options = TaskActOptions(yes=True, reason=reason, as_json=as_json)
+    return _act("extend", file, options, {"seconds": shared.seconds_of(duration)})
 
 
 # --- The commands on a run -------------------------------------------------------------------------------------------
@@ -137,45 +153,44 @@ def postpone(file: shared.NamedFile, when: str, reason: str, as_json: bool) -> i
     return _act_on_run("postpone", file, reason, as_json, operate.postpone_options_of(when))
 
 
-@command("pause")
-@shared.of_run
-@shared.reason_option
-@shared.json_option
-def pause(file: shared.NamedFile, reason: str, as_json: bool) -> int:
-    return _act_on_run("pause", file, reason, as_json)
+def _declare_run_act(act: str) -> None:
+    @shared.of_run
+    @shared.reason_option
+    @shared.json_option
+    def act_on_run(file: shared.NamedFile, reason: str, as_json: bool) -> int:
+        return _act_on_run(act, file, reason, as_json)
+
+    command(act)(act_on_run)
 
 
-@command("unpause")
-@shared.of_run
-@shared.reason_option
-@shared.json_option
-def unpause(file: shared.NamedFile, reason: str, as_json: bool) -> int:
-    return _act_on_run("unpause", file, reason, as_json)
+for _name in ("pause", "unpause"):
+    _declare_run_act(_name)
 
 
-def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
-    all_runs = options.pop("all_runs", False)
-    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes", "resume") if name in options}
-    filters = operate.BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
-    request = operate.ActRequest(act, file.tasks, filters=filters, options=extra, **options)
+def _act(act: str, file: shared.NamedFile, options: TaskActOptions, extra: Mapping[str, Json] = {}) -> int:
+    """Act on the tasks that the words and options mean. ``extra``: the options of the act itself."""
+    filters = operate.BulkFilter(options.failure_class, options.only)
+    cause = options.fingerprint, options.downstream
+    request = operate.ActRequest(act, file.tasks, options.reason, None, *cause, filters, extra)
     if bool(request.names or filters) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
-    if not all_runs:
-        return operate.send_action(file.to_change(request.fingerprint), request, **printed)
+    sending = operate.Sending(options.as_json, options.dry_run, options.yes, options.resume)
+    if not options.all_runs:
+        return operate.send_action(file.to_change(request.fingerprint), request, sending)
     if request.fingerprint is None or file.run is not None:
         raise click.UsageError("--all-runs goes with --fingerprint, and without a run")
-    if printed.pop("resume"):
+    if options.resume:
         raise click.UsageError("--resume goes with one run, and not with --all-runs")
-    return operate.act_on_all_runs(file, request, **printed)
+    return operate.act_on_all_runs(file, request, sending)
 
 
 def _act_on_run(
     act: str, file: shared.NamedFile, reason: str, as_json: bool, options: Mapping[str, Json] | None = None
 ) -> int:
     request = operate.ActRequest(act, reason=reason, options=options or {})
-    return operate.send_action(file.to_change(), request, as_json=as_json)
+    return operate.send_action(file.to_change(), request, operate.Sending(as_json=as_json))
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
@@ -187,6 +202,9 @@ def _act_on_run(
 @shared.reason_option
 @shared.json_option
 def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
+    """The run is ABANDONED. Clean-ups are not cancelled: redrive resume or serve runs them, and a second abandon ends
+    them.
+    """
     if everything and any(file.run is not None for file in files):
         raise click.UsageError("name runs, or give --all")
     if not everything and not (files and all(file.name or file.run for file in files)):
@@ -225,6 +243,7 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
 @shared.reason_option
 @shared.json_option
 def acknowledge_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
+    """`redrive inbox` no longer lists them."""
     if not everything and not all(file.name or file.run for file in files):
         raise click.UsageError("name a run or a flow, or give --all")
     options = {"whole_flow": True} if everything else {}
@@ -281,7 +300,7 @@ def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpo
 @shared.reason_option
 @shared.json_option
 def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str) -> int:
-    """Tasks that have moved since stay as they are."""
+    """Of one run, or of any. Tasks that have moved since stay as they are."""
 
     async def use(session: Session) -> operate.Acted:
         run_id = session.run_id
@@ -309,7 +328,7 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
         run.ended_at is not None or run.blocked_since is not None
     )  # as before the undone act
     if not dry_run and not as_json and not is_at_rest:
-        operate.print_resume_hint("undo", answer, place)
+        operate.print_resume_hints("undo", (answer, place))
     return code_of_answers(answer)
 
 
@@ -332,6 +351,8 @@ _NAMED_MAX = 5
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
 @shared.json_option
 def send_note(file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, as_json: bool) -> int:
+    """It is shown with the cause in this run and later ones."""
+
     async def use(session: Session) -> operate.Acted:
         projection = await session.snapshot(session.run_id)
         options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}

@@ -46,7 +46,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 def check_flows(
     flows: tuple[str, ...], param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool
 ) -> int:
-    """Of several FLOWs, or of a folder, each is checked; the exit code is that of the worst."""
+    """FLOW is a PROGRAM, or a folder: all flows in the files below it. The exit code is that of the worst."""
     params = params_of(param)
     follows = known_follows(read_known())
     targets = _targets(flows, follows)

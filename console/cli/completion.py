@@ -41,6 +41,7 @@ _VARIABLE = "_REDRIVE_COMPLETE"
 @command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def print_script(shell: str) -> None:
+    """As: eval "$(redrive completion bash)"."""
     completion = get_completion_class(shell)
     assert completion is not None  # click.Choice admits only shells that click knows
     click.echo(completion(cli, {}, "redrive", _VARIABLE).source())

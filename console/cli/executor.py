@@ -30,6 +30,7 @@ from .operate import (
     Acted,
     ActPlace,
     ActRequest,
+    Sending,
     act_on,
     place_of,
     postpone_options_of,
@@ -69,7 +70,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
         require_free(state)
     if deadline is not None:
         postponed = ActRequest("postpone", options=postpone_options_of(deadline))
-        code = send_action(endpoint, postponed, as_json=False, hints=False)
+        code = send_action(endpoint, postponed, Sending(hints=False))
         if code != ExitCode.SUCCESS:
             return code
     plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)
@@ -99,7 +100,10 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options
 def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) -> int:
-    """To run tasks of the run itself again: redrive requeue FLOW@RUN '*' --only success."""
+    """Its scheduled time is that of the old run.
+
+    To run tasks of the old run itself again: redrive requeue FLOW@RUN '*' --only success.
+    """
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import runs
 
@@ -162,6 +166,8 @@ def _is_accepted(why: str, question: str) -> bool:
 @shared.of_file
 @shared.json_option
 def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
+    """Its run stays unfinished. Without --drain running attempts are ended, and run again later."""
+
     async def use(session: LiveSession) -> tuple[Answer, ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
@@ -185,6 +191,7 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
 @shared.of_file
 @shared.json_option
 def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
+    """Running attempts keep the old code."""
     answer, _ = act_on(file.to_change(), partial(_send, act="reload", options={}, reason=reason), as_json=as_json)
     return code_of_answers(answer)
 

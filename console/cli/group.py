@@ -32,53 +32,32 @@ class Listed(NamedTuple):
     summary: str
 
 
-#: What a person wants -> the commands for it, the most used first. The help of a command begins with its summary.
+#: What a person wants -> the commands for it, the most used first. The help of a command begins with its summary, which
+#: has one line of 80 columns here.
 SECTIONS: dict[str, tuple[Listed, ...]] = {
     "Start a run, go on with one": (
         Listed("demo", "run", "A built-in flow with every failure mode"),
-        Listed("run", "run", "Run PROGRAM: a Python file or a module, with :NAME if it makes several flows"),
-        Listed("exec", "run", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
+        Listed("run", "run", "Run PROGRAM: a Python file or a module"),
+        Listed("exec", "run", "Run one command with history, retries, timeout and inbox"),
         Listed("resume", "executor", "Start an executor for an unfinished run"),
-        Listed(
-            "rerun",
-            "executor",
-            "Start a new run with the parameters and the scheduled time of a run of FLOW, which has ended",
-        ),
-        Listed("stop", "executor", "Stop the executor in order; its run stays unfinished, and resume goes on with it"),
-        Listed(
-            "reload",
-            "executor",
-            "Load changed source files of the flow in a living executor; running attempts keep the old code",
-        ),
+        Listed("rerun", "executor", "Start a new run with the parameters of one that has ended"),
+        Listed("stop", "executor", "Stop the executor in order; resume goes on with its run"),
+        Listed("reload", "executor", "Load changed source files of the flow into a living executor"),
     ),
     "See what needs you, and why": (
-        Listed(
-            "inbox",
-            "needs",
-            "What needs a human: in all state files of this machine, in those of ssh://host, or in FLOW",
-        ),
+        Listed("inbox", "needs", "What needs a human: on this machine, on hosts, or in FLOW"),
         Listed("attach", "attach", "Open the console on a state file, here or over ssh"),
         Listed("tasks", "listings", "The tasks of a run"),
-        Listed(
-            "why", "listings", "Why a task does not run: what it waits for, down to the task that holds it in the end"
-        ),
+        Listed("why", "listings", "Why a task does not run, down to what holds it in the end"),
         Listed("logs", "logs", "The output of tasks"),
-        Listed("systems", "systems", "What stands around a run: breakers, pages, rows in quarantine, pools"),
-        Listed(
-            "fleet",
-            "listings",
-            "All state files of this machine or of hosts: their latest runs, and what needs a human",
-        ),
+        Listed("systems", "systems", "Breakers, pages, quarantined rows and pools around a run"),
+        Listed("fleet", "listings", "All state files of this machine or of hosts, one a line"),
     ),
     "See what happened, and show it": (
         Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
         Listed("events", "past", "All events, in order"),
         Listed("replay", "past", "A run as it was at some time"),
-        Listed(
-            "report",
-            "report",
-            "A run as one HTML file to post: the graph, the timeline, causes, acts, slow tasks; or in a few lines",
-        ),
+        Listed("report", "report", "A run as one HTML file to post, or in a few lines"),
     ),
     "Decide about tasks": (
         Listed("requeue", "acts", "Run tasks again, with a fresh budget"),
@@ -86,66 +65,38 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
         Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
         Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
-        Listed("extend", "acts", "Give attempts that run more time before their timeout: redrive extend load 10m"),
+        Listed("extend", "acts", "Give running attempts more time before their timeout"),
     ),
     "Decide about a run": (
         Listed("pause", "acts", "Start no more tasks; running tasks continue"),
         Listed("unpause", "acts", "Start tasks again"),
         Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
-        Listed(
-            "abandon",
-            "acts",
-            "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
-            " redrive resume or serve runs them, and a second abandon ends them",
-        ),
-        Listed("ack", "acts", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
-        Listed("undo", "acts", "Take back the last act that can be taken back, of one run or of any"),
-        Listed(
-            "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"
-        ),
+        Listed("abandon", "acts", "End unfinished runs for good: what has not ended is cancelled"),
+        Listed("ack", "acts", "Acknowledge runs that ended badly or late"),
+        Listed("undo", "acts", "Take back the last act that can be taken back"),
+        Listed("note", "acts", "Write a note on a cause for the next operator who is paged"),
     ),
     "Let a schedule start runs": (
-        Listed(
-            "serve",
-            "schedule",
-            "Start the runs of all flows in FOLDERS and files when their schedules say so, until SIGTERM",
-        ),
-        Listed(
-            "schedule",
-            "schedule",
-            "All schedules of this machine: next, last and usual run, and what holds them up; or the next runs of one"
-            " FLOW",
-        ),
+        Listed("serve", "schedule", "Start the runs of flows when their schedules say so"),
+        Listed("schedule", "schedule", "The schedules of this machine: pause, skip, start, next runs"),
         Listed("backfill", "schedule", "Run PROGRAM for scheduled times that have no run, the oldest first"),
-        Listed(
-            "import",
-            "importing",
-            "Flow files from a crontab or timers of systemd, with the proof that they start when those do; from dagu",
-        ),
+        Listed("import", "importing", "Write flows for a crontab, timers of systemd, or a DAG of dagu"),
     ),
     "Write a flow": (
         Listed("new", "check", "Write a first flow that runs, to a new file"),
-        Listed("check", "check", "Validate flows without running them: PROGRAM, or all in the files below a folder"),
-        Listed("rehearse", "rehearse", "Play PROGRAM in virtual time with faults: no task runs, hours take seconds"),
-        Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),
-        Listed(
-            "simulate",
-            "lab",
-            "Simulate the load of a retry policy: many tasks on one server, or clients that contend for a row",
-        ),
+        Listed("check", "check", "Validate flows without running them"),
+        Listed("rehearse", "rehearse", "Play PROGRAM with faults in virtual time: no task runs"),
+        Listed("backoff", "lab", "Every wait of a retry policy, their sums and their spread"),
+        Listed("simulate", "lab", "The load of retry policies on one server, or on one row"),
     ),
     "Care for the machine": (
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
         Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
-        Listed("metrics", "metrics", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
+        Listed("metrics", "metrics", "The state of this machine for Prometheus"),
     ),
     "Learn": (
         Listed("help", "help", "Print a page of the manual, or its topics"),
-        Listed(
-            "completion",
-            "completion",
-            'Print the script that completes commands, flows, runs and tasks: eval "$(redrive completion bash)"',
-        ),
+        Listed("completion", "completion", "Print the script that completes commands, flows, runs and tasks"),
     ),
 }
 _LISTED = {one.name: one for section in SECTIONS.values() for one in section}
@@ -208,7 +159,34 @@ EXIT_CODES_HELP = (
 )
 
 
-class CommandGroup(click.Group):
+_SENTENCE_CHARACTERS = 1000  # of a help; a longer one is cut
+
+#: The last options in the help of a command, in this order: those that reach a host, and the help itself.
+_LAST_OPTIONS = ("python", "ssh_option", "become", "help")
+
+
+class Command(click.Command):
+    """A command whose own options come first in its help."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters in the order of the help."""
+        place = {name: number for number, name in enumerate(_LAST_OPTIONS)}
+        return sorted(super().get_params(ctx), key=lambda one: place.get(one.name or "", -1))
+
+
+class CommandWithCommands(click.Group):
+    """A command with commands of its own, which its help lists with their whole first sentences."""
+
+    command_class = Command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line, or more, for each command."""
+        with formatter.section("Commands"):
+            shown = (self.commands[name] for name in sorted(self.commands) if not self.commands[name].hidden)
+            formatter.write_dl([(one.name or "", one.get_short_help_str(_SENTENCE_CHARACTERS)) for one in shown])
+
+
+class CommandGroup(CommandWithCommands):
     """The command group with a help in sections; it imports the module of a command when the command is asked for."""
 
     def resolve_command(
@@ -284,19 +262,25 @@ def _has_state_to_show() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and has_state()
 
 
-def summary_of(name: str) -> str:
-    """The sentence with which the help of a command begins."""
-    return f"{_LISTED[name].summary}."
+def _help_of(name: str, text: str) -> str:
+    return f"{_LISTED[name].summary}.\n\n{cleandoc(text)}".rstrip()
 
 
-def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    """Declare a function as a command of ``redrive``. Its docstring is the rest of the help, below the summary."""
+def command(name: str, text: str = "") -> Callable[[Callable[..., object]], click.Command]:
+    """Declare a function as a command of ``redrive``.
 
-    def declare(function: Callable[..., object]) -> click.Command:
-        text = cleandoc(function.__doc__ or "")
-        return cli.command(name, help=f"{summary_of(name)}\n\n{text}".rstrip())(function)
+    ``text``: the help below the summary; left out: the docstring of the function.
+    """
+    return lambda function: cli.command(name, help=_help_of(name, text or function.__doc__ or ""))(function)
 
-    return declare
+
+def command_with_commands(
+    name: str, cls: type[click.Group] = CommandWithCommands, *, runs_alone: bool = False
+) -> Callable[[Callable[..., object]], click.Group]:
+    """Declare a function as a command that has commands. ``runs_alone``: it also runs without one."""
+    return lambda function: cli.group(
+        name, cls=cls, help=_help_of(name, function.__doc__ or ""), invoke_without_command=runs_alone
+    )(function)
 
 
 # --- Exit codes of all commands, by error and by the end of a run ----------------------------------------------------

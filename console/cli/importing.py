@@ -29,7 +29,7 @@ from ..text.text import echo, one_line
 from .crontab import Job, flows_of_crontab, is_of_line, local_zone, missing_program, names_user, parse_crontab
 from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
-from .group import ExitCode, cli, summary_of
+from .group import ExitCode, command_with_commands
 from .output import print_table, write_new_file
 from .shell_line import name_of_line
 from .systemd_units import calendar_starts, timer_flows, unit_of_line
@@ -45,9 +45,9 @@ into_option = click.option(
 )
 
 
-@cli.group("import", help=summary_of("import"))
+@command_with_commands("import")
 def import_flows() -> None:
-    pass
+    """Imported flows start when the old jobs do, with the proof of it."""
 
 
 @import_flows.command("crontab")

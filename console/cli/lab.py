@@ -31,7 +31,7 @@ from ...engine.errors import FlowError
 from ..text.figures import bar, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
-from .group import cli, command, summary_of
+from .group import command, command_with_commands
 from .options import json_option, seconds_of
 from .output import with_schema
 
@@ -188,9 +188,9 @@ _POLICIES: dict[str, tuple[float, float, float]] = {
 }
 
 
-@cli.group("simulate", help=summary_of("simulate"))
+@command_with_commands("simulate")
 def simulate() -> None:
-    pass
+    """Each policy is a line: what it costs the server, and how long the last client takes."""
 
 
 @simulate.command("herd")

@@ -473,6 +473,7 @@ async def _schedule_lines(session: Session) -> list[str]:
 @shared.Words(run=False, hosts=True).declare
 @shared.json_option
 def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
+    """A line has the latest run, and what needs a human in any run."""
     target = file.name
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")

@@ -45,7 +45,9 @@ _RUNS_MAX = 20  # of a file; the others are counted
 @shared.follow_option
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
 def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool) -> int:
-    """Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
+    """Without FLOW: in all state files of this machine; of ssh://host: in all of that host.
+
+    Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
     1: a run has failed, or could not start; 3: something else waits; 69: a host could not be asked. With --follow and
     @RUN: of one file, 0.
     """

@@ -123,8 +123,7 @@ def require_consent(act: str, count: int, runs: int = 1) -> None:
         raise click.Abort
 
 
-# --- Operate ---------------------------------------------------------------------------------------------------------
-#
+# --- The preview, the question, the sending and the answer -----------------------------------------------------------
 
 
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
@@ -205,49 +204,51 @@ class BuiltCommand(NamedTuple):
 Build = Callable[[Session], Awaitable[BuiltCommand]]
 
 
-def send_action(
-    endpoint: Endpoint,
-    request: ActRequest,
-    *,
-    as_json: bool,
-    dry_run: bool = False,
-    yes: bool = False,
-    hints: bool = True,
-    resume: bool = False,
-    build: Build | None = None,
-) -> int:
+class Sending(NamedTuple):
+    """How the operator wants an act to be sent.
+
+    Attributes:
+        dry_run: print the changes without sending the act.
+        yes: the operator has consented.
+        resume: start an executor, if none runs.
+        hints: else print how to start one.
+    """
+
+    as_json: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    resume: bool = False
+    hints: bool = True
+
+
+def send_action(endpoint: Endpoint, request: ActRequest, sending: Sending, build: Build | None = None) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print the changes without sending the act. ``yes``: the operator has consented. ``hints``: print how
-    to start an executor, if none runs. ``resume``: start one. ``build``: makes the command; None: of the tasks.
+    ``build``: makes the command; None: of the tasks.
     """
-    if resume and is_remote(endpoint.target):
+    if sending.resume and is_remote(endpoint.target):
         raise AddressError(remote_resume_hint(endpoint.target))
     build = build or partial(_build_command, request=request)
-    if dry_run:
-        return _preview_command(endpoint, build, as_json=as_json, resume=resume)
+    if sending.dry_run:
+        return _preview_command(endpoint, build, sending)
     require_reason(request.act, request.reason)
 
     async def use(session: Session) -> Acted:
         exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
         if before := await acted_before(session, request.act, exact, request.reason, request.options):
             return before
-        built = await build(session)
-        for line in await _executor_lines(session, built.run) if resume else ():
-            echo(one_line(line), err=True)
+        built = await _announced(build, session, sending)
         if built.needs_consent:
-            preview = await built.preview(session)
-            for line in (place_line(built.run, session.address), *preview_lines(preview)):
-                echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
-            if not yes:
+            _show_preview(await built.preview(session), place_of(session, built.run))
+            if not sending.yes:
                 await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
         return await session.send(built.command), place_of(session, built.run)
 
-    answer, place = act_on(endpoint, use, as_json=as_json)
-    if resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
+    answer, place = act_on(endpoint, use, as_json=sending.as_json)
+    if sending.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
         return detach(None, place.address, place.run.run_id, RunOptions(resume=True))
-    if hints:
-        print_resume_hint(request.act, answer, place)
+    if sending.hints:
+        print_resume_hints(request.act, (answer, place))
     return code_of_answers(answer)
 
 
@@ -255,35 +256,36 @@ def _is_run(status: SessionStatus, run: RunRow) -> bool:
     return status.has_executor_of(run) or status.service_pid is not None
 
 
-async def _executor_lines(session: Session, run: RunRow) -> list[str]:
-    """What an executor would run that goes on with a run after an act; nothing if one runs it.
+async def _announced(build: Build, session: Session, sending: Sending) -> BuiltCommand:
+    """Build a command, and print what an executor would run that goes on with the run after it.
 
     Raises RedriveError if none could start.
     """
     from ...engine.executor.resume_plan import plan_resume, require_accepted
 
-    if _is_run(session.status, run):
-        return []
+    built = await build(session)
+    if not sending.resume or _is_run(session.status, built.run):
+        return built
     try:
-        plan = await plan_resume(session.address, run.run_id)
+        plan = await plan_resume(session.address, built.run.run_id)
         require_accepted(plan)
     except RedriveError:
         echo("nothing was changed, because no executor could go on:", err=True)
         raise
-    return [f"then an executor goes on with {run.run_id}", *plan.code_lines(), *plan.difference_lines()]
+    lines = [f"then an executor goes on with {built.run.run_id}", *plan.code_lines(), *plan.difference_lines()]
+    echo_lines(map(one_line, lines), err=True)
+    return built
 
 
-def _preview_command(endpoint: Endpoint, build: Build, *, as_json: bool, resume: bool) -> ExitCode:
-    """Print what a command would change. Exit code 1: nothing. ``resume``: an executor would start."""
+def _preview_command(endpoint: Endpoint, build: Build, sending: Sending) -> ExitCode:
+    """Print what a command would change. Exit code 1: nothing."""
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
-        built = await build(session)
-        for line in await _executor_lines(session, built.run) if resume else ():
-            echo(one_line(line), err=True)
+        built = await _announced(build, session, sending)
         return await built.preview(session), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)
-    print_preview(preview, as_json, place)
+    print_preview(preview, sending.as_json, place)
     return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
 
 
@@ -296,7 +298,7 @@ class _Plan(NamedTuple):
     place: ActPlace
 
 
-def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_run: bool, yes: bool) -> int:
+def act_on_all_runs(file: NamedFile, request: ActRequest, sending: Sending) -> int:
     """Send an act on one cause in every run that it holds: of the named file, or of all files of the machine.
 
     One preview and one question stand before all of them. Raises RedriveError if the cause holds no run.
@@ -307,31 +309,25 @@ def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_
         raise click.UsageError("--command-id goes with one run, and not with --all-runs")
     plans: list[_Plan] = []
     for offer in files_of(file.name, file.ssh):
-        endpoint, run_ids = (
-            Endpoint(offer.path, file.ssh),
-            [*dict.fromkeys(one.run_id for one in offer.rows_of(NeedKind.DEAD_LETTERS))],
-        )
-        if run_ids:
+        endpoint = Endpoint(offer.path, file.ssh)
+        if run_ids := [*dict.fromkeys(one.run_id for one in offer.rows_of(NeedKind.DEAD_LETTERS))]:
             plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
     if not plans:
         raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: redrive inbox")
-    if dry_run:
+    if sending.dry_run:
         for plan in plans:
-            print_preview(plan.preview, as_json, plan.place)
+            print_preview(plan.preview, sending.as_json, plan.place)
         return ExitCode.SUCCESS if all(plan.preview.ok for plan in plans) else ExitCode.FAILED
     require_reason(request.act, request.reason)
     for plan in plans:
-        for line in (place_line(plan.place.run, plan.place.address), *preview_lines(plan.preview)):
-            echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
-    if not yes:
+        _show_preview(plan.preview, plan.place)
+    if not sending.yes:
         require_consent(request.act, sum(len(plan.command.targets) for plan in plans), len(plans))
-    answers = [with_session(plan.endpoint, methodcaller("send", plan.command)) for plan in plans]
-    for plan, answer in zip(plans, answers, strict=True):
-        print_answer(answer, as_json, plan.place)
-    hints = (_resume_hint(request.act, answer, plan.place) for plan, answer in zip(plans, answers, strict=True))
-    for hint in dict.fromkeys(filter(None, hints)):
-        echo(hint, err=True)
-    return code_of_answers(*answers)
+    acted = [(with_session(plan.endpoint, methodcaller("send", plan.command)), plan.place) for plan in plans]
+    for answer, place in acted:
+        print_answer(answer, sending.as_json, place)
+    print_resume_hints(request.act, *acted)
+    return code_of_answers(*(answer for answer, _ in acted))
 
 
 async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str], request: ActRequest) -> list[_Plan]:
@@ -366,11 +362,10 @@ def _may_repeat(command: acts.Command, projection: RunProjection) -> bool:
     return command.act == "requeue" and any(may_have_happened(row.state, row.dead_letter_kind) for row in rows)
 
 
-def print_resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> None:
-    """Print how to start an executor for the run, if the act needs one and none runs it."""
-    hint = _resume_hint(act, answer, place)
-    if hint:
-        echo(hint, err=True)
+def print_resume_hints(act: str, *acted: Acted) -> None:
+    """Print how to start an executor for each run, if the act needs one and none runs it."""
+    hints = (_resume_hint(act, answer, place) for answer, place in acted)
+    echo_lines(dict.fromkeys(filter(None, hints)), err=True)
 
 
 def _resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> str:
@@ -549,6 +544,12 @@ def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> N
     echo(place_line(place.run, place.address))
     echo_lines(map(one_line, preview_lines(preview)))
     echo("dry run: nothing was changed" if changes_anything(preview) else "dry run: nothing would change")
+
+
+def _show_preview(preview: acts.ActPreview, place: ActPlace) -> None:
+    """Print the preview above a question, or in its place."""
+    for line in (place_line(place.run, place.address), *preview_lines(preview)):
+        echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
 
 
 def preview_lines(preview: acts.ActPreview) -> Iterator[str]:

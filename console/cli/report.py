@@ -33,7 +33,9 @@ from .options import NamedFile, Words
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
 def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
-    """The file loads nothing from elsewhere and can be read on a phone."""
+    """The file has the graph, the timeline, causes, acts and slow tasks. It loads nothing from elsewhere and can be
+    read on a phone.
+    """
     if path is None and not is_short and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --short")
 

@@ -68,6 +68,7 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 )
 @running_options
 def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ...], **options: Any) -> int:
+    """Of a file that makes several flows: PROGRAM:NAME."""
     params = params_of(param)
     if at is not None:
         from .days import params_at

@@ -55,7 +55,7 @@ from ..text.pieces import Piece
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .days import instant_of, read_served
 from .event_lines import EventPrinter
-from .group import ExitCode, cli, command, summary_of
+from .group import CommandWithCommands, ExitCode, command, command_with_commands
 from .operate import postpone_options_of
 from .options import json_option, params_of, serving_options, written_option
 from .output import echo_values, print_list, print_table, with_schema
@@ -71,8 +71,9 @@ from .run import end_sentence, run_arguments
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
 @click.option("--list", "lists", is_flag=True, help="Only print what would be served, and what is left out and why.")
 def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, lists: bool, **options: Any) -> int:
-    """Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
-    own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
+    """Until SIGTERM, all flows in FOLDERs and PROGRAMs; without one, those in the working folder. New, changed and
+    removed files are noticed. Each run has an executor of its own, which goes on after SIGTERM; a file that cannot be
+    read stops its own flows alone.
     """
     if len(sources) != 1 and (param or options["state"]):
         raise click.UsageError("--param and --state go with one flow")
@@ -277,7 +278,7 @@ def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, optio
 # --- ``redrive schedule``: all schedules of this machine, and what operators decide about them ------------------------
 
 
-class ScheduleGroup(click.Group):
+class ScheduleGroup(CommandWithCommands):
     """``redrive schedule FLOW`` is short for ``redrive schedule next FLOW``."""
 
     def resolve_command(
@@ -299,12 +300,14 @@ optional_flow = click.argument("flow", metavar="[FLOW]", required=False)
 all_option = click.option("--all", "all_flows", is_flag=True, help="All flows of this machine.")
 
 
-@cli.group("schedule", cls=ScheduleGroup, invoke_without_command=True, help=summary_of("schedule"))
+@command_with_commands("schedule", ScheduleGroup, runs_alone=True)
 @click.option("--graph", is_flag=True, help="Which flows come after which.")
 @json_option
 @click.pass_context
 def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
-    """Print one line for each schedule of this machine, and what a human has to know."""
+    """Without a command: a line for each schedule, with its next, last and usual run, and what holds it up.
+    redrive schedule FLOW: the next runs of one.
+    """
     if context.invoked_subcommand is not None:
         return None
     view, now_us = read_schedules(), machine_now_us()

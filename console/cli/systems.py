@@ -34,7 +34,7 @@ from ..text.columns import Column, Columns, field
 from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
-from .group import ExitCode, cli, code_of_answers, summary_of
+from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands
 from .named_tasks import names_like
 from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
 from .output import print_list, shell_context
@@ -42,7 +42,7 @@ from .output import print_list, shell_context
 _NO_BREAKER, _NO_ROW = "no task of this run names a downstream", "no row is in quarantine"
 
 
-class SystemsGroup(click.Group):
+class SystemsGroup(CommandWithCommands):
     """``redrive systems FLOW`` is short for ``redrive systems all FLOW``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -51,9 +51,9 @@ class SystemsGroup(click.Group):
         return super().parse_args(ctx, args if is_named else ["all", *args])
 
 
-@cli.group("systems", cls=SystemsGroup, help=summary_of("systems"))
+@command_with_commands("systems", SystemsGroup)
 def systems() -> None:
-    """The lists around a run; without the name of one, all of them."""
+    """Without the name of a list, all of them: redrive systems [FLOW[@RUN]]."""
 
 
 @systems.command("all", hidden=True)
@@ -251,7 +251,7 @@ def quarantine(
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
     request = operate.ActRequest(act, tasks, reason, options=None)
-    code = operate.send_action(endpoint, request, as_json=as_json, dry_run=dry_run, build=build)
+    code = operate.send_action(endpoint, request, operate.Sending(as_json, dry_run), build)
     if requeue and not as_json and not dry_run and code != ExitCode.FAILED:
         with_session(endpoint, partial(_print_stale, has_cascade=flags["cascade"]))
     return code
