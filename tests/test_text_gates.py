@@ -38,7 +38,7 @@ from redrive.engine.domain.text import printable, shell_command
 from redrive.engine.notifications.senders import environment_of
 from redrive.engine.statefile import logs, operator_actions
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 from rich.color import ColorSystem
 from support.checkout import ROOT
 from support.commands import all_commands
@@ -337,7 +337,7 @@ def write_and_read(transaction: Transaction, text: str) -> None:
     flow = FlowSpec(text, (spec,))
     runs.create_run(transaction, run_id=text, flow=flow, max_parallel=1, params={}, at=1, deadline_at=None)
     transaction.move(text, text, "PENDING", "READY", 0)
-    assert runs.claim(transaction, text, text, 0, "token", {"executor_id": text}) == 1
+    assert claims.claim(transaction, text, text, 0, "token", {"executor_id": text}) == 1
     logs.append(transaction, text, text, 1, text)
     pieces = logs.read(connection, text, text, 1)
     assert "".join(piece.text for piece in pieces) == text

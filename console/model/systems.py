@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ...engine.core.breaker import PASSING, SHUT, BreakerState, BreakerStatus
+from ...engine.core.breaker import HOLDING, SHUT, BreakerState, BreakerStatus
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import json_object
 from ...engine.core.waiting import BREAKER_WAITS
@@ -231,7 +231,7 @@ _BREAKER_RANKS = {
     BreakerState.FORCED_OPEN: 1,
     BreakerState.HALF_OPEN: 2,
     BreakerState.DISABLED: 3,
-    **dict.fromkeys(PASSING - {BreakerState.DISABLED}, 4),
+    **dict.fromkeys((BreakerState.CLOSED, BreakerState.METRICS_ONLY), 4),
 }
 _PAGE_RANKS = {"open": 0, "snoozed": 1, "acked": 2}
 
@@ -281,7 +281,7 @@ def counted_breakers(board: Board, callers: Mapping[str, Iterable[str]], now_us:
 
 def _held_by(board: Board, status: BreakerStatus, callers: Iterable[str], now_us: int) -> tuple[str, ...]:
     """Return the tasks that wait for a breaker or its budget; an open one ends those that may not wait."""
-    is_held = status.state not in PASSING or status.breaker.is_releasing(now_us) or status.reserve_at is not None
+    is_held = status.state in HOLDING or status.breaker.is_releasing(now_us) or status.reserve_at is not None
     is_ending = status.is_blocking and status.spec.on_open != "hold"
     waits = board.waits(callers, now_us) if is_held and not is_ending else {}
     return tuple(name for name, reason in waits.items() if reason in BREAKER_WAITS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...engine.core.breaker import PASSING
+from ...engine.core.breaker import HOLDING
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import ran_us
 from ...engine.core.waiting import ALIVE
@@ -309,10 +309,10 @@ class BreakerPeriods:
     @property
     def downstreams(self) -> list[str]:
         """The downstreams whose breakers did not only let calls pass."""
-        return [name for name, found in self._states.items() if any(state not in PASSING for _, state in found)]
+        return [name for name, found in self._states.items() if any(state in HOLDING for _, state in found)]
 
     def of(self, downstream: str) -> list[tuple[int, int | None, str]]:
         """The start, the end and the state of each period in which it was not closed; the end is None if it lasts."""
         found = self._states[downstream]
         ends = [*(at for at, _ in found[1:]), None]
-        return [(at, end, state) for (at, state), end in zip(found, ends, strict=True) if state not in PASSING]
+        return [(at, end, state) for (at, state), end in zip(found, ends, strict=True) if state in HOLDING]

@@ -44,7 +44,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ..domain.breakers import SHUT_BREAKERS, breaker_after
+from ..domain.breakers import HOLDING_BREAKERS, SHUT_BREAKERS, breaker_after
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
 from .evidence import SEVERAL_TASKS
@@ -107,8 +107,8 @@ class CallVerdict(NamedTuple):
 UNJUDGED = CallVerdict()
 
 
-#: States in which every call passes.
-PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
+#: States in which calls are held; in the others every call passes.
+HOLDING = frozenset(map(BreakerState, HOLDING_BREAKERS))
 
 #: States in which no call passes, except a probe once an OPEN breaker is due.
 SHUT = frozenset(map(BreakerState, SHUT_BREAKERS))
@@ -578,7 +578,7 @@ def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
 
 def _dated(status: BreakerStatus, held_since: int | None) -> BreakerStatus:
     """Return a status that holds calls since an instant, unless they pass."""
-    return replace(status, opened_at=None if status.state in PASSING else held_since)
+    return replace(status, opened_at=held_since if status.state in HOLDING else None)
 
 
 def restore(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:

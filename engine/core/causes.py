@@ -13,7 +13,7 @@ import msgspec
 from ..domain.rows import PageRow
 from ..domain.states import DeadLetterKind, cause_fingerprint, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
-from .breaker import PASSING
+from .breaker import HOLDING
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, FailureMode
 
 # --- Decide about pages: their cause, their severity, and which of them are sent now ---------------------------------
@@ -111,7 +111,7 @@ def schedule_cause(flow: str) -> str:
 def _is_of_the_downstream(request: PageRequest, breaker_state: str) -> bool:
     if request.kind is DeadLetterKind.BREAKER or request.failure is None:
         return True
-    return breaker_state not in PASSING and request.failure.failure_class in OUTAGE_CLASSES
+    return breaker_state in HOLDING and request.failure.failure_class in OUTAGE_CLASSES
 
 
 def is_episode_over(page: PageRow, now: int) -> bool:

@@ -1,6 +1,6 @@
 """The downstreams of one run by name: one breaker and one retry bucket each, and the calls in flight.
 
-``breaker.py`` has the rules. The executor stores the rows (``store/claims.py``).
+``breaker.py`` has the rules. The executor stores the rows (``statefile/breakers.py``).
 """
 
 from __future__ import annotations

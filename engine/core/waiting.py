@@ -19,7 +19,7 @@ from ..domain.rows import RunFacts, RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
-from .breaker import PASSING, Breaker, BreakerStatus
+from .breaker import HOLDING, Breaker, BreakerStatus
 from .outcome import NOT_STARTED
 from .projection import RunProjection, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
@@ -263,7 +263,7 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
     def breaker_against(self) -> Breaker | None:
         """Return the breaker that lets no call of the task through; None if there is none."""
         status = self.breaker_status()
-        return None if status is None or status.state in PASSING else status.breaker
+        return status.breaker if status is not None and status.state in HOLDING else None
 
     def reserve_at(self) -> int | None:
         """Return when an exhausted budget lets the next retry start; None: at once."""

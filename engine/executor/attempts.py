@@ -32,7 +32,7 @@ from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAtte
 from ..runner.zygote.connection import ZygoteGone
 from ..statefile import logs
 from ..statefile.transitions import Transaction
-from ..store import claims, runs
+from ..store import claims, quarantined
 from ..store.claims import Claim
 from ..store.settle import settle
 from .opening import OpenRun
@@ -247,7 +247,7 @@ class AttemptSupervisor(AttemptListener):
             is_silent=not self.has_output,
         )
         if released.freed:
-            runs.promote(transaction, claim.run_id, released.freed)
+            claims.promote(transaction, claim.run_id, released.freed)
         return isinstance(decision, Succeed)
 
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
@@ -296,7 +296,7 @@ class AttemptSupervisor(AttemptListener):
     def _flush_rows(self) -> None:
         found, self._rows = self._rows, []
         if found:
-            self._manager.write(lambda transaction: claims.add_rows(transaction, self.claim, found))
+            self._manager.write(lambda transaction: quarantined.add_rows(transaction, self.claim, found))
 
     def _schedule_output_flush(self) -> None:
         if self._output.characters >= OUTPUT_FLUSH_CHARACTERS:

@@ -22,7 +22,8 @@ from ..runner.zygote.client import RemoteRunner
 from ..statefile.lists import of_child
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
-from ..store.claims import Claim, ClaimOrder, expire
+from ..store.claims import Claim, ClaimOrder
+from ..store.endings import expire
 from ..store.machine import RECHECK_SECONDS, MachinePools, PoolEntry
 from ..store.pages import trigger_page
 from .attempts import AttemptManager

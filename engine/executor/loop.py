@@ -30,10 +30,10 @@ from ..domain.event_payloads import OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StorageError
 from ..runner.protocol import RunnerListener
-from ..statefile.breakers import store_breakers
+from ..statefile.breakers import store_breakers, write_change
 from ..statefile.transitions import Transaction, shift_times
-from ..store import claims
-from ..store.claims import Claim, emit_change
+from ..store import executors
+from ..store.claims import Claim
 from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener, Streams
@@ -381,7 +381,7 @@ class RunLoop:
     def _emit_breaker(self, downstream: str) -> None:
         change = self.downstreams.change_event(downstream)
         rows = self.downstreams.drain_dirty_rows()
-        self.attempts.write(lambda transaction: emit_change(transaction, self._own.run_id, change, rows))
+        self.attempts.write(lambda transaction: write_change(transaction, self._own.run_id, change, rows))
         finding = self.downstreams.finding(downstream)
         if finding is not None and self._breakers_of_machine is not None:
             self._breakers_of_machine.publish(downstream, finding)
@@ -488,7 +488,7 @@ class HeartbeatTimer:
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
             executor_id = self._opened.identity.executor_id
-            self._attempts.write(lambda transaction: claims.write_heartbeat(transaction, executor_id))
+            self._attempts.write(lambda transaction: executors.write_heartbeat(transaction, executor_id))
         for check in self._checks:
             check()
 

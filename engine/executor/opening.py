@@ -50,9 +50,9 @@ from ..statefile.lists import BREAKERS, DurationStats, duration_stats, query
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
-from ..store import claims, database, flow_changes, lock, recovery, runs, schedules
-from ..store.claims import ExecutorIdentity, random_hex
+from ..store import database, executors, flow_changes, lock, recovery, runs, schedules
 from ..store.database import explained_by_rows
+from ..store.executors import ExecutorIdentity, random_hex
 from ..store.write_ahead_log import WorkThread
 from ..store.writer import FlushLimits, Writer, WriterListener
 from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume, without_process
@@ -117,7 +117,7 @@ class OpenRun(msgspec.Struct):
         """
         await self.runner.close()
         executor_id = self.identity.executor_id
-        unregistered = self.writer.submit(lambda transaction: claims.mark_executor_stopped(transaction, executor_id))
+        unregistered = self.writer.submit(lambda transaction: executors.mark_executor_stopped(transaction, executor_id))
         try:
             if save_file is not None:
                 await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
@@ -521,7 +521,7 @@ def _change_run(transaction: Transaction, run: RunRow, flow: FlowSpec, options: 
 
 
 def _register_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str, runner: Runner) -> None:
-    claims.insert_executor(transaction, identity, run_id)
+    executors.insert_executor(transaction, identity, run_id)
     started = ExecutorChanged(
         ExecutorChange.STARTED,
         identity.executor_id,

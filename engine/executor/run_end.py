@@ -24,7 +24,7 @@ from ..runner.context import Missing
 from ..statefile import large_results, lock_file
 from ..statefile.pruning import PruneStep, RetentionRule, prune_step
 from ..statefile.transitions import Transaction
-from ..store import claims, database, schedules
+from ..store import database, endings, schedules
 from ..store.writer import Writer
 from .attempts import AttemptManager
 from .opening import OpenRun
@@ -121,7 +121,7 @@ class RunEndCheck:
         """Return the commit that ends what the deadline of the run ends, if that is due."""
         if not self.is_deadline_due:
             return None
-        return Commit(lambda transaction: claims.pass_deadline(transaction, self._own.run_id), durable=True)
+        return Commit(lambda transaction: endings.pass_deadline(transaction, self._own.run_id), durable=True)
 
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
@@ -192,7 +192,7 @@ class RunEndCheck:
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
         run_id, seq = self._own.run_id, self._own.projection.seq
-        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)
+        return Commit(lambda transaction: endings.write_verdict(transaction, run_id, verdict, seq), durable=True)
 
 
 # --- A graceful stop -------------------------------------------------------------------------------------------------

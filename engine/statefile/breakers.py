@@ -14,7 +14,7 @@ import sqlite3
 from typing import Iterable, Optional, Set
 
 from ..domain.acts import Answer
-from ..domain.breakers import BREAKER_ACTS, breaker_after, breaker_refusal
+from ..domain.breakers import BREAKER_ACTS, HOLDING_BREAKERS, breaker_after, breaker_refusal
 from ..domain.event_payloads import BreakerChanged, RunChange, RunChanged
 from ..domain.rows import BreakerRow
 from ..domain.states import ABOUT_TO_START, DeadLetterKind
@@ -105,6 +105,14 @@ def store_breakers(connection: sqlite3.Connection, rows: Iterable[BreakerRow]) -
     for row in rows:
         values = [json.dumps(one) if field in JSON_FIELDS else one for field, one in zip(fields, row)]
         connection.execute(sql, values)
+
+
+def write_change(transaction: Transaction, run_id: str, change: BreakerChanged, rows: Iterable[BreakerRow]) -> None:
+    """Write breaker rows with the event of a change of state."""
+    store_breakers(transaction.connection, rows)
+    transaction.emit(change, run_id)
+    if change.state not in HOLDING_BREAKERS:
+        release_runs(transaction, change.downstream)
 
 
 def release_runs(transaction: Transaction, downstream: str) -> None:

@@ -344,7 +344,7 @@ def _settle(transaction: Transaction, run_id: str, row: TaskSnapshot, state: Tas
 
 # --- A run after its deadline: an operator lifts the deadline by running tasks again, or gives the run another one ---
 #
-# ``domain/states.py`` states the rule; ``store/claims.py`` ends the run at its deadline.
+# ``domain/states.py`` states the rule; ``store/endings.py`` ends the run at its deadline.
 
 
 _LATE = (

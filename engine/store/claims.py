@@ -1,45 +1,36 @@
-"""Writes of the executor's loop: claims of tasks, the verdict of the run, quarantined rows, clock steps."""
+"""Which tasks start: promotes them, wakes them, claims them; what is written of an attempt that runs."""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import asdict
 
-from ... import __version__
-from ..core.breaker import PASSING
 from ..core.causes import PageRequest
-from ..core.decide import passed_reason
 from ..core.downstreams import END_WHEN_OPEN
 from ..core.outcome import unstored_result
-from ..core.projection import RunProjection
-from ..core.spec import TaskSpec
-from ..core.waiting import HUMAN_WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..core.spec import TaskSpec, with_overrides
 from ..domain import event_payloads as payloads
 from ..domain import states
 from ..domain.elements import GONE
 from ..domain.event_codec import decode
 from ..domain.events import EventKind
-from ..domain.rows import BreakerRow
 from ..domain.states import DeadLetterKind, TaskState
-from ..domain.text import counted, format_duration
-from ..runner.protocol import BadRow
-from ..statefile import large_results, map_tasks, processes
-from ..statefile.action import TaskSnapshot, read_task, reopen_run
-from ..statefile.breakers import release_runs, store_breakers
-from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
-from ..statefile.lists import IS_APPROVAL, in_list
-from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
-from ..statefile.requeue import abandon_canary, end_generation
-from ..statefile.transitions import Transaction, propagate, resolve
-from . import runs
-from .database import path_of
-from .pages import is_paged, trigger_held_page, trigger_page
+from ..domain.text import format_clock
+from ..statefile import large_results, map_tasks
+from ..statefile.clean_ups import bound_clean_up
+from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
+from ..statefile.requeue import abandon_canary
+from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, propagate, reevaluate
+from .endings import expires_at
+from .executors import ExecutorIdentity
+from .pages import is_paged, trigger_page
+
+#: A requeued row: its key, and its payload when it was quarantined.
+KeyAndPayload = tuple[str, str | None]
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -71,42 +62,162 @@ class ClaimOrder(msgspec.Struct, frozen=True):
     is_first: bool = False  # no attempt has started; the claim itself checks that once more
 
 
-def random_hex(size: int) -> str:
-    """Return the hex digits of random bytes."""
-    return os.urandom(size).hex()
+_PROMOTABLE = (
+    "SELECT name, next_retry_at, " + IS_APPROVAL + ", " + RUN_IS_OVER + ""
+    " FROM task WHERE run_id = ? AND name IN ({marks})"
+    " AND state = 'PENDING' AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
+)
 
 
-class ExecutorIdentity(msgspec.Struct, frozen=True, dict=True):
-    """The executor that claims: columns shared by all of its attempts."""
+def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Move PENDING tasks whose parents allow it, by their trigger rule, to READY, and return their names.
 
-    executor_id: str
-    host: str
-    code_hash: str | None
-    params: Mapping[str, object] = {}  # of the run
-    image_hash: str | None = None  # interpreter and packages
-    random_hex: Callable[[int], str] = random_hex
+    ``seen``: by name, the generation that the caller saw. The check and the move share a transaction. The caller, which
+    has the timers, has checked ``not_before`` for that generation.
+    """
+    promoted = []
+    for chunk in chunks(seen):
+        sql = _PROMOTABLE.format(marks=marks(chunk))
+        for name, due, is_approval, is_over in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
+            columns: payloads.TaskColumns | None = None if due is None else {"next_retry_at": None}
+            if is_approval:
+                _request_approval(transaction, run_id, name, seen[name])
+            elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
+                promoted.append(name)
+                if is_over:
+                    bound_clean_up(transaction, run_id, name)
+    return promoted
 
-    @cached_property
-    def params_hash(self) -> str:
-        """The hash of the parameters of an attempt whose task has none of its own."""
-        return map_tasks.hash_of(self.params, {})
+
+def _request_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
+    """Let an approval wait for an operator, and page for it. No executor starts it."""
+    sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
+    text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
+    spec = with_overrides(msgspec.json.decode(text, type=TaskSpec), overrides)
+    expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
+    columns: payloads.TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
+    asked = payloads.TaskMoved(why="it waits for an approval")
+    if not transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, generation, set=columns, payload=asked):
+        return
+    limit = "" if expires is None else f"; without an answer it fails at {format_clock(expires)}"
+    why = f"{name} waits for an approval{limit}"
+    cause = f"{states.APPROVAL}:{run_id}/{name}"
+    page = PageRequest(run_id, name, "approval", why, owner=spec.owner, cause=cause, act=("approve", name))
+    trigger_page(transaction, page)
+
+
+def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Move RETRYING and SENSING tasks whose due time has come to READY; see ``promote``."""
+    woken = []
+    for chunk in chunks(seen):
+        rows = transaction.connection.execute(
+            f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({marks(chunk)})"
+            f" AND state IN {in_list(states.TIMED)} ORDER BY position",
+            (run_id, *chunk),
+        ).fetchall()
+        for name, state in rows:
+            if transaction.move(run_id, name, state, TaskState.READY, seen[name], set={"next_retry_at": None}):
+                woken.append(name)
+    return woken
+
+
+_CLAIMABLE = (
+    "SELECT attempt, stale, first_started_at, progress_done, EXISTS (" + UNSATISFIED_PARENT + ")"
+    " FROM task WHERE run_id = ? AND name = ? AND state = 'READY' AND generation = ?"
+)
+
+
+#: SQL: the task has never started, and its parents allow it to start.
+_IS_FIRST = (
+    " AND attempt = 0 AND stale = 0 AND first_started_at IS NULL AND progress_done IS NULL"
+    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ")"
+)
+
+
+def claim(
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    generation: int,
+    token: str,
+    attempt_row: payloads.AttemptColumns,
+    *,
+    is_first: bool = False,
+) -> int:
+    """Start the next attempt of a READY task: insert its row, and return its number.
+
+    0: the task is not READY in this generation any more. If its parents no longer allow it, the task is moved to the
+    state that follows from them. ``attempt_row``: further columns of the attempt. ``is_first``: the caller has seen no
+    attempt; such a task is claimed without a look at its row.
+    """
+    at = transaction.at
+    started: payloads.TaskColumns = {"started_at": at, "ended_at": None, "claim_token": token}
+    if is_first:
+        columns: payloads.TaskColumns = {"attempt": 1, **started, "first_started_at": at}
+        if _start(transaction, run_id, name, generation, token, columns, attempt_row, _IS_FIRST):
+            return 1
+    found = transaction.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
+    if found is None:
+        return 0
+    attempts, stale, first_started_at, progress_done, is_held = found
+    if is_held:
+        reevaluate(transaction, run_id, name)
+        return 0
+    attempt = int(attempts) + 1
+    columns = {"attempt": attempt, **started}
+    if first_started_at is None:
+        columns["first_started_at"] = at
+    if stale:
+        columns["stale"] = 0  # the attempt gets the latest results of its parents
+    if progress_done is not None:
+        columns["progress_done"] = columns["progress_total"] = None
+    return attempt if _start(transaction, run_id, name, generation, token, columns, attempt_row) else 0
+
+
+def _start(
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    generation: int,
+    token: str,
+    columns: payloads.TaskColumns,
+    attempt_row: payloads.AttemptColumns,
+    guard: str = "",
+) -> bool:
+    """Move a READY task to RUNNING, if ``guard`` holds, and insert the row of its attempt."""
+    attempt = columns["attempt"]
+    shown: payloads.AttemptColumns = {"generation": generation, "started_at": transaction.at, **attempt_row}
+    moved = transaction.move(
+        run_id,
+        name,
+        TaskState.READY,
+        TaskState.RUNNING,
+        generation,
+        set=columns,
+        attempt=attempt,
+        payload=payloads.TaskMoved(attempt_set=shown),
+        guard=guard,
+    )
+    if moved:
+        transaction.insert("attempt", {"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
+    return moved
 
 
 def dispatch(
     transaction: Transaction,
     run_id: str,
-    promote: Mapping[str, int],
+    promotable: Mapping[str, int],
     orders: Sequence[ClaimOrder],
     identity: ExecutorIdentity,
 ) -> list[Claim]:
     """Promote the tasks whose parents allow it, then claim the READY ones of ``orders``, in one transaction.
 
-    ``promote``: by name, the generation that the caller saw.
+    ``promotable``: by name, the generation that the caller saw.
     """
     ordered = {order.task: order.generation for order in orders if not order.is_ready}
-    if promote or ordered:
-        promoted = runs.promote(transaction, run_id, {**promote, **ordered})
-        runs.wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
+    if promotable or ordered:
+        promoted = promote(transaction, run_id, {**promotable, **ordered})
+        wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
     claims = (_claim(transaction, run_id, order, identity) for order in orders)
     return [claim for claim in claims if claim is not None]
 
@@ -132,7 +243,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
-    attempt = runs.claim(transaction, run_id, order.task, order.generation, token, columns, is_first=order.is_first)
+    attempt = claim(transaction, run_id, order.task, order.generation, token, columns, is_first=order.is_first)
     if not attempt:
         return None
     only_rows = (
@@ -185,8 +296,8 @@ def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, secon
 def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -> None:
     """End a task whose downstream is open. ``how``: ``on_open`` of the downstream, ``fail`` or ``dead_letter``."""
     seen = {order.task: order.generation}
-    runs.promote(transaction, run_id, seen)
-    runs.wake(transaction, run_id, seen)
+    promote(transaction, run_id, seen)
+    wake(transaction, run_id, seen)
     refusals, overrides = transaction.connection.execute(
         "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
     ).fetchone()
@@ -216,359 +327,6 @@ def _rejected(run_id: str, order: ClaimOrder) -> PageRequest:
         downstream=downstream,
         owner=order.spec.owner,
     )
-
-
-#: The events that may change a verdict.
-_CHANGED_SINCE = "SELECT 1 FROM event WHERE seq > ? AND run_id = ? AND kind IN " + in_list(
-    [EventKind.TASK, EventKind.TASK_CHANGED, EventKind.RUN, EventKind.MAPPED]
-)
-
-
-def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, seq: int) -> None:
-    """Mark a run blocked, or end it; neither if it has changed since event ``seq``, which the verdict has seen last."""
-    if transaction.connection.execute(_CHANGED_SINCE, (seq, run_id)).fetchone() is not None:
-        return
-    if verdict.is_blocked:
-        blocked = payloads.RunChanged(
-            payloads.RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=verdict.asked
-        )
-        transaction.change_run(run_id, blocked)
-        for held in (one for one in verdict.held if one.reason is not WaitReason.APPROVAL):  # paged when it was asked
-            trigger_held_page(transaction, _held_page(run_id, held))
-        return
-    runs.end_run(transaction, run_id, verdict)
-
-
-def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
-    title, is_refused = HUMAN_WAITS[held.reason].page, held.reason is WaitReason.CREDENTIAL
-    if held.downstream is None:
-        cause = f"{held.reason}:{run_id}"
-        act = ("unpause",) if held.reason is WaitReason.PAUSE else ("skip", held.names[0])
-        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=act)
-    return PageRequest(
-        run_id,
-        held.names[0],
-        f"{held.downstream} {title}",
-        held.why,
-        kind=DeadLetterKind.AUTH if is_refused else DeadLetterKind.BREAKER,
-        downstream=held.downstream,
-        act=("systems", "breakers", "--probe" if is_refused else "--close", held.downstream),
-    )
-
-
-# --- Table ``executor``: the executors of the state file, with start, heartbeat and end ------------------------------
-
-
-def insert_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str) -> None:
-    """Insert this process as the executor; emits no event."""
-    start_ticks, boot_id = processes.identity(os.getpid())
-    row = {
-        "executor_id": identity.executor_id,
-        "pid": os.getpid(),
-        "start_ticks": start_ticks,
-        "boot_id": boot_id,
-        "host": identity.host,
-        "version": __version__,
-        "started_at": transaction.at,
-        "heartbeat_at": transaction.at,
-        "run_id": run_id,
-        "state_path": _storable(path_of(transaction.connection)),
-    }
-    transaction.insert("executor", row)
-
-
-def _storable(path: str) -> str | None:
-    """Return a path as SQLite can keep it; None for a database in memory, or a name that is no Unicode."""
-    return path if path and path.isprintable() else None
-
-
-def write_heartbeat(transaction: Transaction, executor_id: str) -> None:
-    """Update the heartbeat; emits no event."""
-    transaction.connection.execute(
-        "UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (transaction.at, executor_id)
-    )
-
-
-def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
-    """Record the regular end of an executor, with its event."""
-    transaction.connection.execute(
-        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
-        (transaction.at, transaction.at, executor_id),
-    )
-    transaction.emit(payloads.ExecutorChanged(payloads.ExecutorChange.STOPPED, executor_id))
-
-
-# --- Table ``breaker``: breakers and retry budgets, kept across restarts ---------------------------------------------
-
-
-def emit_change(
-    transaction: Transaction, run_id: str, change: payloads.BreakerChanged, rows: Iterable[BreakerRow]
-) -> None:
-    """Write breaker rows with the event of a change of state."""
-    store_breakers(transaction.connection, rows)
-    transaction.emit(change, run_id)
-    if change.state in PASSING:
-        release_runs(transaction, change.downstream)
-
-
-# --- Expiry of dead letters ------------------------------------------------------------------------------------------
-#
-# What time ends in a run: undecided dead letters after ``dead_letter_ttl``, and the run at its deadline (SPEC 4.7).
-#
-# ``domain/states.py`` states the rule of the deadline.
-
-
-def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:
-    """Return when a dead letter created at ``at`` expires; None: never. Times in microseconds UTC.
-
-    It expires after the flow's ``dead_letter_ttl``, or at the deadline of the run if that is in the future and sooner.
-    """
-    ttl = _ttl_seconds(connection, run_id)
-    if ttl is None:
-        return None
-    by_ttl = at + round(ttl * 1e6)
-    row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    deadline_at: int | None = row[0]
-    return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
-
-
-def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
-    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    ttl: float | None = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
-    return ttl
-
-
-def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
-    """Fail the tasks that are still undecided: approvals, and dead letters that wait for no canary. End clean-ups.
-
-    ``seen``: by name, the generation that the caller saw, which has checked ``expires_at``.
-    """
-    for name, generation in seen.items():
-        _expire_approval(transaction, run_id, name, generation)
-        _expire_clean_up(transaction, run_id, name, generation)
-        row = transaction.connection.execute(
-            "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
-            " AND expires_at IS NOT NULL AND canary IS NULL",
-            (run_id, name),
-        ).fetchone()
-        if row is not None:
-            _expire(transaction, run_id, name, generation, *row)
-    reopen_run(transaction, run_id)  # its children may start, or it ends: also if this executor dies now
-
-
-def _expire_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
-    """Fail a task that still waits for an approval; of any other task this changes nothing."""
-    sql = f"SELECT expires_at FROM task WHERE run_id = ? AND name = ? AND expires_at IS NOT NULL AND {IS_APPROVAL}"
-    row = transaction.connection.execute(sql, (run_id, name)).fetchone()
-    if row is None:
-        return
-    why = states.describe_unanswered(row[0])
-    columns: payloads.TaskColumns = {
-        "ended_at": transaction.at,
-        "expires_at": None,
-        "error": why,
-        "failure_class": states.UNANSWERED,
-    }
-    place = (run_id, name, TaskState.READY, TaskState.FAILED, generation)
-    if transaction.move(*place, set=columns, payload=payloads.TaskMoved(why=why)):
-        resolve(transaction, run_id, name)
-        propagate(transaction, run_id, name)
-        cause = f"{states.UNANSWERED}:{run_id}/{name}"
-        trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="not approved", why=why, cause=cause))
-
-
-def _expire_clean_up(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
-    """End a clean-up whose bound has passed; of any other task this changes nothing."""
-    task = read_task(transaction.connection, run_id, name)
-    if (
-        task is None
-        or task.generation != generation
-        or task.state not in states.MOVING
-        or not is_clean_up(task.read_spec())
-    ):
-        return
-    if task.state == TaskState.RUNNING:
-        transaction.change(run_id, name, {"expires_at": None})
-    _end_task(transaction, run_id, task, describe_bound(task))
-
-
-def _expire(
-    transaction: Transaction,
-    run_id: str,
-    name: str,
-    generation: int,
-    ended_at: int | None,
-    kind: str | None,
-    *,
-    is_paged: bool = True,
-) -> None:
-    waited_us = None if ended_at is None else transaction.at - ended_at
-    counts_at_once = _ttl_seconds(transaction.connection, run_id) == 0
-    waited = "" if waited_us is None else f" for {format_duration(waited_us)}"
-    undecided = f"no operator has decided about it{waited}: dead_letter_ttl"
-    why = "a dead letter counts as failed: dead_letter_ttl=0" if counts_at_once else undecided
-    columns: payloads.TaskColumns = {"expires_at": None}
-    payload = payloads.TaskMoved(why=why)
-    if not transaction.move(
-        run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, payload=payload
-    ):
-        return
-    propagate(transaction, run_id, name)
-    if counts_at_once or not is_paged:
-        return  # another page is about the same
-    known = None if kind is None else DeadLetterKind(kind)
-    trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))
-
-
-# --- The deadline --------------------------------------------------------------------------------------------------
-
-_RUN = "SELECT deadline_at, deadline_passed_at, options FROM run WHERE run_id = ? AND ended_at IS NULL"
-_EXPIRED = (
-    "SELECT name, generation, ended_at, dead_letter_kind FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
-    " AND expires_at <= ? AND canary IS NULL ORDER BY position, name"
-)
-_PAGED = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved' AND rearmed = 0"  # as a risk, before it came true
-_DEAD_LETTERS = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
-
-
-def pass_deadline(transaction: Transaction, run_id: str) -> bool:
-    """End what the deadline of a run ends; False: it has no deadline that ends it now.
-
-    The run itself ends when no task runs any more: ``end_at_deadline``, or ``executor/run_end.py``.
-    """
-    row = transaction.connection.execute(_RUN, (run_id,)).fetchone()
-    if row is None:
-        return False
-    deadline_at, passed_at, options = row
-    if not states.is_due(deadline_at, passed_at, options, transaction.at):
-        return False
-    why = states.describe_passed(deadline_at)
-    for expired in transaction.connection.execute(_EXPIRED, (run_id, transaction.at)).fetchall():
-        _expire(transaction, run_id, *expired, is_paged=False)
-    names = runs.unfinished_tasks(transaction.connection, run_id)
-    found = [row for name in names if (row := read_task(transaction.connection, run_id, name)) is not None]
-    moving = [task for task in found if not is_clean_up(task.read_spec())]
-    stays = [task for task in found if is_clean_up(task.read_spec())]
-    for task in moving:
-        _end_task(transaction, run_id, task, why)
-    for task in stays:
-        if task.state != TaskState.PENDING:
-            bound_clean_up(transaction, run_id, task.name)
-    (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
-    sentence = f"{why}: {_describe_ended(moving, dead, stays)}"
-    columns: payloads.RunColumns = {"deadline_passed_at": transaction.at, "blocked_since": None}
-    transaction.change_run(run_id, payloads.RunChanged(payloads.RunChange.DEADLINE, columns, why=sentence))
-    if transaction.connection.execute(_PAGED, (states.deadline_cause(run_id),)).fetchone() is None:
-        act = ("postpone", "1h")
-        request = PageRequest(run_id, None, "deadline missed", sentence, kind=DeadLetterKind.DEADLINE, act=act)
-        trigger_page(transaction, request)
-    return True
-
-
-def _end_task(transaction: Transaction, run_id: str, task: TaskSnapshot, why: str) -> None:
-    """Cancel a task that does not run; request the end of one that runs, unless an operator has done so."""
-    columns: payloads.TaskColumns = {"failure_mode": states.DEADLINE_MODE, "error": why}
-    if task.state != TaskState.RUNNING:
-        end_generation(transaction, run_id, task, TaskState.CANCELLED, columns, why)
-    elif task.cancel_requested_at is None:
-        columns["cancel_requested_at"] = transaction.at
-        transaction.change(run_id, task.name, columns, attempt=task.attempt, why=why)
-
-
-def _describe_ended(moving: list[TaskSnapshot], dead: int, stays: list[TaskSnapshot]) -> str:
-    running = [task.name for task in moving if task.state == TaskState.RUNNING]
-    others = len(moving) - len(running)
-    parts = [f"{running[0]} is ended" if len(running) == 1 else f"{len(running):,} tasks are ended"] if running else []
-    parts += [f"{counted(others, 'task')} {'is' if others == 1 else 'are'} cancelled"] if others else []
-    parts += [f"{counted(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a human"] if dead else []
-    parts += [f"{', '.join(task.name for task in stays[:3])} cleans up"] if len(stays) == 1 else []
-    parts += [f"{len(stays):,} tasks clean up"] if len(stays) > 1 else []
-    return ", ".join(parts)
-
-
-def _verdict_of(run: RunProjection) -> RunOutcome:
-    is_abandoned = run.run.abandoned_at is not None
-    return evaluate_run(run.tasks.values(), 0, over=passed_reason(run.run), is_abandoned=is_abandoned)
-
-
-def end_at_deadline(transaction: Transaction, run_id: str) -> None:
-    """End a run that its deadline has ended and that no executor runs, unless a task still runs."""
-    run = runs.load_run(transaction.connection, run_id, has_attempts=False)
-    if run.run.ended_at is not None or any(row.state in states.MOVING for row in run.tasks.values()):
-        return
-    runs.end_run(transaction, run_id, _verdict_of(run))
-
-
-# --- Quarantined rows of successful tasks: provisional until the attempt succeeds, then held for an operator ---------
-#
-# A row counts only if its attempt succeeds; otherwise retries would count it twice. Requeued rows run through the same
-# task in a new generation: a row that fails again is held again, the others are resolved (SPEC 000.31, 004.38, 4.15).
-
-
-#: A requeued row: its key, and its payload when it was quarantined.
-KeyAndPayload = tuple[str, str | None]
-
-ERROR_CHARACTERS = 200  # in events; the row has the full text
-
-
-def add_rows(transaction: Transaction, claim: Claim, rows: Sequence[BadRow]) -> None:
-    """Write quarantined rows of a running attempt."""
-    place = (claim.run_id, claim.task, claim.attempt, claim.generation)
-    transaction.connection.executemany(
-        "INSERT INTO quarantine (run_id, name, attempt, generation, row_key, payload, error, fingerprint, at)"
-        " VALUES (?,?,?,?,?,?,?,?,?)",
-        [(*place, row["row_key"], row["payload"], row["error"], row["fingerprint"], transaction.at) for row in rows],
-    )
-    latest = rows[-1]
-    error = latest["error"][:ERROR_CHARACTERS]
-    emit(
-        transaction,
-        claim,
-        payloads.RowsChanged(payloads.RowsChange.PROVISIONAL, len(rows), row_key=latest["row_key"], error=error),
-    )
-
-
-def confirm_rows(transaction: Transaction, claim: Claim) -> None:
-    """Hold the quarantined rows of a successful attempt, and resolve the earlier rows that it processed again.
-
-    Call it if the task has rows. These are the requeued rows of its generation, or else all earlier rows of the task.
-    """
-    connection, task = transaction.connection, (claim.run_id, claim.task)
-    resolved = connection.execute(
-        "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state = 'requeued'"
-        " AND generation = ?",
-        (*task, claim.generation),
-    ).rowcount
-    if not resolved:
-        connection.execute(
-            "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state IN ('held', 'requeued')",
-            task,
-        )
-    held = connection.execute(
-        "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
-        (*task, claim.attempt),
-    ).rowcount
-    emit_and_count(transaction, *task, payloads.RowsChanged(payloads.RowsChange.HELD, held, resolved), claim.attempt)
-
-
-def discard_rows(transaction: Transaction, claim: Claim, *, final: bool) -> None:
-    """Drop the quarantined rows of a failed attempt.
-
-    ``final``: no automatic retry follows, so requeued rows are held again.
-    """
-    task = (claim.run_id, claim.task)
-    if not _has_rows(transaction.connection, *task):
-        return
-    dropped = drop_provisional(transaction, *task, claim.attempt)
-    if final:
-        hold_requeued_rows(transaction, *task)
-    if dropped or final:
-        emit_and_count(transaction, *task, payloads.RowsChanged(payloads.RowsChange.DROPPED, dropped), claim.attempt)
-
-
-def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
-    found = connection.execute("SELECT 1 FROM quarantine WHERE run_id = ? AND name = ? LIMIT 1", (run_id, name))
-    return found.fetchone() is not None
 
 
 def earlier_result(connection: sqlite3.Connection, run_id: str, name: str) -> str | None:

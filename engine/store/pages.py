@@ -14,7 +14,7 @@ from contextlib import closing
 import msgspec
 from msgspec.structs import replace
 
-from ..core.breaker import PASSING
+from ..core.breaker import HOLDING
 from ..core.causes import (
     STORM_WINDOW_US,
     CauseHistory,
@@ -223,7 +223,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
 def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:
     """Return why the breaker of the downstream lets no call through; None if it does."""
     breaker = read_breaker(connection, downstream or "")
-    return None if breaker.state in PASSING else str(breaker.detail.get("why") or "") or None
+    return None if breaker.state not in HOLDING else str(breaker.detail.get("why") or "") or None
 
 
 _NOTES_SHOWN = 2

@@ -1,4 +1,4 @@
-"""Rows of runs: creates runs, promotes and claims tasks, and loads a run as a projection.
+"""Rows of runs: creates runs, loads a run as a projection, and counts what earlier runs took.
 
 Writing functions take a Transaction and belong to the caller's transaction; reading functions take a connection.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from ..core.advice import PastDuration
 from ..core.breaker import SHUT
-from ..core.causes import PageRequest, declared_sender
+from ..core.causes import declared_sender
 from ..core.dag import distinct
 from ..core.part import Part, part_of
 from ..core.projection import (
@@ -29,27 +29,21 @@ from ..core.projection import (
     children_of,
     order_parents,
 )
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge, with_overrides
-from ..core.waiting import RunOutcome
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge
 from ..domain import states
-from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
+from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
 from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
-from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
-from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
+from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
 from ..statefile.supervisor_file import read_known
 from ..statefile.transitions import (
-    RUN_IS_OVER,
     UNSATISFIED_PARENT,
     Transaction,
-    reevaluate,
-    resolve_deadlines,
-    resolve_vanished,
 )
 from .database import path_of
 
@@ -167,183 +161,6 @@ def _task_rows(tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
     encode = msgspec.json.Encoder().encode
     for position, task in zip(positions_of(tasks), tasks, strict=True):
         yield task.name, task.retry.max_attempts, position, task.rule, encode(task).decode()
-
-
-def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
-    """Write the end of a run, with one event."""
-    columns: RunColumns = {"state": str(outcome.state), "ended_at": transaction.at, "blocked_since": None}
-    ended = RunChanged(RunChange.ENDED, columns, why=outcome.why)
-    transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(outcome.state))
-    if outcome.state is RunState.SUCCESS:
-        resolve_vanished(transaction, run_id)
-        resolve_deadlines(transaction, run_id)
-
-
-# --- Promote and claim ---------------------------------------------------------------------------------------------
-
-_PROMOTABLE = (
-    "SELECT name, next_retry_at, " + IS_APPROVAL + ", " + RUN_IS_OVER + ""
-    " FROM task WHERE run_id = ? AND name IN ({marks})"
-    " AND state = 'PENDING' AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
-)
-
-
-def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
-    """Move PENDING tasks whose parents allow it, by their trigger rule, to READY, and return their names.
-
-    ``seen``: by name, the generation that the caller saw. The check and the move share a transaction. The caller, which
-    has the timers, has checked ``not_before`` for that generation.
-    """
-    promoted = []
-    for chunk in chunks(seen):
-        sql = _PROMOTABLE.format(marks=marks(chunk))
-        for name, due, is_approval, is_over in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
-            columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
-            if is_approval:
-                _request_approval(transaction, run_id, name, seen[name])
-            elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
-                promoted.append(name)
-                if is_over:
-                    from ..statefile.clean_ups import bound_clean_up
-
-                    bound_clean_up(transaction, run_id, name)
-    return promoted
-
-
-def _request_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
-    """Let an approval wait for an operator, and page for it. No executor starts it."""
-    from .pages import trigger_page
-
-    sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
-    text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
-    spec = with_overrides(_decode_spec(text), overrides)
-    expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
-    columns: TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
-    asked = TaskMoved(why="it waits for an approval")
-    if not transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, generation, set=columns, payload=asked):
-        return
-    limit = "" if expires is None else f"; without an answer it fails at {format_clock(expires)}"
-    why = f"{name} waits for an approval{limit}"
-    cause = f"{states.APPROVAL}:{run_id}/{name}"
-    page = PageRequest(run_id, name, "approval", why, owner=spec.owner, cause=cause, act=("approve", name))
-    trigger_page(transaction, page)
-
-
-def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
-    """Move RETRYING and SENSING tasks whose due time has come to READY; see ``promote``."""
-    woken = []
-    for chunk in chunks(seen):
-        rows = transaction.connection.execute(
-            f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({marks(chunk)})"
-            f" AND state IN {in_list(states.TIMED)} ORDER BY position",
-            (run_id, *chunk),
-        ).fetchall()
-        for name, state in rows:
-            if transaction.move(run_id, name, state, TaskState.READY, seen[name], set={"next_retry_at": None}):
-                woken.append(name)
-    return woken
-
-
-_CLAIMABLE = (
-    "SELECT attempt, stale, first_started_at, progress_done, EXISTS (" + UNSATISFIED_PARENT + ")"
-    " FROM task WHERE run_id = ? AND name = ? AND state = 'READY' AND generation = ?"
-)
-
-
-#: SQL: the task has never started, and its parents allow it to start.
-_IS_FIRST = (
-    " AND attempt = 0 AND stale = 0 AND first_started_at IS NULL AND progress_done IS NULL"
-    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ")"
-)
-
-
-def claim(
-    transaction: Transaction,
-    run_id: str,
-    name: str,
-    generation: int,
-    token: str,
-    attempt_row: AttemptColumns,
-    *,
-    is_first: bool = False,
-) -> int:
-    """Start the next attempt of a READY task: insert its row, and return its number.
-
-    0: the task is not READY in this generation any more. If its parents no longer allow it, the task is moved to the
-    state that follows from them. ``attempt_row``: further columns of the attempt. ``is_first``: the caller has seen no
-    attempt; such a task is claimed without a look at its row.
-    """
-    at = transaction.at
-    started: TaskColumns = {"started_at": at, "ended_at": None, "claim_token": token}
-    if is_first:
-        columns: TaskColumns = {"attempt": 1, **started, "first_started_at": at}
-        if _start(transaction, run_id, name, generation, token, columns, attempt_row, _IS_FIRST):
-            return 1
-    found = transaction.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
-    if found is None:
-        return 0
-    attempts, stale, first_started_at, progress_done, is_held = found
-    if is_held:
-        reevaluate(transaction, run_id, name)
-        return 0
-    attempt = int(attempts) + 1
-    columns = {"attempt": attempt, **started}
-    if first_started_at is None:
-        columns["first_started_at"] = at
-    if stale:
-        columns["stale"] = 0  # the attempt gets the latest results of its parents
-    if progress_done is not None:
-        columns["progress_done"] = columns["progress_total"] = None
-    return attempt if _start(transaction, run_id, name, generation, token, columns, attempt_row) else 0
-
-
-def _start(
-    transaction: Transaction,
-    run_id: str,
-    name: str,
-    generation: int,
-    token: str,
-    columns: TaskColumns,
-    attempt_row: AttemptColumns,
-    guard: str = "",
-) -> bool:
-    """Move a READY task to RUNNING, if ``guard`` holds, and insert the row of its attempt."""
-    attempt = columns["attempt"]
-    shown: AttemptColumns = {"generation": generation, "started_at": transaction.at, **attempt_row}
-    moved = transaction.move(
-        run_id,
-        name,
-        TaskState.READY,
-        TaskState.RUNNING,
-        generation,
-        set=columns,
-        attempt=attempt,
-        payload=TaskMoved(attempt_set=shown),
-        guard=guard,
-    )
-    if moved:
-        transaction.insert("attempt", {"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
-    return moved
-
-
-_AUDIT = (
-    "SELECT name FROM task WHERE run_id = ? AND state = 'PENDING' AND (next_retry_at IS NULL OR next_retry_at <= ?)"
-    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
-)
-
-
-def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> list[str]:
-    """Return the PENDING tasks that could be READY, as a reference for caches.
-
-    ``at``: microseconds UTC, compared with ``not_before`` of the tasks.
-    """
-    return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
-
-
-def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
-    """Return the tasks of a run that have not ended, in the order of the flow."""
-    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(states.MOVING)} ORDER BY position, name"
-    return [name for (name,) in connection.execute(sql, (run_id,))]
 
 
 # --- Read ----------------------------------------------------------------------------------------------------------
@@ -582,6 +399,26 @@ def run_state(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bo
     sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
     state, is_held = connection.execute(sql, (run_id,)).fetchone()
     return RunState(state), bool(is_held)
+
+
+_AUDIT = (
+    "SELECT name FROM task WHERE run_id = ? AND state = 'PENDING' AND (next_retry_at IS NULL OR next_retry_at <= ?)"
+    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
+)
+
+
+def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> list[str]:
+    """Return the PENDING tasks that could be READY, as a reference for caches.
+
+    ``at``: microseconds UTC, compared with ``not_before`` of the tasks.
+    """
+    return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
+
+
+def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """Return the tasks of a run that have not ended, in the order of the flow."""
+    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(states.MOVING)} ORDER BY position, name"
+    return [name for (name,) in connection.execute(sql, (run_id,))]
 
 
 def latest_run_id(connection: sqlite3.Connection) -> str | None:

@@ -48,7 +48,7 @@ from ..statefile.lists import in_list
 from ..statefile.opening import holds_nothing
 from ..statefile.supervisor_file import PastRun, read_schedules
 from ..statefile.transitions import Transaction, resolve_cause
-from . import claims, database, runs
+from . import database, endings, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
 
 
@@ -557,10 +557,10 @@ def record_late_runs(
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
-        if not claims.pass_deadline(transaction, run_id):
+        if not endings.pass_deadline(transaction, run_id):
             _page_late_end(transaction, run_id, due_at)
         elif run_id != running:
-            claims.end_at_deadline(transaction, run_id)
+            endings.end_at_deadline(transaction, run_id)
     return _next_late_at(transaction.connection, held, progress, late_from, until)
 
 

@@ -51,8 +51,9 @@ from ..statefile.transitions import (
     resolve_by_success,
 )
 from ..statefile.undo import find_act, restore_tasks
-from . import claims
-from .claims import Claim, emit, expires_at
+from . import quarantined
+from .claims import Claim, emit
+from .endings import expires_at
 from .pages import trigger_page
 from .runs import healed_count, past_attempts, weekday_of
 
@@ -178,9 +179,9 @@ def _write(
 
 def _change_rows(transaction: Transaction, claim: Claim, rows: consequences.Rows) -> None:
     if rows is consequences.Rows.CONFIRM:
-        claims.confirm_rows(transaction, claim)
+        quarantined.confirm_rows(transaction, claim)
     else:
-        claims.discard_rows(transaction, claim, final=rows is consequences.Rows.DROP_FOR_GOOD)
+        quarantined.discard_rows(transaction, claim, final=rows is consequences.Rows.DROP_FOR_GOOD)
 
 
 def _change_children(
@@ -250,7 +251,7 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     columns = consequences.attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
     transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
-    claims.discard_rows(transaction, claim, final=False)
+    quarantined.discard_rows(transaction, claim, final=False)
     emit(transaction, claim, AttemptLate(consequences.without_long_texts(columns)))
 
 
@@ -406,7 +407,7 @@ def _healed(connection: sqlite3.Connection, claim: Claim, failure: Failure | Non
 
 
 def _deadline_passed(stored: StoredTask) -> str | None:
-    """Return why the deadline of the run ends the attempt (``claims.py``); None: it does not."""
+    """Return why the deadline of the run ends the attempt (``endings.py``); None: it does not."""
     is_ended = stored.cancel_requested_at is not None and stored.failure_mode == DEADLINE_MODE
     return stored.error if is_ended else None
 

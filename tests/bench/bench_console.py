@@ -25,7 +25,7 @@ from redrive.console.model.graph.groups import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import RunChanged, TaskColumns
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 from redrive.engine.store.lock import acquire
 from support.pty_terminal import PtyTerminal
 
@@ -62,8 +62,8 @@ class Writer:
 
         def item(transaction: Transaction) -> None:
             for name in self.names[:count]:
-                runs.promote(transaction, RUN, {name: 0})
-                runs.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
+                claims.promote(transaction, RUN, {name: 0})
+                claims.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
                 transaction.change(RUN, name, {"progress_done": 0, "progress_total": 1000})
 
         self.write(item)
@@ -73,8 +73,8 @@ class Writer:
 
         def item(transaction: Transaction) -> None:
             for name in self.names[:count]:
-                runs.promote(transaction, RUN, {name: 0})
-                runs.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
+                claims.promote(transaction, RUN, {name: 0})
+                claims.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
                 due = transaction.at + 3_600_000_000
                 transaction.move(RUN, name, "RUNNING", "RETRYING", 0, set={"next_retry_at": due, "failures": 1})
 

@@ -24,7 +24,7 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import RedriveError
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 
 MEGABYTE = 1_000_000
 WHERE = ("bench", "chatty", 1)
@@ -42,8 +42,8 @@ def write(path: str, size: int) -> None:
     runs.create_run(
         transaction, run_id="bench", flow=flow, max_parallel=1, params={}, at=transaction.at, deadline_at=None
     )
-    runs.promote(transaction, "bench", {"chatty": 0})
-    runs.claim(transaction, "bench", "chatty", 0, "token", {"pid": 1, "host": "here"})
+    claims.promote(transaction, "bench", {"chatty": 0})
+    claims.claim(transaction, "bench", "chatty", 0, "token", {"pid": 1, "host": "here"})
     number = written = 0
     while written < size:
         text = "".join(LINE.format(at, at * 7) for at in range(number, number + 10_000))

@@ -29,7 +29,7 @@ from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
 from redrive.engine.statefile import lists
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 from support.pty_terminal import PtyTerminal
 
 REDRIVE = [str(Path(sys.executable).with_name("redrive"))]
@@ -56,9 +56,9 @@ def write_run(path: Path, tasks: int, events: int) -> None:
     for number, name in enumerate(names):
         if number % 20 == 19:
             _attempt(transaction, name, 0, dice, "RETRYING")
-            runs.wake(transaction, RUN, {name: 0})
+            claims.wake(transaction, RUN, {name: 0})
         else:
-            runs.promote(transaction, RUN, {name: 0})
+            claims.promote(transaction, RUN, {name: 0})
         _attempt(transaction, name, quiet, dice, "SUCCESS")
     transaction.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": transaction.at}))
     connection.execute("COMMIT")
@@ -67,8 +67,8 @@ def write_run(path: Path, tasks: int, events: int) -> None:
 
 def _attempt(transaction: Transaction, name: str, quiet: int, dice: random.Random, state: str) -> None:
     if state == "RETRYING":
-        runs.promote(transaction, RUN, {name: 0})
-    attempt = runs.claim(transaction, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
+        claims.promote(transaction, RUN, {name: 0})
+    attempt = claims.claim(transaction, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
     started: AttemptColumns = {"pid": 4711, "host": "far.example.org"}
     transaction.change_attempt(RUN, name, attempt, started)
     transaction.emit(AttemptStarted(started), RUN, name, attempt=attempt)

@@ -32,7 +32,7 @@ from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.errors import SnapshotNeeded
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import runs
+from redrive.engine.store import claims
 from support.ssh_host import SshHost, free_port, listens
 from support.state_file import StateFileBuilder
 
@@ -49,9 +49,9 @@ def fill(run_file: StateFileBuilder, tasks: int, done: float) -> None:
         for number in range(int(tasks * done)):
             name = f"task_{number:05}"
             transaction.at += dice.randrange(500, 3000)
-            runs.promote(transaction, run_file.run_id, {name: 0})
+            claims.promote(transaction, run_file.run_id, {name: 0})
             host: AttemptColumns = {"pid": 4000 + number, "host": "far"}
-            attempt = runs.claim(transaction, run_file.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
+            attempt = claims.claim(transaction, run_file.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
             ended: AttemptColumns = {
                 "ended_at": transaction.at + dice.randrange(2_000, 900_000),
                 "duration_us": dice.randrange(2_000, 900_000),

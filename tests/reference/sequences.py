@@ -27,7 +27,7 @@ from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TIMED, SkipCause
 from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import claims, making, runs
+from redrive.engine.store import claims, endings, executors, making, runs
 from redrive.engine.store.settle import settle
 
 from .operators import ACTS, BY_BRANCH, BY_OPERATOR, MOVING, Difference, Model, Scripted
@@ -239,7 +239,7 @@ class Engine:
         run = self.projection.run
         if run.ended_at is None and not (verdict.is_blocked and run.blocked_since is not None):
             seq = self.projection.seq
-            self._write(lambda transaction: claims.write_verdict(transaction, RUN, verdict, seq))
+            self._write(lambda transaction: endings.write_verdict(transaction, RUN, verdict, seq))
         return "BLOCKED" if self.projection.run.blocked_since is not None else str(self.projection.run.state)
 
     def read_part(self, *names: str) -> RunProjection:
@@ -278,7 +278,7 @@ class AnyEngine(Protocol):
     def check_memory(self) -> None: ...
 
 
-_IDENTITY = claims.ExecutorIdentity("e", "host", "code")
+_IDENTITY = executors.ExecutorIdentity("e", "host", "code")
 SKIPPED = {str(SkipCause.OPERATOR): BY_OPERATOR, str(SkipCause.CONDITION): BY_BRANCH, str(SkipCause.CASCADE): BY_BRANCH}
 _RETRY = RetryPolicy(base=0.0, cap=0.0, jitter="none")
 

@@ -23,7 +23,7 @@ from redrive.engine.runner.protocol import BadRow
 from redrive.engine.statefile import lists, logs
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import LogChunk
-from redrive.engine.store import claims, runs
+from redrive.engine.store import claims, quarantined, runs
 from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 
@@ -68,7 +68,7 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
 ) -> None:
     rows = [BadRow(row_key=f"c-{number}", payload="p" * 900, error="KeyError", fingerprint="f") for number in range(9)]
     run_file.write(
-        lambda transaction: claims.add_rows(transaction, claims.Claim("night-1", "task_00002", 1, 0, ""), rows)
+        lambda transaction: quarantined.add_rows(transaction, claims.Claim("night-1", "task_00002", 1, 0, ""), rows)
     )
     session = await open_session(run_file.path)
     (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")

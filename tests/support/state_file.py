@@ -14,7 +14,7 @@ from redrive.engine.domain.acts import Author
 from redrive.engine.domain.event_payloads import AttemptColumns, AttemptSwept, TaskMoved
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 
 
 class StateFileBuilder:
@@ -64,8 +64,8 @@ class StateFileBuilder:
         """Claim a task; answers with the number of the attempt."""
 
         def item(transaction: Transaction) -> int:
-            runs.promote(transaction, self.run_id, {name: 0})
-            return runs.claim(transaction, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
+            claims.promote(transaction, self.run_id, {name: 0})
+            return claims.claim(transaction, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
 
         attempt: int = self.write(item)
         assert attempt

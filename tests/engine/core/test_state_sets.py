@@ -1,4 +1,4 @@
-"""Sets of states and rules are written once, in ``domain/states.py`` and ``domain/trigger_rules.py``.
+"""Sets of states and rules are written once: in ``states.py``, ``breakers.py`` and ``trigger_rules.py`` of ``domain``.
 
 Neither Python nor SQL repeats them.
 """
@@ -18,7 +18,7 @@ from redrive.engine.domain import states, trigger_rules
 from redrive.engine.domain.states import TaskState
 
 ROOT = Path(__file__).resolve().parents[3]
-ROOMS = {"engine/domain/states.py", "engine/domain/trigger_rules.py", "engine/core/breaker.py"}
+ROOMS = {f"engine/domain/{name}.py" for name in ("breakers", "states", "trigger_rules")} | {"engine/core/breaker.py"}
 #: Migrations from earlier formats never change.
 FROZEN = {"engine/statefile/open_writing.py"}
 #: A type checker and an editor need the rules and the default written out.

@@ -15,7 +15,7 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import causes
-from redrive.engine.store import claims, runs
+from redrive.engine.store import claims, endings, runs
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 
@@ -56,11 +56,11 @@ class RunHistory:
         """Run each once, to this outcome."""
         for name in names:
             _, generation, attempt = self.row_of(run_id, name)
-            self.state_file.write(lambda j, n=name, g=generation: runs.promote(j, run_id, {n: g}))
-            self.state_file.write(lambda j, n=name, g=generation: runs.wake(j, run_id, {n: g}))
+            self.state_file.write(lambda j, n=name, g=generation: claims.promote(j, run_id, {n: g}))
+            self.state_file.write(lambda j, n=name, g=generation: claims.wake(j, run_id, {n: g}))
             token = f"{run_id}-{name}-{generation}-{attempt}"
             number = self.state_file.write(
-                lambda j, n=name, g=generation, t=token: runs.claim(j, run_id, n, g, t, {"executor_id": "executor-1"})
+                lambda j, n=name, g=generation, t=token: claims.claim(j, run_id, n, g, t, {"executor_id": "executor-1"})
             )
             assert number, f"{name} is {self.row_of(run_id, name)}"
             claim = Claim(run_id, name, number, generation, token)
@@ -169,7 +169,7 @@ def test_each_decision_is_an_episode_of_its_own_and_the_latest_comes_first(histo
 
 def test_a_dead_letter_that_expired_is_reported_as_that(history: RunHistory) -> None:
     history.state_file.connection.execute("UPDATE task SET expires_at = 1 WHERE run_id = 'first'")
-    history.state_file.write(lambda transaction: claims.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
+    history.state_file.write(lambda transaction: endings.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
     history.wait(DAY)
     history.begin("second")
     assert history.last_time("second") == "last time 14 November: 3 tasks, undecided until they expired"

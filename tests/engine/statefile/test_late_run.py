@@ -9,7 +9,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.text import format_clock
 from redrive.engine.statefile.dry_run import preview
-from redrive.engine.store import claims, runs
+from redrive.engine.store import claims, endings
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 
@@ -25,7 +25,7 @@ NIGHT = {"broken": "", "below": "broken", "long": "", "both": "below long", "aft
 
 
 def begin(state_file: StateFile, name: str) -> Claim:
-    state_file.write(lambda j: runs.promote(j, RUN, {name: state_file.column(name, "generation")}))
+    state_file.write(lambda j: claims.promote(j, RUN, {name: state_file.column(name, "generation")}))
     attempt = state_file.claim(name, f"token-{name}")
     return Claim(RUN, name, attempt, state_file.column(name, "generation"), f"token-{name}")
 
@@ -41,14 +41,14 @@ def late(state_file: StateFile) -> Claim:
     end(state_file, begin(state_file, "broken"), BROKEN)
     long = begin(state_file, "long")
     state_file.now = DUE
-    state_file.write(lambda j: claims.pass_deadline(j, RUN))
+    state_file.write(lambda j: endings.pass_deadline(j, RUN))
     return long
 
 
 def over(state_file: StateFile) -> None:
     """The run some hours later: it has FAILED."""
     end(state_file, late(state_file), Outcome(OutcomeKind.CANCELLED))
-    state_file.write(lambda j: claims.end_at_deadline(j, RUN))
+    state_file.write(lambda j: endings.end_at_deadline(j, RUN))
     assert state_file.run_column("state") == "FAILED"
     state_file.now = DUE + 6 * 3600 * SECOND
 
@@ -104,7 +104,7 @@ def test_an_undo_that_lets_a_task_run_lifts_the_deadline(state_file: StateFile) 
     cancel = state_file.command("cancel", "a")
     state_file.send(cancel)
     state_file.now = DUE
-    state_file.write(lambda j: claims.pass_deadline(j, RUN))
+    state_file.write(lambda j: endings.pass_deadline(j, RUN))
     assert state_file.send(state_file.command("undo", command=cancel["id"]))["ok"]
     assert (state_file.states(), state_file.run_column("deadline_at")) == ({"a": "PENDING", "b": "CANCELLED"}, None)
 
@@ -124,7 +124,7 @@ def test_an_act_after_a_deadline_that_nobody_was_there_to_enforce_lifts_it(state
     end(state_file, begin(state_file, "broken"), BROKEN)
     state_file.now = DUE + 60 * SECOND
     state_file.act("requeue", "broken")
-    assert not state_file.write(lambda j: claims.pass_deadline(j, RUN))
+    assert not state_file.write(lambda j: endings.pass_deadline(j, RUN))
     assert state_file.states()["below"] == "PENDING"
 
 

@@ -15,7 +15,7 @@ from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import claims, database, runs
 
 T = TypeVar("T")
 SECOND = 1_000_000
@@ -83,7 +83,7 @@ class StateFile:
     def claim(self, name: str, token: str = "token") -> int:
         """Start the next attempt of a READY task."""
         generation = self.column(name, "generation")
-        return self.write(lambda j: runs.claim(j, RUN, name, generation, token, {"executor_id": "executor-1"}))
+        return self.write(lambda j: claims.claim(j, RUN, name, generation, token, {"executor_id": "executor-1"}))
 
     def column(self, name: str, column: str) -> Any:
         """One value of a task's row."""

@@ -12,7 +12,8 @@ from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.store import claims, runs
-from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
+from redrive.engine.store.claims import Claim, ClaimOrder
+from redrive.engine.store.executors import ExecutorIdentity
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, StateFile

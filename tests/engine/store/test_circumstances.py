@@ -13,7 +13,8 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.zygote.client import environment_hash
 from redrive.engine.store import claims
-from redrive.engine.store.claims import ClaimOrder, ExecutorIdentity
+from redrive.engine.store.claims import ClaimOrder
+from redrive.engine.store.executors import ExecutorIdentity
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, StateFile

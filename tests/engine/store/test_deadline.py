@@ -10,7 +10,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_payloads import RunChange
 from redrive.engine.domain.text import format_clock
-from redrive.engine.store import claims, recovery, runs
+from redrive.engine.store import claims, endings, recovery
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 
@@ -28,7 +28,7 @@ def create(state_file: StateFile, edges: dict[str, str], options: dict[str, Any]
 
 
 def start(state_file: StateFile, name: str) -> Claim:
-    state_file.write(lambda j: runs.promote(j, RUN, {name: state_file.column(name, "generation")}))
+    state_file.write(lambda j: claims.promote(j, RUN, {name: state_file.column(name, "generation")}))
     attempt = state_file.claim(name, f"token-{name}")
     return Claim(RUN, name, attempt, state_file.column(name, "generation"), f"token-{name}")
 
@@ -39,7 +39,7 @@ def end(state_file: StateFile, claim: Claim, outcome: Outcome, **spec: Any) -> N
 
 def pass_deadline(state_file: StateFile, after: int = 0) -> bool:
     state_file.now = DUE + after * SECOND
-    return state_file.write(lambda j: claims.pass_deadline(j, RUN))
+    return state_file.write(lambda j: endings.pass_deadline(j, RUN))
 
 
 def pages(state_file: StateFile) -> list[tuple[Any, ...]]:
@@ -49,7 +49,7 @@ def pages(state_file: StateFile) -> list[tuple[Any, ...]]:
 def test_nothing_ends_before_the_deadline(state_file: StateFile) -> None:
     create(state_file, {"a": ""})
     state_file.now = DUE - 1
-    assert not state_file.write(lambda j: claims.pass_deadline(j, RUN))
+    assert not state_file.write(lambda j: endings.pass_deadline(j, RUN))
     assert state_file.states() == {"a": "PENDING"}
 
 
@@ -58,7 +58,7 @@ def test_what_has_not_started_is_cancelled_with_the_reason_and_what_runs_is_aske
 ) -> None:
     create(state_file, {"long": "", "below": "long", "ready": "", "clean": "below"}, clean={"rule": "all_done"})
     start(state_file, "long")
-    state_file.write(lambda j: runs.promote(j, RUN, {"ready": 0}))
+    state_file.write(lambda j: claims.promote(j, RUN, {"ready": 0}))
     assert pass_deadline(state_file)
     assert state_file.states() == {"long": "RUNNING", "below": "CANCELLED", "ready": "CANCELLED", "clean": "PENDING"}
     assert {state_file.column(name, "error") for name in ("long", "below", "ready")} == {WHY}
@@ -147,7 +147,7 @@ def test_a_dead_letter_stays_for_a_human_and_the_run_fails_all_the_same(state_fi
     end(state_file, start(state_file, "a"), BROKEN)
     pass_deadline(state_file)
     assert state_file.states() == {"a": "DEAD_LETTER", "b": "CANCELLED"}
-    state_file.write(lambda j: claims.end_at_deadline(j, RUN))
+    state_file.write(lambda j: endings.end_at_deadline(j, RUN))
     assert state_file.run_column("state") == "FAILED"
     ended = [event.payload for event in state_file.emitted if event.kind == "run"][-1]
     assert (ended.what, ended.why) == (RunChange.ENDED, WHY)
@@ -157,7 +157,7 @@ def test_a_run_is_not_ended_while_a_task_of_it_runs(state_file: StateFile) -> No
     create(state_file, {"long": ""})
     start(state_file, "long")
     pass_deadline(state_file)
-    state_file.write(lambda j: claims.end_at_deadline(j, RUN))
+    state_file.write(lambda j: endings.end_at_deadline(j, RUN))
     assert state_file.run_column("state") == "RUNNING"
 
 

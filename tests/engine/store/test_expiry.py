@@ -14,8 +14,9 @@ from redrive.engine.core.explain import explain_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
-from redrive.engine.store import claims, runs
-from redrive.engine.store.claims import Claim, ClaimOrder, expire
+from redrive.engine.store import claims
+from redrive.engine.store.claims import Claim, ClaimOrder
+from redrive.engine.store.endings import expire
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, START, StateFile
@@ -33,7 +34,7 @@ def create(state_file: StateFile, ttl: float | None = 2 * HOUR, deadline: float 
 
 def die(state_file: StateFile, name: str = "a") -> None:
     generation = state_file.column(name, "generation")
-    state_file.write(lambda j: runs.promote(j, RUN, {name: generation}))
+    state_file.write(lambda j: claims.promote(j, RUN, {name: generation}))
     attempt = state_file.claim(name, f"token-{name}-{generation}")
     claim = Claim(RUN, name, attempt, generation, f"token-{name}-{generation}")
     state_file.write(lambda j: settle(j, claim, TaskSpec(name), REFUSED, lambda low, high: low))

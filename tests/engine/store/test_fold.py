@@ -15,7 +15,7 @@ from redrive.engine.domain.acts import Answer
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, OPEN, TaskState
 from redrive.engine.domain.task_options import load_overrides
 from redrive.engine.statefile.dry_run import preview
-from redrive.engine.store import runs
+from redrive.engine.store import claims
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 from support.marks import parametrize_mostly_long
@@ -62,8 +62,10 @@ class RandomRun:
         names = list(self.projection.tasks)
         some = self.dice.sample(names, self.dice.randint(1, len(names)))
         generations = {name: self.file.column(name, "generation") for name in some}
-        self.file.write(lambda transaction: runs.promote(transaction, RUN, generations))
-        self.file.write(lambda transaction: runs.wake(transaction, RUN, {name: generations[name] for name in some[:2]}))
+        self.file.write(lambda transaction: claims.promote(transaction, RUN, generations))
+        self.file.write(
+            lambda transaction: claims.wake(transaction, RUN, {name: generations[name] for name in some[:2]})
+        )
         for name in some[:3]:
             token, generation = f"token-{self.dice.random()}", self.file.column(name, "generation")
             if number := self.file.claim(name, token):

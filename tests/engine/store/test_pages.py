@@ -14,7 +14,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.states import DeadLetterKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
-from redrive.engine.store import claims, pages, runs
+from redrive.engine.store import claims, pages
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle
 
@@ -38,7 +38,7 @@ SUCCESS = Outcome(OutcomeKind.SUCCESS)
 def end(state_file: StateFile, name: str, outcome: Outcome, **spec) -> None:
     """Run a task once, to this outcome."""
     generation = state_file.column(name, "generation")
-    state_file.write(lambda j: runs.promote(j, RUN, {name: generation}))
+    state_file.write(lambda j: claims.promote(j, RUN, {name: generation}))
     attempt = state_file.claim(name, f"token-{name}-{generation}")
     assert attempt, f"{name} is {state_file.column(name, 'state')}"
     claim = Claim(RUN, name, attempt, generation, f"token-{name}-{generation}")
@@ -77,7 +77,7 @@ def test_two_causes_are_two_pages(siblings):
 
 def test_the_page_belongs_to_the_transaction_of_the_failure(siblings):
     """SPEC 4.13: no failure without its page, and no page without its failure."""
-    siblings.write(lambda j: runs.promote(j, RUN, {"a": 0}))
+    siblings.write(lambda j: claims.promote(j, RUN, {"a": 0}))
     claim = Claim(RUN, "a", siblings.claim("a"), 0, "token")
     with pytest.raises(ZeroDivisionError):
         siblings.write(lambda j: (settle(j, claim, TaskSpec("a", **SPEC), blip(), lambda low, high: low), 1 / 0))
@@ -101,7 +101,7 @@ def test_what_changed_between_the_attempts_is_in_the_page(siblings):
     poisoned = failed(FailureClass.UNCLASSIFIED)
     retrying = {"retry": RetryPolicy(max_attempts=5, base=0, cap=0)}
     end(siblings, "a", poisoned, **retrying)
-    siblings.write(lambda j: runs.wake(j, RUN, {"a": 0}))
+    siblings.write(lambda j: claims.wake(j, RUN, {"a": 0}))
     end(siblings, "a", poisoned, **retrying)
     ((text,),) = table(siblings, "body")
     assert ([], "poisoned") == (json.loads(text)["changed"], json.loads(text)["mode"])

@@ -11,7 +11,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, TaskSpec
 from redrive.engine.domain.event_payloads import CanaryEnded
 from redrive.engine.statefile.dry_run import preview
-from redrive.engine.store import claims, recovery, runs
+from redrive.engine.store import claims, recovery
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle
 
@@ -30,8 +30,8 @@ def end(state_file: StateFile, name: str, outcome: Outcome) -> None:
     """Run a task once, to this outcome."""
     generation = state_file.column(name, "generation")
     token = f"token-{name}-{generation}-{state_file.column(name, 'attempt')}"
-    state_file.write(lambda j: runs.promote(j, RUN, {name: generation}))
-    state_file.write(lambda j: runs.wake(j, RUN, {name: generation}))
+    state_file.write(lambda j: claims.promote(j, RUN, {name: generation}))
+    state_file.write(lambda j: claims.wake(j, RUN, {name: generation}))
     attempt = state_file.claim(name, token)
     assert attempt, f"{name} is {state_file.column(name, 'state')}"
     claim, spec = Claim(RUN, name, attempt, generation, token), TaskSpec(name, retry=PATIENT)
@@ -124,7 +124,7 @@ def test_one_of_the_others_that_fails_as_before_brings_back_those_that_have_not_
     end(blocked, "load_1", SUCCESS)
     blocked.now += 100 * SECOND
     generation = blocked.column("load_4", "generation")
-    blocked.write(lambda j: runs.promote(j, RUN, {"load_4": generation}))
+    blocked.write(lambda j: claims.promote(j, RUN, {"load_4": generation}))
     blocked.claim("load_4", "begun")
     end(blocked, "load_2", failing("schema"))
     assert column(blocked, "state") == ["SUCCESS", "DEAD_LETTER", "DEAD_LETTER", "RUNNING"]
@@ -186,7 +186,7 @@ def test_the_release_of_the_others_is_an_act_that_can_be_taken_back(blocked: Sta
 
 def test_a_canary_outlives_its_executor(blocked: StateFile) -> None:
     blocked.act("requeue", *LOADS, canary=True)
-    blocked.write(lambda j: runs.promote(j, RUN, {"load_1": 1}))
+    blocked.write(lambda j: claims.promote(j, RUN, {"load_1": 1}))
     blocked.claim("load_1", "lost")
     blocked.write(lambda j: recovery.recover(j, "executor-2", lambda low, high: low))
     assert column(blocked, "state")[0] == "RETRYING" and column(blocked, "canary")[1:] == ["load_1"] * 3

@@ -31,8 +31,9 @@ from redrive.engine.statefile import lists, map_tasks, operator_actions, snapsho
 from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.transitions import Transaction, shift_times
-from redrive.engine.store import claims, database, runs, settle
-from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
+from redrive.engine.store import claims, database, endings, runs, settle
+from redrive.engine.store.claims import Claim, ClaimOrder
+from redrive.engine.store.executors import ExecutorIdentity
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -115,7 +116,7 @@ def test_names_are_data(state_file: StateFile) -> None:
     hostile = ["'); DROP TABLE task; --", "[red]x[/]", "\x1b[2J", "a b", "ß☃", "%s{}"]
     create(state_file, FlowSpec("'; --", tuple(TaskSpec(name) for name in hostile)))
     assert list(state_file.projection().tasks) == hostile
-    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(hostile, 0))) == hostile
+    assert state_file.write(lambda transaction: claims.promote(transaction, RUN, dict.fromkeys(hostile, 0))) == hostile
 
 
 def test_an_unknown_run_is_refused_by_name(state_file: StateFile) -> None:
@@ -222,9 +223,9 @@ def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
     assert all("run_id=? AND " in step or few in step for step in searches)
 
 
-@pytest.mark.parametrize("sql", [runs._AUDIT, runs._CLAIMABLE, runs._PROMOTABLE.format(marks="?")])
+@pytest.mark.parametrize("sql", [runs._AUDIT, claims._CLAIMABLE, claims._PROMOTABLE.format(marks="?")])
 def test_readiness_is_searched_by_child_in_the_primary_key(state_file: StateFile, sql: str) -> None:
-    values = ("r", 0) if sql == runs._AUDIT else ("r", "x", 0) if sql == runs._CLAIMABLE else ("r", "x")
+    values = ("r", 0) if sql == runs._AUDIT else ("r", "x", 0) if sql == claims._CLAIMABLE else ("r", "x")
     assert "SEARCH edge USING PRIMARY KEY (run_id=? AND child=?)" in plan(state_file.connection, sql, *values)
 
 
@@ -245,7 +246,7 @@ def test_the_instants_of_kills_are_found_without_reading_the_run(state_file: Sta
 
 
 def promote_all(state_file: StateFile) -> list[str]:
-    return state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(state_file.states(), 0)))
+    return state_file.write(lambda transaction: claims.promote(transaction, RUN, dict.fromkeys(state_file.states(), 0)))
 
 
 def test_only_roots_can_start_a_run(state_file: StateFile) -> None:
@@ -294,7 +295,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
     state_file.set_state("p", parent[0], skip_cause=parent[1])
     expected = [name for name, yes in zip(names, allowed, strict=True) if yes]
     assert [name for name in runs.ready_audit(state_file.connection, RUN) if name != "p"] == expected
-    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == expected
+    assert state_file.write(lambda transaction: claims.promote(transaction, RUN, dict.fromkeys(names, 0))) == expected
 
 
 def test_a_not_before_is_reported_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
@@ -309,7 +310,7 @@ def test_a_not_before_is_reported_by_the_audit_and_cleared_by_the_promotion(stat
 def test_more_names_than_a_query_may_have(state_file: StateFile) -> None:
     names = [f"t{number}" for number in range(1_300)]
     state_file.create(dict.fromkeys(names, ""))
-    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == names
+    assert state_file.write(lambda transaction: claims.promote(transaction, RUN, dict.fromkeys(names, 0))) == names
 
 
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "DEAD_LETTER"])
@@ -346,10 +347,10 @@ def test_a_verdict_of_states_that_have_changed_is_not_written(state_file: StateF
     state_file.set_state("a", "FAILED")
     seen = state_file.projection().seq
     state_file.act("requeue", "a")
-    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, seen))
+    state_file.write(lambda j: endings.write_verdict(j, RUN, verdict, seen))
     run = state_file.projection().run
     assert (run.state, run.ended_at, run.blocked_since) == ("RUNNING", None, None)
-    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, state_file.projection().seq))
+    state_file.write(lambda j: endings.write_verdict(j, RUN, verdict, state_file.projection().seq))
     assert state_file.projection().run.ended_at or state_file.projection().run.blocked_since
 
 
@@ -389,7 +390,7 @@ def test_a_retry_that_is_due_becomes_ready_and_runs(state_file: StateFile) -> No
     state_file.move("a", "READY")
     assert state_file.claim("a") == 1
     state_file.move("a", "RETRYING", next_retry_at=START + SECOND)
-    assert state_file.write(lambda transaction: runs.wake(transaction, RUN, {"a": 0})) == ["a"]
+    assert state_file.write(lambda transaction: claims.wake(transaction, RUN, {"a": 0})) == ["a"]
     assert state_file.states() == {"a": "READY"} and state_file.column("a", "next_retry_at") is None
     assert state_file.claim("a") == 2
     assert state_file.states() == {"a": "RUNNING"}
@@ -452,7 +453,7 @@ def test_only_a_ready_task_can_be_claimed(state_file: StateFile, state: str) -> 
 def test_a_claim_of_another_generation_is_refused(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
-    assert state_file.write(lambda transaction: runs.claim(transaction, RUN, "a", 1, "t", {})) == 0
+    assert state_file.write(lambda transaction: claims.claim(transaction, RUN, "a", 1, "t", {})) == 0
     assert state_file.states() == {"a": "READY"}
 
 
@@ -493,7 +494,7 @@ def test_two_executors_that_claim_one_task_start_it_once(
     generation = state_file.column("a", "generation")
     assert rival.column("a", "state") == "READY"
     assert state_file.claim("a", "ours") == 1
-    assert rival.write(lambda transaction: runs.claim(transaction, RUN, "a", generation, "theirs", {})) == 0
+    assert rival.write(lambda transaction: claims.claim(transaction, RUN, "a", generation, "theirs", {})) == 0
     assert state_file.column("a", "claim_token") == "ours"
     other.close()
 
