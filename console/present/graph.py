@@ -422,15 +422,18 @@ def _title(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
 
 def _facts(graph: Graph, group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
     """The rest of a long name; bar and counts: of the tasks that need a human, or of finished ones, and of all."""
+    whole, more = states.progress(group.counts, scene.glyphs), scene.glyphs.more
+    if not group.is_single and name.text:  # a name gives way to what needs a human
+        name = name._replace(text=shorten_middle(name.text, run.width - 3 - width(whole[2:3]), more))
     lead = [Piece("  "), name, Piece(" ")] if name.text else []
     if group.is_single:
         return fit(lead, run.width)
-    whole, room = states.progress(group.counts, scene.glyphs), run.width - width(lead)
+    room = run.width - width(lead)
     brief = whole[2:] or whole, whole[2:3]  # what needs a human, of several states the most severe
     facts = next((one for one in (whole, *brief) if width(one) <= room), [])
     bar_cells = room - 1 - width(facts)
     bar = [*group_bar(graph, group, scene, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
-    return fit([*lead, *bar, *facts], run.width, scene.glyphs.more)
+    return fit([*lead, *bar, *facts], run.width, more)
 
 
 # --- The silhouette: how many tasks each level has and how far they are, the problems, and the critical path ---------

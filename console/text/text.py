@@ -145,31 +145,21 @@ def before_number(kept: str, text: str) -> str:
 _WORDS_OF_NAME = re.compile(r"([-_.:/ ]+)")
 
 
-def _abbreviations(text: str) -> Iterator[list[str]]:
-    """The words of a text, separators at the odd places: as they are, then from the left one more as its letter."""
-    words = _WORDS_OF_NAME.split(text)
-    yield words
-    for place in range(0, len(words) - 1, 2):
-        words[place] = words[place][:1]
-        yield words
-
-
 def two_lines(text: str, size: int, more: str) -> tuple[str, str]:
     """A name on two lines of at most ``size`` cells, the second one empty if one is enough.
 
-    It breaks behind a separator. Where that is not enough, words give way to their letters from the left, as in
-    ``I_C.`` and ``SAMPLESHEET_CHECK``; a word that is longer than a line loses its middle.
+    It breaks behind the separator at which least is lost; a line that is too long loses its middle.
     """
     if cells(text) <= size:
         return text, ""
-    whole: tuple[str, str] | None = None
-    for words in _abbreviations(text):
-        breaks = [("".join(words[:end]), "".join(words[end:])) for end in range(2, len(words), 2)]
-        best = min(breaks, key=lambda both: max(map(cells, both)), default=("".join(words), ""))
-        if max(map(cells, best)) <= size:
-            return best
-        whole = whole or best
-    first, second = whole or (text, "")
+    words = _WORDS_OF_NAME.split(text)
+    breaks = [("".join(words[:end]), "".join(words[end:])) for end in range(2, len(words), 2)]
+
+    def lost(both: tuple[str, str]) -> tuple[int, int]:
+        sizes = [*map(cells, both)]
+        return sum(max(one - size, 0) for one in sizes), max(sizes)
+
+    first, second = min(breaks, key=lost, default=(text, ""))
     return shorten_middle(first, size, more), shorten_middle(second, size, more)
 
 
