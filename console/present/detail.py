@@ -15,7 +15,7 @@ from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.inbox import EvidenceData, compare, failures_of, verdict
 from ..model.runs import trend_of_attempts
 from ..text.figures import age
-from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
+from ..text.pieces import Line, Piece, Role, count_rows, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line
 from . import tasks
 from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, verdict_lines
@@ -104,7 +104,7 @@ def detail_page(
 ) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
 
-    ``has_past``: with how long it took in each attempt.
+    Its rules, which never change, stand at the foot. ``has_past``: with how long it took in each attempt.
     """
     is_judged = row.state in NEEDS_HUMAN
     reason = verdict_lines(row, scene, found, columns) if is_judged else _blocking_lines(row, scene, columns)
@@ -114,19 +114,16 @@ def detail_page(
         *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
         *evidence_lines(row, scene, found, columns),
     ]
-    after = [
-        *_held_lines(row, scene),
-        *_typical_durations(row, scene),
-        *_relatives(row, scene),
-        *_rules(row),
-        *rule_of_poison(row, columns),
-    ]
+    after = [*_held_lines(row, scene), *_typical_durations(row, scene), *_relatives(row, scene)]
+    foot = [*_rules(row), *rule_of_poison(row, columns)]
     shown = [*text_lines(found.texts, _LOG_LINES, scene, has_diagnostics=False)]
-    free = max(rows - len(before) - len(shown) - len(after), 0)
+    free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
     past = past_durations(row, scene, found, columns, free - 1) if has_past else []
     if free > len(past):
         shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), scene, has_diagnostics=False)]
-    return [*before, *shown, *after, *past]
+    page = [*before, *shown, *after, *past]
+    used = sum(count_rows(line, columns) for line in (*page, *foot))
+    return [*page, *([] for _ in range(used, rows)), *foot]
 
 
 def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:

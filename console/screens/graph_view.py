@@ -179,23 +179,12 @@ class GraphView(Canvas):
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
         if self.graph is not None:
-            self.tasks_changed(self._board.timed.intersection(self._in_view()))
+            self.tasks_changed(self._board.timed & self.tasks_in_sight())
 
     @property
     def _board(self) -> Board:
         assert self.graph is not None
         return self.graph.board
-
-    def _in_view(self) -> list[str]:
-        graph = self.graph
-        assert graph is not None
-        first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
-        if graph.is_drawing:
-            return [name for name in self._board.timed if first <= graph.row_of(name) < last]
-        if graph.lists_tasks:
-            return [graph.task_at_row(y) for y in range(first, last)]
-        tasks = (graph.groups.rows[y].task for y in range(first, last))
-        return [graph.dag.names[task] for task in tasks if task is not None]
 
     def tasks_in_sight(self) -> set[str]:
         """The tasks of which the viewport shows a row or a box; none of a folded group."""
@@ -208,14 +197,10 @@ class GraphView(Canvas):
             return {graph.dag.names[row.task] for row in rows if row.task is not None and not row.hidden}
         if graph.lists_tasks:
             return {graph.task_at_row(y) for y in range(top, bottom)}
-        found = set()
-        for name in graph.drawing.dag.order:
-            x, _, columns = graph.drawing.place(name)
-            if (
-                top <= graph.row_of(name) < bottom
-                and left < _MARGIN + x + columns
-                and _MARGIN + x < left + self.columns
-            ):
+        drawing, rows, found = graph.drawing, graph.drawings.label_size.rows, set[str]()
+        for name in drawing.dag.order:
+            x, y, columns = drawing.place(name)
+            if top <= y * rows < bottom and left < _MARGIN + x + columns and _MARGIN + x < left + self.columns:
                 found.add(name)
         return found
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from functools import cached_property, partial
 from heapq import nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -306,7 +307,7 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
     def has_no_slot(self) -> bool:
         """Return whether as many attempts run as may."""
         most = self.projection.run.max_parallel
-        return sum(1 for _ in self.running_rows()) >= most
+        return sum(1 for _ in islice(self.running_rows(), most)) >= most
 
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active

@@ -435,7 +435,6 @@ def leading_to(dag: Dag, names: Iterable[str]) -> list[int]:
 
 
 NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
-_RELATIVES_MIN = 2  # parents and children with which a task in it is drawn well enough for the cursor to go there
 
 
 class LabelSize(NamedTuple):
@@ -625,16 +624,18 @@ class TaskDrawings:
         return with_siblings(self.dag, part, NEIGHBOURHOOD_MAX) if siblings else part
 
     def _has_whole(self, drawn: Dag, name: str | None) -> bool:
-        """Whether the selected task is drawn with all of its parents and children, as far as possible."""
+        """Whether the selected task is drawn with all of its parents and children; around a task, with one of each."""
         if name is None or name == self._center:
             return True
         if self.depth is None and len(drawn) == len(self.dag):
             return True
         if name not in drawn:
             return False
-        count = len(self.dag.parents(name)) + len(self.dag.children(name))
-        needed = count if self.depth is None else min(count, _RELATIVES_MIN)
-        return len(drawn.parents(name)) + len(drawn.children(name)) >= needed
+        most = len(self.dag) if self.depth is None else 1
+        return all(
+            len(relatives(drawn, name)) >= min(len(relatives(self.dag, name)), most)
+            for relatives in (Dag.parents, Dag.children)
+        )
 
     def keeps(self, name: str | None) -> bool:
         """Whether what is drawn around another task shows this one with some of its parents and children, too."""

@@ -41,7 +41,7 @@ from redrive.console.present.tasks import (
 )
 from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import Role, plain, width
+from redrive.console.text.pieces import Role, count_rows, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
@@ -482,6 +482,18 @@ def test_the_details_say_what_is_usual():
         board.duration_stats = {"a": DurationStats(130 * S, 240 * S, attempts)}
         lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), EvidenceData(), 80)
         assert f" Usually  {text} in earlier runs" in [plain(line) for line in lines]
+
+
+@pytest.mark.parametrize("columns", [44, 100])
+def test_the_rules_of_a_task_stand_at_the_foot_of_its_page(columns):
+    """Where one task has more neighbours than the other, what both have alike stays in its rows."""
+    board = Board(projection_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]))
+    feet = []
+    for name in "abcd":
+        page = detail.detail_page(board.row(name), Scene(board, NOW, UTF8), EvidenceData(), columns, 40)
+        assert sum(count_rows(line, columns) for line in page) == 40
+        feet.append([plain(line) for line in page[-3:]])
+    assert feet[0][0].strip() == "Rules" and feet == feet[:1] * 4
 
 
 def test_all_that_children_of_a_map_task_hold_names_the_same_one():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
-from redrive.console.model.graph.drawing import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
+from redrive.console.model.graph.drawing import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, TaskDrawings, around
 from redrive.console.model.graph.groups import (
     LEVEL_PARTS_MAX,
     PROBLEMS_SHOWN,
@@ -472,3 +472,13 @@ def test_the_row_of_a_task_is_found_without_a_search_through_its_group():
     began = time.process_time()
     assert [graph.groups.row_of(name) for name in graph.dag.names] == list(range(1, 10_001))
     assert time.process_time() - began < 2  # a search in the group takes ten seconds
+
+
+def test_what_is_drawn_around_a_task_stays_where_the_cursor_has_a_parent_and_a_child_in_it():
+    dag = Dag([("a", []), ("b", []), ("last", ["a", "b"]), ("inner", ["a", "b"]), ("below", ["inner"])])
+    drawings = TaskDrawings(dag, len)
+    drawings.set_depth(1)
+    around_a = drawings.current("a")
+    assert set(around_a.dag.names) == {"a", "last", "inner"}
+    assert drawings.keeps("last") and drawings.current("last") is around_a  # it has no child anywhere
+    assert not drawings.keeps("inner") and "below" in drawings.current("inner").dag
