@@ -21,7 +21,7 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, past_durations, summary_lines
+from ..present.detail import detail_page, past_durations, summary_lines, title_line
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, members_page
 from ..present.tasks import Scene
@@ -410,7 +410,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         if row is None:
             return self._nothing(self.columns)
         if self.texts_view is not None:
-            found = self.texts_view.texts or EvidenceData()
+            found = (self.texts_view.subject == subject and self.texts_view.texts) or EvidenceData()
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
             found = replace(found, texts=short)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
@@ -483,10 +483,11 @@ class TextsView(DetailView):
     """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
 
     Of a group, its members. What they leave free has the other members of the ``group`` of a task, or how long the task
-    took in each attempt.
+    took in each attempt. Another task than the one of the ``cursor`` has its name above.
     """
 
     group: GroupKey | None = None
+    cursor: str | None = None
 
     @property
     def is_blank(self) -> bool:
@@ -501,14 +502,17 @@ class TextsView(DetailView):
             return members_page(*self.subject, self.scene(), self.columns, self.rows)
         if self.subject is None:
             return []
-        lines = self._lines(max(self.rows - 1, 1))[1:]  # without the blank above the first
-        lines = lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None)
-        free, row, found = self.rows - len(lines) - 1, self._task_row(), self.texts or EvidenceData()
+        row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
+        is_another = row is not None and self.cursor not in (None, row.name)
+        title = [title_line(row, scene, self.columns)] if row is not None and is_another else []
+        lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
+        lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
+        free = self.rows - len(lines) - 1
         if free < _BELOW_TEXTS_MIN or row is None:
             return lines
         if self.group is not None:
-            return [*lines, [], *members_page(*self.group, self.scene(), self.columns, free)]
-        return [*lines, *past_durations(row, self.scene(), found, self.columns, free)]
+            return [*lines, [], *members_page(*self.group, scene, self.columns, free)]
+        return [*lines, *past_durations(row, scene, found, self.columns, free)]
 
 
 class TaskScreen(SplitScreen):

@@ -179,9 +179,9 @@ async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock:
         assert "◆ part_1_42" in text_of(app)
         assert "◆1" in row_with(app, "▾ part")
         await press(app, pilot, "G", "enter")
-        assert "· part_2_1" in text_of(app)
+        assert any("· part_2_1 " in row for row in listed(app))
         await press(app, pilot, "h")
-        assert "· part_2_1" not in text_of(app)
+        assert not any("· part_2_1 " in row for row in listed(app))
 
 
 async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: StillClock):
@@ -358,7 +358,7 @@ async def test_a_filter_hides_what_does_not_match_and_says_how_many_do(revenue: 
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "slash", *"clean !refunds", "enter")
         assert heading(app).endswith("/clean !refunds  2 of 10 match")
-        assert [row.split()[:2] for row in listed(app)[:3]] == [["●", "clean_orders"], ["·", "clean_payments"], []]
+        assert [row.split()[:2] for row in listed(app)[:2]] == [["●", "clean_orders"], ["·", "clean_payments"]]
         await press(app, pilot, "escape")
         assert "extract_refunds" in text_of(app)
         await press(app, pilot, "slash", *"nothing_like_it", "enter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.engine.domain.states import TaskUsage
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.logs import LogChunk
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession
 from ..model.runs import S, projection_of
@@ -121,6 +121,19 @@ async def test_the_log_of_an_ended_attempt_is_read_once(session, clock):
         assert page.texts is not None
         await second(driver)
         assert not page.needs_reading
+
+
+async def test_a_task_that_has_not_run_shows_what_the_one_wrote_for_which_it_waits(session, clock):
+    session.texts["clean_refunds", 2] = AttemptText(traceback="ZeroDivisionError: division by zero")
+    async with open_console(session, clock, "2", size=(200, 50)) as driver:
+        screen = driver.app.screen
+        for task, first in (("notify", "clean_refunds ◆ DEAD"), ("clean_refunds", "Traceback attempt 2")):
+            screen.graph_view.select(task)
+            await second(driver)
+            await read(driver, screen.texts)
+            shown = " ".join(said(screen.texts).split())
+            assert shown.startswith(first) and "ZeroDivisionError: division by zero" in shown
+            assert ("#2" in said(screen.detail)) == (task == "clean_refunds")
 
 
 def said(page) -> str:
