@@ -349,7 +349,7 @@ def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int) -> None:
             canvas.fill(before + 1, cell - 1, glyphs.grace, Role.DIM, CellRank.MARK)
         canvas.put(cell, character, role, CellRank.MARK)
         before = cell
-    if attempt.sigkill_at is None and before is not None:
+    if before is not None:  # it lives on until it obeys, or until the kernel has ended it
         canvas.fill(before + 1, last, glyphs.grace, Role.DIM, CellRank.BAR)
 
 

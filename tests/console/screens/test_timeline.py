@@ -106,6 +106,13 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill(builder):
     assert drawn(builder, "hang", per_cell=10) == "K"
 
 
+def test_no_work_is_drawn_between_the_kill_and_the_end_of_what_was_killed(builder):
+    apply(builder, builder.start("hang", timeout_us=5 * S))
+    apply(builder, _ladder(builder, 5, 9))
+    apply(builder, builder.after(2).fail("hang", "FAILED", "TimeoutError", attempt={"outcome": "timed_out"}))
+    assert drawn(builder, "hang") == "▆▆▆▆▆▏T┈┈K┈┈"
+
+
 def test_below_a_killed_attempt_stands_where_it_hung(builder):
     """From its start on where there is room, else up to its end; only of what was killed."""
     apply(builder, builder.start("hang", timeout_us=5 * S))
