@@ -197,10 +197,10 @@ class GraphView(Canvas):
             return {graph.dag.names[row.task] for row in rows if row.task is not None and not row.hidden}
         if graph.lists_tasks:
             return {graph.task_at_row(y) for y in range(top, bottom)}
-        drawing, rows, found = graph.drawing, graph.drawings.label_size.rows, set[str]()
+        drawing, size, found = graph.drawing, graph.drawings.label_size, set[str]()
         for name in drawing.dag.order:
             x, y, columns = drawing.place(name)
-            if top <= y * rows < bottom and left < _MARGIN + x + columns and _MARGIN + x < left + self.columns:
+            if top <= y * size.rows < bottom and left < _MARGIN + x + columns and _MARGIN + x < left + self.columns:
                 found.add(name)
         return found
 
