@@ -15,7 +15,7 @@ from ...engine.domain.text import shell_word
 from ..text.text import one_line
 from .flow_text import SECRET_NAME, FlowText, call_text, env_text, numbered, secret_names, shell_duration
 from .shell_line import ShellLine, name_of_line, parse_shell_line, program_of_line
-from .shell_text import unquoted
+from .shell_text import Kind, tokens_of, unquoted
 
 
 def local_zone() -> str:
@@ -252,6 +252,7 @@ def _of_cron(job: Job) -> dict[str, str]:
 
 #: What a line may be without, or have more of, as a flow; a sentence each, for the file and the screen.
 _GUARD = "The condition in front is an `if`: a job whose condition does not hold has not failed."
+_CONDITION = "If the condition in front does not hold, the flow fails: write `if CONDITION; then COMMAND; fi`."
 _BACKGROUND = "The `&` at its end is taken out: a flow kills what is left when its command has ended."
 _OTHER_BACKGROUND = "What it leaves in the background (`&`) is killed when the line has ended: let it end with `wait`."
 _NEVER_RAN = "The cron of Debian refuses this line, so that there it has never run; as a flow it does."
@@ -270,7 +271,8 @@ def _remarks(job: Job, command: ShellLine, is_shared: bool) -> list[str]:
         ),
         _GUARD: command.is_guarded,
         _BACKGROUND: command.is_background,
-        _OTHER_BACKGROUND: re.search(r"(?<![>&|])&(?![>&\d])", command.text),
+        _OTHER_BACKGROUND: _has_background(command.text, os.path.basename(job.shell)),
+        _CONDITION: not command.is_guarded and _CONDITION_IN_FRONT.fullmatch(command.text),
         "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.settings
         and cron_reads_zones(),
         "CRON_TZ is ignored, as the cron of this machine does.": "CRON_TZ" in job.settings and not cron_reads_zones(),
@@ -278,6 +280,18 @@ def _remarks(job: Job, command: ShellLine, is_shared: bool) -> list[str]:
         f"cron ran it as {job.user}: serve it as that user.": job.user not in (None, pwd.getpwuid(os.getuid()).pw_name),
     }
     return [sentence for sentence, holds in remarks.items() if holds]
+
+
+#: A condition that the lexer does not know, as one with a substitution, in front of the last command.
+_CONDITION_IN_FRONT = re.compile(r"(?!.*\|\|)(?:!\s*)?(?:\[|test\s)[^;]*&&[^;]*")
+
+
+def _has_background(line: str, shell: str) -> bool:
+    """Whether a line leaves something in the background; of one that is more than words, whether it may."""
+    tokens = tokens_of(line, shell)
+    if tokens is None:
+        return re.search(r"(?<![<>&|])&(?![>&])", line) is not None
+    return any(one.kind is Kind.OPERATOR and one.text == "&" for one in tokens)
 
 
 _DEBIAN_VALUE = r"(?:\d+|[A-Za-z]{3})"
@@ -304,23 +318,38 @@ def missing_program(job: Job) -> str:
     """
     command = parse_shell_line(job.line, os.path.basename(job.shell))
     program = program_of_line(command.text)
-    if not program or command.is_guarded or re.search(r"[^\w./+-]", program):
+    text, folder = program.text, _folder_of(job, command)
+    is_elsewhere = not text.startswith("/") and re.search(r"\bcd\s", command.text)
+    if not text or not program.is_file or command.is_guarded or is_elsewhere or re.search(r"[^\w./+-]", text):
         return ""
-    return "" if _has_program(job, program, _folder_of(job, command)) else program
+    is_there = program.is_script and os.path.exists(os.path.join(folder, text))
+    return "" if is_there or _has_program(job, text, folder) else text
 
 
 def names_user(job: Job) -> bool:
-    """Whether the first word of a line is a user of this machine, and no program."""
-    word = job.line.split()[0]
+    """Whether the first word of a line is no program, but a user of this machine, or is in front of a command."""
+    word, *rest = job.line.split()
+    if not rest or not _USER.fullmatch(word) or _has_program(job, word, "/"):
+        return False
+    is_command = rest[0] in ("cd", "(", "[") or (rest[0][0] == "/" and _has_program(job, rest[0], "/"))
+    return is_command or _is_user(word)
+
+
+_USER = re.compile(r"[a-z_][a-z0-9_.-]*", re.IGNORECASE)
+
+
+def _is_user(name: str) -> bool:
     try:
-        pwd.getpwnam(word)
+        pwd.getpwnam(name)
     except KeyError:
         return False
-    return len(job.line.split()) > 1 and not _has_program(job, word, "/")
+    return True
 
 
 def _has_program(job: Job, program: str, folder: str) -> bool:
-    words = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null; command -v -- "$2"', "sh", folder, program]
+    """Whether the shell of a line finds a program, or has it built in."""
+    shell = job.shell if os.path.basename(job.shell) == "bash" and os.path.exists(job.shell) else "/bin/sh"
+    words = [shell, "-c", 'cd "$1" 2>/dev/null; command -v -- "$2"', "sh", folder, program]
     path = job.environment.get("PATH", _PATH_OF_CRON)
     done = subprocess.run(words, env={"PATH": path}, stdin=subprocess.DEVNULL, capture_output=True)
     return done.returncode == 0

@@ -31,8 +31,7 @@ from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, command_with_commands
 from .output import print_table, write_new_file
-from .shell_line import name_of_line
-from .systemd_units import calendar_starts, timer_flows, unit_of_line
+from .systemd_units import calendar_starts, timer_flows, units_of_lines
 
 SOURCE_CHARACTERS_MAX = 1_000_000
 DAYS = 30  # of start times that are compared
@@ -70,8 +69,9 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
             left_out.append((job.number, f"it names a user, {job.line.split()[0]}: --system"))
         else:
             jobs.append(job)
-    units = [unit_of_line(name_of_line(job.line) or f"line_{job.number}", job) for job in crontab.at_boot]
-    files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", lambda name: _text_of_file(folder, name))
+    text_of = partial(_text_of_file, folder)
+    units = units_of_lines(crontab.at_boot, text_of)
+    files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", text_of)
     if not files and not left_out and not units:
         raise RedriveError("there is no line in it that starts a command")
     write_new_files(folder, [*files, *units])
@@ -108,7 +108,8 @@ def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText]) -> bool:
         sentences = list(file.remarks)
         if program := missing_program(job):
             missing = True
-            sentences.append(f"{program} is no program that is found on this machine by the PATH of the line.")
+            hint = " If it is a user: --system." if job.line.startswith(f"{program} /") else ""
+            sentences.append(f"{program} is no program that is found on this machine by the PATH of the line.{hint}")
         for sentence in sentences:
             found.setdefault(sentence, []).append(job.number)
     for sentence, numbers in found.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .flow_text import plain_name
@@ -124,46 +124,67 @@ def _line_of_words(line: str) -> str:
     return words[0] if is_quoted else line
 
 
+_INTERPRETER = re.compile(r"(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*|source|\.")
+
+
 #: Words in front of the program or script that names a job.
 _NO_NAME = re.compile(
     r"\[\[?|[!{]|test|if|then|exec|env|export|exit|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
-    rf"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*|{_DURATION}"
+    rf"|{_INTERPRETER.pattern}|{_DURATION}"
 )
 
 
 #: The options of such a word that have their value as a word of its own.
-_OPTIONS_WITH_VALUE = {
+_OPTIONS_WITH_VALUE: Mapping[str, tuple[str, ...]] = {
     "sudo": ("-u", "--user", "-g", "--group", "-D", "--chdir"),
     "env": ("-u", "--unset", "-C", "--chdir"),
     "timeout": ("-s", "--signal", "-k", "--kill-after"),
 }
 
 
-_CHANGES_OF_FOLDER = re.compile(r"(?<![^\s;&|()'\"])cd\s[^;&|()]*(?:&&|\|\||;)")
+#: Commands in front of the one that does the job: they change a folder or variables, wait, or ask for something.
+_PREPARATION = re.compile(
+    r"""(?<![^\s;&|()'"])(?:(?:cd|export|source|\.|sleep)\s[^;&|()]*|(?:test|\[\[?)\s[^;&|]*)(?:&&|\|\||;)"""
+)
+_IS_NO_FILE = ("-c", "-e", "-m", "-r")  # what follows such an option of an interpreter
 
 
 _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program or script that a line starts, as the line writes it; empty if the line names none.
+
+    ``is_script``: an interpreter reads it, so that it need not be executable; ``is_file``: not a module or code.
+    """
+
+    text: str = ""
+    is_script: bool = False
+    is_file: bool = True
+
+
 def name_of_line(line: str) -> str:
     """A name for the job of a line: that of its program or script; empty if the line names none."""
-    return _name_of_program(program_of_line(line))
+    return _name_of_program(program_of_line(line).text)
 
 
-def program_of_line(line: str) -> str:
-    """The program or script that a line starts, as the line writes it; empty if the line names none."""
-    values: Collection[str] = ()
-    is_value = False
-    for word in re.split(r"[\s;&|()]+", _CHANGES_OF_FOLDER.sub("", line)):
+def program_of_line(line: str) -> Program:
+    """The program or script that a line starts."""
+    found, is_value = Program(), False
+    values: tuple[str, ...] = ()
+    for word in re.split(r"[\s;&|()]+", _PREPARATION.sub("", line)):
         program = word.strip("\"'")
         base = os.path.basename(program)
         if is_value or word[:1] == "-":
             is_value = not is_value and word in values
+            found = replace(found, is_file=found.is_file and word not in _IS_NO_FILE)
         elif _NO_NAME.fullmatch(base):
             values = _OPTIONS_WITH_VALUE.get(base, ())
+            found = Program(is_script=bool(_INTERPRETER.fullmatch(base)))
         elif _name_of_program(program) and "=" not in word:
-            return program
-    return ""
+            return replace(found, text=program)
+    return Program()
 
 
 def _name_of_program(program: str) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from ...engine.domain.text import shell_command, shell_word
 from ...engine.errors import RedriveError
 from ..text.text import one_line
 from .crontab import Job, local_zone
-from .flow_text import FlowText, call_text, env_text, plain_name, secret_names
+from .flow_text import FlowText, call_text, env_text, numbered, plain_name, secret_names
+from .shell_line import name_of_line
 
 #: Settings by which systemd steers only itself; a flow needs none of them.
 _WITHOUT_MEANING = frozenset(
@@ -352,7 +353,17 @@ def _pairs(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield name, value
 
 
-def unit_of_line(name: str, job: Job) -> FlowText:
+def units_of_lines(jobs: Iterable[Job], text_of: Callable[[str], str | None]) -> list[FlowText]:
+    """The units of lines, each with a name of its own. ``text_of``: as for ``flows_of_crontab``."""
+    found: dict[str, FlowText] = {}
+    for job in jobs:
+        units = (_unit_of_line(name, job) for name in numbered(name_of_line(job.line) or f"line_{job.number}"))
+        unit = next(one for one in units if one.name not in found and text_of(one.name) in (None, one.text))
+        found[unit.name] = unit
+    return list(found.values())
+
+
+def _unit_of_line(name: str, job: Job) -> FlowText:
     """A unit that starts a line of a crontab when the machine has started, as ``@reboot`` did."""
     lines = {
         "[Unit]": [f"Description={one_line(job.text).replace('%', '%%')}"],

@@ -399,6 +399,12 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
         ("cd '/srv/my data' || exit 1; ./run.sh", "run"),
         ("cd /srv", "cd"),
         ("python3", ""),
+        ("A=1; export A; /opt/load.sh", "load"),
+        ("source /srv/env && python cleanup.py", "cleanup"),
+        (". /opt/backup.sh", "backup"),
+        ("sleep 60 && /opt/late", "late"),
+        ('[ "$(date +%d)" -le 7 ] && /opt/first', "first"),
+        ("test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )", "run_parts"),
     ],
 )
 def test_a_job_is_named_after_its_program(line: str, name: str) -> None:
@@ -594,6 +600,8 @@ def test_what_a_flow_does_in_another_way_stands_on_the_screen(home: Path) -> Non
         ("0 5 * * * root /opt/x", "it names a user, root: --system"),
         ("0 30 5 * * * /opt/x", "it has six fields in front of its command, and cron reads five"),
         ("*/5 * * * * ? /opt/x", "it has six fields in front of its command, and cron reads five"),
+        ("0 5 * * * nobody_here /bin/sh /opt/x", "it names a user, nobody_here: --system"),
+        ("0 5 * * * nobody_here ( cd /; ls )", "it names a user, nobody_here: --system"),
     ],
 )
 def test_a_line_of_another_kind_of_crontab_is_left_out(home: Path, line: str, why: str) -> None:
@@ -615,6 +623,43 @@ def test_a_program_of_this_machine_that_is_missing_is_named(home: Path) -> None:
     path = f"{program.parent}:{os.environ['PATH']}"
     done = run_redrive("import", "crontab", "--into", "flows", env={**os.environ, "PATH": path})
     assert done.returncode == 3 and "line 1: /opt/gone/backup is no program that is found" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "remark"),
+    [
+        ("cd {home} && sh plain.sh", ""),
+        ("cd {home} && python3 ./plain.sh --all", ""),
+        ("cd {home}; sh plain.sh", ""),  # it is not known which folder that is
+        ("A=1; export A; {home}/backup.sh", ""),
+        ("python3 -m gone_module", ""),
+        ("sh -c 'cd {home} && ./backup.sh'", ""),
+        ("test -x /usr/sbin/gone || ( cd / && ls )", ""),
+        ("cd {home} && sh gone.sh", "gone.sh is no program"),
+        ("gone_user /opt/gone", "gone_user is no program that is found on this machine by the PATH of the line. If it"),
+        ("/bin/true &2>/dev/null", "in the background"),
+        ("/bin/true &> out", "in the background"),
+        ("/bin/true 2>&1 >&2", ""),
+        ('[ "$(date +\\%u)" = 1 ] && /bin/true', "write `if CONDITION; then COMMAND; fi`"),
+        ('if [ "$(date +\\%u)" = 1 ]; then /bin/true; fi', ""),
+    ],
+)
+def test_only_what_is_true_of_a_line_is_remarked(home: Path, line: str, remark: str) -> None:
+    (home / "plain.sh").write_text("true\n")
+    lines = stdout_of(f"0 5 * * * {line.format(home=home)}\n")
+    remarks = [one for one in lines if one.startswith("line 1: ")]
+    assert len(remarks) == bool(remark) and all(remark in one for one in remarks)
+
+
+def test_each_line_at_boot_has_a_unit_of_its_own(home: Path) -> None:
+    crontab = "@reboot /bin/sleep 1\n@reboot /bin/sleep 2\n"
+    for _ in range(2):  # the second one finds the units of the first
+        assert "line 2: @reboot is no time: sleep_2.service is a unit" in "\n".join(stdout_of(crontab, code=3))
+        texts = {path.name: path.read_text() for path in Path("flows").iterdir()}
+        assert sorted(texts) == ["sleep.service", "sleep_2.service"]
+        assert "sleep 1" in texts["sleep.service"] and "sleep 2" in texts["sleep_2.service"]
+    stdout_of("@reboot /bin/sleep 3\n", code=3)
+    assert "sleep 3" in Path("flows/sleep_3.service").read_text()
 
 
 def test_variables_that_may_be_secret_have_a_file_of_their_own(home: Path) -> None:
