@@ -145,6 +145,8 @@ class DaguDag:
         name = step["name"]
         owner = f"step {name!r}"
         self._leave_out_unknown(owner, step, _STEP_KEYS)
+        found = sorted(set(_REFERENCE.findall(f"{[step.get(key) for key in _WITH_REFERENCES]}")))
+        self.left_out += [f"{owner}: {one} as it stands; nothing is put in" for one in found]
         folder = os.path.join(self._folder, str(step.get("dir") or step.get("workingdir") or ""))
         own = self._variables(owner, step)
         tolerant = [one for one in parents if one in self._may_fail]
@@ -206,7 +208,10 @@ class DaguDag:
         if given is None:
             self.left_out.append(f"{owner} has no command: it fails until it has one")
             return {"line": f"echo 'what {self.name} did here is not imported' >&2; exit 1"}
-        line = "\n".join(map(_text, _listed(given)))
+        lines = list(map(_text, _listed(given)))
+        line = (
+            lines[0] if len(lines) == 1 else "\n".join(f"(\n{one}\n)" for one in lines)
+        )  # each has a shell of its own
         return self._shell_line(step, f"set -e\n{line}" if re.search(r"[\n;]", line.strip()) else line)
 
     def _shell_line(self, step: Mapping[str, Any], line: str) -> Mapping[str, object]:
@@ -261,7 +266,9 @@ class DaguDag:
     def _params(self) -> dict[str, str]:
         given = self._dag.get("params")
         words = [_unquoted_value(one) for one in _PARAM.findall(given)] if isinstance(given, str) else _listed(given)
-        found = {str(key): _text(value) for one in words for key, value in _pairs(one)}
+        given = {str(key): value for one in words for key, value in _pairs(_param_of(one))}
+        found = {name: "" if value is None else _text(value) for name, value in given.items()}
+        self.left_out += [f"params: {name} has no default" for name, value in given.items() if value is None]
         self.left_out += [f"params: {one}" for one in words if not isinstance(one, dict) and not list(_pairs(one))]
         self.left_out += [
             f"params: {name} is {value!r} as it stands; nothing is put in"
@@ -281,8 +288,17 @@ def _step_of(step: object) -> dict[str, Any]:
     )
 
 
+_REFERENCE = re.compile(r"\$\{[a-z]+\.[\w.]+\}")  # as ${params.day}, which dagu puts in before a shell reads the text
+_WITH_REFERENCES = ("run", "command", "script", "dir", "workingdir", "preconditions")
 _SHEBANG = re.compile(r"#!\s*(\S.*)")
 _PARAM = re.compile(r"""(?:[^\s"'`]|"[^"]*"|'[^']*'|`[^`]*`)+""")  # a word of the params; a command in it is one word
+
+
+def _param_of(one: object) -> object:
+    """``{name: day, type: string, default: today}`` as ``{day: today}``; anything else as it is."""
+    if isinstance(one, dict) and "name" in one and len(one) > 1:
+        return {one["name"]: one.get("default")}
+    return one
 
 
 def _unquoted_value(word: str) -> str:

@@ -342,6 +342,28 @@ steps: [echo other]
     assert [task["name"] for task in tasks if task["state"] != "SUCCESS"] == ["stops", "too", "line"]
 
 
+def test_what_dagu_puts_into_a_text_is_said(home: Path) -> None:
+    """Typed parameters; each line of a list has a shell of its own; a reference is no variable of the shell."""
+    Path("etl.yaml").write_text(
+        """
+params:
+  - {name: day, type: string, default: monday}
+  - {name: count, type: integer, required: true}
+steps:
+  - {name: listed, run: ["cd / && X=1", 'echo "$day ${X-none} in $PWD"']}
+  - {name: stops, run: [cd /, "false", touch after], continueOn: failure}
+  - {name: text, run: "echo '${params.day} ${day}'"}
+"""
+    )
+    done = run_redrive("import", "dagu", "etl.yaml")
+    assert done.returncode == 3 and [line.removeprefix("./etl.py: ") for line in done.stdout.splitlines()[:-1]] == [
+        "params: count has no default",
+        "step 'text': ${params.day} as it stands; nothing is put in",
+    ]
+    run = run_redrive("run", "etl.py", "--plain", "--output")
+    assert f"| monday none in {home}" in run.stdout and not (home / "after").exists()
+
+
 def test_steps_without_depends_come_one_after_another(home: Path) -> None:
     done = run_redrive("import", "dagu", "-", input="steps: [echo a, {command: echo b}, echo c]")
     assert done.returncode == 0, done.stdout
