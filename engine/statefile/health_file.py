@@ -13,6 +13,7 @@ import os
 import sqlite3
 import stat
 import struct
+import weakref
 import zlib
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -67,6 +68,8 @@ class HealthFile(object):
             self._descriptor = _open_whole(self._path)
         except OSError:
             return
+        # The executor of a played night may die, and its process lives on.
+        self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)
         self.write(Health())
 
     def write(self, health: Health) -> None:
@@ -85,7 +88,7 @@ class HealthFile(object):
     def close(self) -> None:
         """Remove the file: its executor leaves in order."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            self._close_descriptor()
             self._descriptor = -1
             try:
                 os.unlink(self._path)

@@ -7,6 +7,7 @@ import itertools
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -395,6 +396,8 @@ class LogSync:
         self._thread = thread or OneThread("redrive-sync")
         self._on_failed = on_failed
         self._descriptor = _open_log(connection)
+        if self._descriptor is not None:  # the executor of a played night may die, and its process lives on
+            self._close_log = weakref.finalize(self, os.close, self._descriptor)
         self._error: OSError | None = None
         self._held: list[Release] = []  # until the next sync
         self._covered: list[Release] = []  # until the sync in flight
@@ -430,7 +433,7 @@ class LogSync:
         await self._idle.wait()
         self._thread.close()
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            self._close_log()
             self._descriptor = None
 
     def _plan(self) -> None:

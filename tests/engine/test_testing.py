@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import subprocess
@@ -150,6 +151,15 @@ def test_a_killed_executor_is_replaced_and_the_run_goes_on() -> None:
     assert night.state == "SUCCESS"
     assert [attempt.outcome for attempt in night.attempts("extract")] == ["lost", "success"]
     assert night.start_seconds("extract")[1] >= 50
+
+
+def test_a_killed_executor_leaves_nothing_open() -> None:
+    """A process of a test plays thousands of them, and may have a thousand descriptors."""
+    play(two_steps(), faults=[crash("executor", at=f"{second}s", lasts="1s") for second in (5, 15, 25)])
+    gc.collect()
+    names = (f"/proc/self/fd/{descriptor}" for descriptor in os.listdir("/proc/self/fd"))
+    opened = [os.readlink(name) for name in names if os.path.lexists(name)]
+    assert not [path for path in opened if "redrive-night-" in path]
 
 
 def test_a_killed_zygote_takes_its_attempts_along() -> None:
