@@ -92,6 +92,9 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+SOCKET_FOLDER_BYTES = 64  # a socket's path may have 104; "/redrive-12345678/ssh" and 17 that ssh appends are 38
+
+
 def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
     """Let ssh prompt on the terminal of this process. Returns options that reuse the authenticated connection.
 
@@ -126,11 +129,16 @@ async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
 
 def _shared(address: SshAddress, options: SshOptions) -> SshOptions:
     """Options with the socket of a connection for several sessions, which ends with this process."""
-    # Mode 0700 keeps other users out. Short: the path of a socket may have 104 bytes, and ssh appends 17.
-    folder = tempfile.mkdtemp(prefix="redrive-", dir=os.environ.get("XDG_RUNTIME_DIR"))
+    parents = filter(_takes_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
+    folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))  # mode 0700 keeps other users out
     shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
     atexit.register(_sign_out, shared.argv(address), folder)
     return shared
+
+
+def _takes_socket(parent: str) -> bool:
+    """Whether a folder, which the shell of another user may name, can be used, and is short enough for ssh."""
+    return len(os.fsencode(parent)) <= SOCKET_FOLDER_BYTES and os.access(parent, os.W_OK | os.X_OK)
 
 
 def _master(shared: SshOptions) -> SshOptions:

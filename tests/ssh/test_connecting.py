@@ -22,7 +22,7 @@ from redrive.console.model.board import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions, parse
 from redrive.console.sessions.connection import last_line, link_error
-from redrive.console.sessions.open import list_state_files
+from redrive.console.sessions.open import list_state_files, share_login
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, StateFileError
 from support.state_file import StateFileBuilder
@@ -80,7 +80,7 @@ async def test_a_shared_connection_that_hangs_is_gone_around(
     """The master of the operator's ControlMaster is there, and answers nobody."""
     run_file.close()
     monkeypatch.setattr(connection, "SILENCE_SECONDS", 3.0)
-    with tempfile.TemporaryDirectory() as folder:  # short: the path of a socket may have 104 bytes
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # short: the path of a socket may have 104 bytes
         path = Path(folder, "ssh")
         words = [*shlex.split(far.program), "-M", "-N", "-S", str(path), "far"]
         master = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -221,6 +221,19 @@ def short_folder() -> Iterator[Path]:
     """For sockets, whose paths are short."""
     with tempfile.TemporaryDirectory(prefix="rd-", dir="/tmp") as folder:
         yield Path(folder)
+
+
+async def test_a_login_is_shared_whatever_folders_the_shell_of_another_user_names(
+    far: Any, run_file: StateFileBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    for folder in ("/run/user/nobody", str(long)):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        address = parse(f"ssh://far{run_file.path}")
+        ssh, *words = (await share_login(address, SshOptions())).argv(address)
+        subprocess.run([ssh, "-O", "exit", *words], check=True, stderr=subprocess.DEVNULL)  # fails if none is shared
 
 
 def test_ssh_asks_on_the_terminal_before_the_screen_starts(
