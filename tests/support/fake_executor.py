@@ -16,6 +16,7 @@ from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import lock
 
+from support.processes import socket_address
 from support.state_file import StateFileBuilder
 
 
@@ -37,6 +38,10 @@ class FakeExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         state_file.write(self._sign_in)
         super().__init__(executor_socket.socket_path(self._state), _Conversation)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def server_bind(self) -> None:
+        with socket_address(str(self.server_address)) as address:
+            self.socket.bind(address)
 
     def _sign_in(self, transaction: Transaction) -> None:
         transaction.connection.execute(

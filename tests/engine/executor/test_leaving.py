@@ -30,13 +30,18 @@ async def test_an_act_that_comes_too_late_gets_no_answer(tmp_path: Path, act: st
     assert response is None
 
 
+def connected(state: Path) -> socket.socket:
+    client = executor_socket.connect(str(state))
+    assert client is not None
+    return client
+
+
 async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
     """Python 3.13 prints an error about a connection that is open when its loop is gone."""
     run: Any = SimpleNamespace(has_result=False, attempts=SimpleNamespace(running={}))
     server = CommandServer(run, str(tmp_path / "night.db"))
     server.start()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(executor_socket.socket_path(str(tmp_path / "night.db")))
+    with connected(tmp_path / "night.db") as client:
         client.setblocking(False)
         with pytest.raises(BlockingIOError):  # the server stops to read when its responses fill the connection
             while True:
@@ -54,9 +59,8 @@ async def test_a_client_that_connects_while_the_server_closes_is_disconnected(tm
     server = CommandServer(run, str(tmp_path / "night.db"))
     server.start()
     gc.collect()  # what earlier tests left
-    with warnings.catch_warnings(record=True) as found, socket.socket(socket.AF_UNIX) as client:
+    with warnings.catch_warnings(record=True) as found, connected(tmp_path / "night.db") as client:
         warnings.simplefilter("always", ResourceWarning)
-        client.connect(executor_socket.socket_path(str(tmp_path / "night.db")))
         await asyncio.sleep(0)  # the loop sees the client, and accepts it after this step
         await asyncio.create_task(server.close())
         client.settimeout(10.0)
@@ -78,7 +82,6 @@ async def test_a_socket_that_is_removed_again_and_again_leaves_one_listener(tmp_
             server.check_socket()
             assert path.is_socket()
         assert len(os.listdir("/proc/self/fd")) <= open_before
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
+        connected(tmp_path / "night.db").close()
     finally:
         await server.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redrive.console import manual
 from redrive.engine.schedule.watchdog import Watchdog
+from support.processes import socket_address
 
 #: Key -> value; without any of them systemd gives up, starts too early, or keeps a supervisor that hangs.
 UNIT = {
@@ -46,8 +47,10 @@ def test_the_unit_of_the_manual_comes_back_whatever_happens() -> None:
     [({}, True), ({"WATCHDOG_PID": "1"}, False), ({"WATCHDOG_USEC": ""}, False)],
 )
 def test_a_watchdog_is_pinged_if_the_unit_has_one(tmp_path: Path, more: dict[str, str], is_pinged: bool) -> None:
-    path = str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+    with (
+        socket_address(tmp_path / "notify") as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+    ):
         systemd.bind(path)
         systemd.setblocking(False)
         watchdog = Watchdog({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "60000000", **more})
