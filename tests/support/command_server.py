@@ -103,6 +103,7 @@ def serve(requests: socket.socket) -> None:
 
     for module in pkgutil.walk_packages(redrive.console.cli.__path__, "redrive.console.cli."):
         importlib.import_module(module.name)
+    _fork_zygotes()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES_MAX, 4)
@@ -114,6 +115,16 @@ def serve(requests: socket.socket) -> None:
             _supervise(message, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _fork_zygotes() -> None:
+    """Let an executor be forked for its zygote, as ``redrive exec`` and the short flows of ``redrive serve`` do it."""
+    from redrive.engine.flow import loading, source  # noqa: F401
+    from redrive.engine.runner.zygote import zygote  # noqa: F401
+    from redrive.engine.runner.zygote.launch import SpawnedZygote
+
+    init = SpawnedZygote.__init__
+    SpawnedZygote.__init__ = lambda *words, **options: init(*words, **{**options, "is_forked": True})  # type: ignore[method-assign]
 
 
 def _supervise(message: bytes, descriptors: Sequence[int]) -> None:
