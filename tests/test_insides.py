@@ -128,7 +128,6 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     },
     "a thread that ends the host by os._exit is one that was lost with it; output is that of the host": {
         "os._exit is set": "engine/runner/thread_host.py",
-        "sys.stdout is set": "engine/check/isolated.py",
     },
     "the console needs 5 MB more": {
         "the name _hashlib": "console/cli/attach.py",

@@ -8,10 +8,9 @@ no reason: they are findings.
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
-import select
 import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -22,18 +21,20 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
+from ..asyncio_log import run_with_log
 from ..core.spec import FlowSpec
-from ..domain.text import printable
-from ..errors import FlowImportError
 from ..flow.flow import Flow
 from ..flow.import_output import ImportOutput
 from ..flow.loading import load_flow
 from ..flow.source import Finding
-from ..runner import process, protocol, reaper
+from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
-from ..runner.zygote import connection, flow_import
+from ..runner.child import flush
 from ..runner.zygote.client import interpreter_of
-from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
+from ..runner.zygote.connection import ZygoteConnection
+from ..runner.zygote.flow_import import ImportSurvey, failure_of, single_threaded_libraries
+from ..runner.zygote.launch import ZygoteProcess, fork_serving, spawn_zygote
+from ..runner.zygote.zygote import receive_open, reset_streams
 from .tasks import check_tasks
 
 
@@ -47,10 +48,9 @@ class ProcessCost(msgspec.Struct, frozen=True):
     packages: list[str]
 
 
-class _CheckReply(protocol.Frame, frozen=True):
-    """The reply of the child: the spec of the flow, the findings, and from where tasks inherit options."""
+class _Checked(msgspec.Struct, frozen=True):
+    """What the child found, beside the specification of the flow."""
 
-    spec: bytes
     findings: list[Finding]
     inherited: dict[str, dict[str, str]]
     cost: ProcessCost | None
@@ -68,13 +68,6 @@ class CheckedFlow(NamedTuple):
     cost: ProcessCost | None
 
 
-class _ImportFailure(protocol.Frame, frozen=True):
-    failed: protocol.OpenFailed
-
-
-_decode = msgspec.msgpack.Decoder(_CheckReply | _ImportFailure).decode
-
-
 def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     """Return a flow with the findings of its import, functions and source. Raises FlowError as `run` does.
 
@@ -85,139 +78,36 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
         if stream is not None:  # closed by the parent process
             stream.flush()
     python = interpreter_of(target)
-    reading, writing = os.pipe()
-    printed, printing = os.pipe()
-    stack = os.memfd_create("stack")
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        for number in (1, 2):
-            os.dup2(printing, number)
-        if python is None:
-            _run_child(writing, stack, target, params)
-        _execute_child(python, writing, stack, target, params)
-    os.close(writing)
-    os.close(printing)
-    os.set_blocking(printed, False)
-    pidfd, begun = os.pidfd_open(pid), time.monotonic()
-    child = _Child(pidfd, reading, printed)
+    child = fork_serving(_serve, {}) if python is None else spawn_zygote({}, python=python, module=__name__)
+    return run_with_log(_receive(child, protocol.Open(target, params)))
+
+
+async def _receive(child: ZygoteProcess, request: protocol.Open) -> CheckedFlow:
+    output = ImportOutput()
+    connection = ZygoteConnection(child, on_exit=protocol.ignore, on_gone=protocol.ignore, on_printed=output.feed)
     try:
-        waited = connection.SLOW_SECONDS
-        payload = child.receive(begun + waited)
-        while payload is None and not process.has_ended(pidfd) and not process.writes_stack(pid):
-            waited += connection.SLOW_SECONDS  # its interpreter still starts
-            if waited >= IMPORT_SECONDS:
-                break
-            payload = child.receive(begun + waited)
-        if payload is None and not process.has_ended(pidfd):
-            sentence = connection.slow_import_sentence(target, waited, _read_stack(pid, pidfd, stack))
-            print(printable(sentence), file=sys.stderr)
-            payload = child.receive(begun + IMPORT_SECONDS)
-        timed_out = payload is None and not process.has_ended(pidfd)
+        spec, opened = await connection.open(request, IMPORT_SECONDS)
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # the child and all processes of the import
-        os.kill(pid, signal.SIGKILL)  # the child may not have its own process group yet
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        child.print_rest()
-        for descriptor in (reading, printed, pidfd, stack):
-            os.close(descriptor)
-    if payload is None:
-        raise FlowImportError(_failure_message(target, timed_out, status))
-    return _read(payload)
-
-
-def _failure_message(target: str, timed_out: bool, status: int) -> str:
-    if timed_out:
-        return f"importing {target!r} did not end within {IMPORT_SECONDS:g} s"
-    return f"the process that imported {target!r} ended ({connection.exit_status_text(status)})"
-
-
-def _read_stack(pid: int, pidfd: int, stack: int) -> str:
-    """Return where the import stands; empty if it does not write that in time."""
-    if not process.writes_stack(pid):
-        return ""
-    reaper.signal_process(pidfd, process.STACK_SIGNAL)
-    written, until = b"", time.monotonic() + connection.STACK_WAIT_SECONDS
-    while time.monotonic() < until:
-        time.sleep(connection.STACK_QUIET_SECONDS)  # no event reports a write to a file in memory
-        earlier, written = written, os.pread(stack, connection.OUTPUT_BYTES_MAX, 0)
-        if written and written == earlier:
-            break
-    return written.decode(errors="replace")
-
-
-PIPE_READS_MAX = 64  # after the end: a process that has left the group may print for ever
-
-
-class _Child:
-    """The process that imports the flow, as its parent reads it. ``printed``: a pipe that does not block."""
-
-    def __init__(self, pidfd: int, reading: int, printed: int) -> None:
-        self._pidfd, self._reading, self._printed = pidfd, reading, printed
-        self._frames = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        self._output = ImportOutput()
-        self._poll = select.poll()
-        for descriptor in (pidfd, reading, printed):
-            self._poll.register(descriptor, select.POLLIN)
-
-    def receive(self, until: float) -> bytes | None:
-        """Read one frame; None if the process ends without one, or at the time limit. Prints what it prints."""
-        while (left := until - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in self._poll.poll(left * 1000)}
-            if self._printed in ready and not self._output.feed_from(self._printed):
-                self._poll.unregister(self._printed)
-            data = os.read(self._reading, 65536) if self._reading in ready else b""
-            payloads = self._frames.feed(data)
-            if payloads:
-                return payloads[0]
-            if self._reading in ready and not data:
-                self._poll.unregister(self._reading)  # end of file; the pidfd reports the end of the process
-            if self._pidfd in ready and self._reading not in ready:
-                return None
-        return None
-
-    def print_rest(self) -> None:
-        """Print what is in the pipe. The process has ended."""
-        for _ in range(PIPE_READS_MAX):
-            if not self._output.feed_from(self._printed):
-                break
-        self._output.close()
-
-
-def _read(payload: bytes) -> CheckedFlow:
-    reply = _decode(payload)
-    if isinstance(reply, _ImportFailure):
-        raise connection.flow_error(reply.failed)
-    return CheckedFlow(connection.flow_spec(reply.spec), reply.findings, reply.inherited, reply.cost)
+            os.killpg(child.pid, signal.SIGKILL)  # the child and all processes of the import
+        connection.kill()  # the child may not have its own process group yet
+        await connection.end()
+        output.close()
+    checked = msgspec.json.decode(opened.checked, type=_Checked)
+    return CheckedFlow(spec, checked.findings, checked.inherited, checked.cost)
 
 
 # --- In the child ----------------------------------------------------------------------------------------------------
 
 
-def _execute_child(python: str, writing: int, stack: int, target: str, params: Mapping[str, str]) -> NoReturn:
-    """Run ``_run_child`` in another interpreter, the one that the flow names."""
+def _serve(control: socket.socket) -> NoReturn:
+    """Import the flow that the first frame names, and send what was found."""
     try:
-        os.set_inheritable(writing, True)
-        os.set_inheritable(stack, True)
-        words = [str(writing), str(stack), target, json.dumps(dict(params))]
-        os.execv(python, [python, "-P", "-m", __name__, *words])
-    finally:
-        os._exit(1)
-
-
-def _run_child(writing: int, stack: int, target: str, params: Mapping[str, str]) -> NoReturn:
-    """Import the flow, and send what was found. ``stack``: where the parent reads at which line the import stands."""
-    try:
-        faulthandler.register(process.STACK_SIGNAL, file=stack, chain=False)
-        os.setsid()
+        faulthandler.register(process.STACK_SIGNAL, chain=False)  # shows where the import stands
         process.set_parent_death_signal(signal.SIGKILL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        sys.stdout = sys.stderr
-        protocol.write_all(writing, protocol.encode(_import_and_check(target, params)))
-        if sys.stderr is not None:
-            sys.stderr.flush()
+        request = receive_open(control, protocol.FrameReader(protocol.CONTROL_LIMIT))
+        control.sendall(protocol.encode(_import_and_check(request.target, request.params)))
+        flush()
     except BaseException:  # an exception must not reach the code of the parent
         sys.excepthook(*sys.exc_info())
     finally:
@@ -234,7 +124,7 @@ def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
             yield Finding("error", "params", why)
 
 
-def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _ImportFailure:
+def _import_and_check(target: str, params: Mapping[str, object]) -> protocol.FlowOpened | protocol.OpenFailed:
     try:
         survey, before, modules = ImportSurvey(), time.monotonic(), frozenset(sys.modules)
         with single_threaded_libraries():
@@ -246,9 +136,10 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _
         warnings = [Finding("warning", "import", text) for text in effects.warnings(time.monotonic() - before)]
         findings = [*warnings, *_missing_params(flow, missing), *check_tasks(spec, flow.functions)]
         cost = None if effects.threads else _process_cost(sys.modules.keys() - modules)
-        return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited, cost)
+        checked = msgspec.json.encode(_Checked(findings, flow.inherited, cost))
+        return protocol.FlowOpened(msgspec.json.encode(spec), "", [], imports_per_process=False, checked=checked)
     except BaseException as error:  # any error of the import: the same reply as to an executor
-        return _ImportFailure(flow_import.failure_of(error))
+        return failure_of(error)
 
 
 TRIALS = 5
@@ -276,4 +167,5 @@ def _fork_seconds() -> float:
 
 
 if __name__ == "__main__":
-    _run_child(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
+    reset_streams()
+    _serve(socket.socket(fileno=int(sys.argv[1])))

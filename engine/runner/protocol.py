@@ -126,12 +126,14 @@ class FlowOpened(Frame, frozen=True):
     """The flow is imported: its FlowSpec as JSON, and warnings.
 
     ``imports_per_process``: each attempt imports the flow, because the import leaves threads running.
+    ``checked``: what ``check/isolated.py`` has found besides.
     """
 
     spec: bytes
     project_root: str
     warnings: list[str]
     imports_per_process: bool
+    checked: bytes = b""
 
 
 class OpenFailed(Frame, frozen=True):

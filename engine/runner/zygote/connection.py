@@ -52,7 +52,7 @@ class ZygoteConnection:
     """The connection to one zygote, from its start to its end.
 
     ``on_exit`` is called after each exit that the zygote reports, ``on_gone`` once, when the connection is lost before
-    ``end`` was called.
+    ``end`` was called. ``on_printed`` gets the output as it comes, which is kept otherwise.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ZygoteConnection:
         *,
         on_exit: Callable[[], None],
         on_gone: Callable[[ZygoteConnection], None],
+        on_printed: Callable[[bytes], None] | None = None,
     ) -> None:
         self.pid = zygote.pid
         self.forked: dict[int, ForkedProcess] = {}  # by number
@@ -68,6 +69,8 @@ class ZygoteConnection:
         self._zygote = zygote
         self._on_exit = on_exit
         self._on_gone = on_gone
+        self._on_printed = on_printed
+        self._is_asked = False  # for a stack, which it prints
         self._pending: dict[int, Request] = {}
         self._unanswered = 0  # pings
         self._ping_timer: asyncio.TimerHandle | None = None
@@ -89,8 +92,13 @@ class ZygoteConnection:
             self.link.send(request)
         except (TypeError, ValueError, OverflowError) as error:  # bytes that are not text, an object
             raise errors.FlowError(f"the path of the flow or a parameter is not text: {error}") from None
+        loop = asyncio.get_running_loop()
         try:
-            opened = await self._opened_within(target, seconds)
+            loop.add_reader(self._zygote.pidfd, self._on_ended_import)
+            try:
+                opened = await self._opened_within(target, seconds)
+            finally:
+                loop.remove_reader(self._zygote.pidfd)
         except ConnectionResetError:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
@@ -99,6 +107,12 @@ class ZygoteConnection:
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
+
+    def _on_ended_import(self) -> None:
+        """Read what it has answered. A process that the import has started may hold its socket."""
+        asyncio.get_running_loop().remove_reader(self._zygote.pidfd)
+        self.link.drain()
+        self.link.close()
 
     async def _opened_within(self, target: str, seconds: float) -> protocol.FlowOpened:
         """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
@@ -118,7 +132,7 @@ class ZygoteConnection:
         """Request the stack of the import, and return what is written then; empty if none comes in time."""
         if not process.writes_stack(self.pid):
             return ""
-        before, stack = len(self.printed()), ""
+        before, stack, self._is_asked = len(self.printed()), "", True
         reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
         limit = asyncio.get_running_loop().time() + STACK_WAIT_SECONDS
         while asyncio.get_running_loop().time() < limit:
@@ -126,6 +140,7 @@ class ZygoteConnection:
             earlier, stack = stack, self.printed()[before:]
             if stack and stack == earlier:
                 break
+        self._is_asked = False
         return stack
 
     def request(self, frame: StartFrame, request: Request) -> None:
@@ -185,6 +200,9 @@ class ZygoteConnection:
                 self._opened.set_exception(flow_error(failed))
 
     def _handle_output(self, data: bytes) -> None:
+        if self._on_printed is not None and not self._is_asked:
+            self._on_printed(data)
+            return
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
 
     def printed(self) -> str:
@@ -223,8 +241,9 @@ class ZygoteConnection:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        self.was_killed = True
-        reaper.signal_process(self._zygote.pidfd, signal.SIGKILL)
+        if self._ending is None or not self._ending.done():
+            self.was_killed = True
+            reaper.signal_process(self._zygote.pidfd, signal.SIGKILL)
 
     async def end(self) -> int | None:
         """End the zygote with all its processes. Returns its exit code, negative for a signal."""

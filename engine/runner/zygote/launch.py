@@ -37,11 +37,14 @@ Launch = Callable[[str | None], ZygoteProcess]  # starts a zygote of an interpre
 
 
 def spawn_zygote(
-    environment: Mapping[str, str], inherited_fds: Sequence[int] = (), python: str | None = None
+    environment: Mapping[str, str],
+    inherited_fds: Sequence[int] = (),
+    python: str | None = None,
+    module: str = ZYGOTE_MODULE,
 ) -> ZygoteProcess:
     """Start a clean interpreter: ``python``, or the one of this process.
 
-    ``environment`` is added to ours; ``inherited_fds`` are inherited by the attempts.
+    ``environment`` is added to ours; ``inherited_fds`` are inherited by the attempts. ``module``: what it runs.
     """
     import subprocess  # here: a zygote that is forked does without it
 
@@ -49,7 +52,7 @@ def spawn_zygote(
     output, output_write = os.pipe()
     try:
         started = subprocess.Popen(
-            [python or sys.executable, "-P", "-m", ZYGOTE_MODULE, str(theirs.fileno())],
+            [python or sys.executable, "-P", "-m", module, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,
@@ -126,7 +129,7 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds:
     def serve(control: socket.socket) -> NoReturn:
         zygote.serve(control, lambda *request: flow, warnings=warnings)
 
-    return _fork(serve, environment, inherited_fds)
+    return fork_serving(serve, environment, inherited_fds)
 
 
 def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:
@@ -143,12 +146,13 @@ def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] =
             os.close(descriptor)
         zygote.serve_file(control)
 
-    return _fork(serve, environment, inherited_fds)
+    return fork_serving(serve, environment, inherited_fds)
 
 
-def _fork(
-    serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str], inherited_fds: Sequence[int]
+def fork_serving(
+    serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str], inherited_fds: Sequence[int] = ()
 ) -> ZygoteProcess:
+    """Fork this process into a session of its own, in which ``serve`` gets a socket to this one."""
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     pid = os.fork()

@@ -98,7 +98,7 @@ def _open(
 
     A function of its own, because the answer has the specs of all tasks, and must be gone before the first fork.
     """
-    request = _receive_open(control, reader)
+    request = receive_open(control, reader)
     imported = open_flow(request, load)
     if isinstance(imported, protocol.OpenFailed):
         control.sendall(protocol.encode(imported))
@@ -194,7 +194,8 @@ def _install_signal_handlers(facts: FlowFacts) -> None:
     faulthandler.register(process.STACK_SIGNAL, file=facts.stack_fd, all_threads=True, chain=False)
 
 
-def _receive_open(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
+def receive_open(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
+    """Wait for the first frame, which names the flow. Raises ExecutorGone."""
     while True:
         data = control.recv(RECEIVE_BYTES)
         if not data:
