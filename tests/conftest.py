@@ -20,6 +20,7 @@ import redrive.console
 import redrive.engine
 import support.checkout  # noqa: F401 (stops here if the installed copy is old)
 from hypothesis import HealthCheck, settings
+from redrive.engine.runner import process
 from support.fake_executor import FakeExecutor
 from support.processes import find_processes_in
 from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
@@ -86,7 +87,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_finish() -> None:
     """Leave the collected tests out of every garbage collection: they stay to the end. Collect the rest less often."""
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(30_000)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 
@@ -168,6 +169,14 @@ def _failed_if_skipped(report: Report) -> Report:
     if report.skipped and not hasattr(report, "wasxfail"):  # a fault that is named, and whose mend removes the mark
         report.outcome, report.longrepr = "failed", f"not to be skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heap_that_stays_in_small_pages() -> Iterator[None]:
+    """Executors of tests fork this process, whose heap of 160 MB is large: to collapse it costs more than all forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "LARGE_HEAP_BYTES", sys.maxsize)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

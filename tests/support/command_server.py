@@ -120,9 +120,11 @@ def serve(requests: socket.socket) -> None:
 def _fork_zygotes() -> None:
     """Let an executor be forked for its zygote, as ``redrive exec`` and the short flows of ``redrive serve`` do it."""
     from redrive.engine.flow import loading, source  # noqa: F401
+    from redrive.engine.runner import process
     from redrive.engine.runner.zygote import zygote  # noqa: F401
     from redrive.engine.runner.zygote.launch import SpawnedZygote
 
+    process.LARGE_HEAP_BYTES = sys.maxsize  # the heap of this process is large, but not that of a command
     init = SpawnedZygote.__init__
     SpawnedZygote.__init__ = lambda *words, **options: init(*words, **{**options, "is_forked": True})  # type: ignore[method-assign]
 
