@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from redrive.engine.core.spec import collector_paused
+
 #: Named tuples have these as methods for everybody, and ``os._exit`` is documented.
 PUBLIC = {"_replace", "_asdict", "_make", "_fields", "_field_defaults", "_exit"}
 #: What is no contract of Python, although its name has no underscore, or is one that acts on the whole process.
@@ -28,6 +30,7 @@ _SELVES = ("self", "cls", "super()")
 _NAME = re.compile(r"_[a-z][a-z_]*")
 
 
+@collector_paused()
 def leans(root: Path, folders: Iterable[str]) -> dict[str, set[str]]:
     """Return what the modules below the folders lean on, each with the modules that do."""
     trees = {path: ast.parse(path.read_text()) for folder in folders for path in sorted((root / folder).rglob("*.py"))}

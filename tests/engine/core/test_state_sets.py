@@ -33,6 +33,7 @@ SOURCES = sorted(
 STATES = {str(state) for state in TaskState}
 BREAKER_STATES = {str(state) for state in BreakerState}
 _ENUMS = {"TaskState": STATES, "BreakerState": BREAKER_STATES}
+_ANY = re.compile("|".join(sorted(STATES | BREAKER_STATES | set(trigger_rules.RULES))))
 _IN_SQL = re.compile(r"\bIN \(([^()]*)\)")
 
 
@@ -93,7 +94,10 @@ def written_rules(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_no_other_module_writes_a_named_set_or_a_rule_again() -> None:
     named = named_sets()
     for source in SOURCES:
-        tree = ast.parse((ROOT / source).read_text())
+        text = (ROOT / source).read_text()
+        if not _ANY.search(text):
+            continue
+        tree = ast.parse(text)
         again = [f"line {line}: {named[members]}" for line, members in written_sets(tree) if members in named]
         again += [f"line {line}: rule {rule}" for line, rule in written_rules(tree) if source not in PUBLIC]
         assert again == [], source
