@@ -18,7 +18,7 @@ from ...engine.core.spec import FlowSpec
 from ...engine.domain.text import first_names, format_seconds
 from ...engine.flow.import_output import printed_afterwards
 from ...engine.flow.loading import load_flow
-from ...engine.statefile.lists import DurationStats, duration_stats
+from ...engine.statefile.durations import DurationStats, duration_stats
 from ...engine.store import database
 from ...engine.store.flow_path import path_for_run
 from ...engine.testing import Night, crash, down, error, exits, hang, play

@@ -45,7 +45,7 @@ from ...engine.domain.states import (
     TaskState,
     TaskUsage,
 )
-from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.durations import DurationStats
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62

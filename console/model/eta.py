@@ -16,7 +16,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import work_us
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import MOVING, TaskState
-from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.durations import DurationStats
 from .board import Board
 from .graph.groups import stem
 from .paces import is_far_over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...engine.core.projection import TaskRow
-from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.durations import DurationStats
 
 _SECOND = 1_000_000
 _OVERDUE_FACTOR = 1.5  # times the 95th percentile of past attempts, and

@@ -14,15 +14,8 @@ from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts, RunRow, RunSummary
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
-from ...engine.statefile.lists import (
-    DurationStats,
-    NeedKind,
-    NeedRow,
-    PastAttemptRow,
-    RunTaskRow,
-    ScheduleRow,
-    quantile,
-)
+from ...engine.statefile.durations import DurationStats, quantile
+from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow
 from ...engine.statefile.needs import Need, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule

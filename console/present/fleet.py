@@ -10,7 +10,8 @@ from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration
-from ...engine.statefile.lists import NeedKind, quantile
+from ...engine.statefile.durations import quantile
+from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.supervisor_file import FlowBefore, Night, skips_next
 from ..keys.actions import action_named

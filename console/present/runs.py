@@ -16,7 +16,8 @@ from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
-from ...engine.statefile.lists import NeedKind, ScheduleRow, quantile
+from ...engine.statefile.durations import quantile
+from ...engine.statefile.lists import NeedKind, ScheduleRow
 from ...engine.statefile.needs import Need
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint

@@ -26,8 +26,8 @@ _PACKAGE = "redrive.engine"
 #: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
 READING = (
     *("errors", "domain/events", "domain/rows", "agent/agent", "agent/executor_socket"),
-    *(f"statefile/{name}" for name in ("copies", "formats", "lists", "lock_file", "opening", "paths", "processes")),
-    *("statefile/reader", "statefile/snapshot"),
+    *(f"statefile/{name}" for name in ("copies", "durations", "formats", "lists", "lock_file", "opening", "paths")),
+    *(f"statefile/{name}" for name in ("processes", "reader", "snapshot")),
 )
 #: What changes a run or reads long texts; sent before the first such request.
 CHANGING = (

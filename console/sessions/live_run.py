@@ -23,7 +23,8 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
-from ...engine.statefile.lists import ATTENTION_RUNS, DurationStats
+from ...engine.statefile.durations import DurationStats
+from ...engine.statefile.lists import ATTENTION_RUNS
 from ..model.board import Board, BoardUpdate, Delta, Link, RunSnapshot, SessionStatus
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause

@@ -38,7 +38,7 @@ from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import RunState, TaskState
 from ...engine.domain.text import shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
-from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.durations import DurationStats
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk
 from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus

@@ -19,7 +19,7 @@ from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
 from ..domain.text import format_seconds
 from ..runner.zygote.client import RemoteRunner
-from ..statefile.lists import of_child
+from ..statefile.durations import of_child
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder

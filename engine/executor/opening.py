@@ -46,7 +46,8 @@ from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
 from ..statefile.copies import refuse_copy
-from ..statefile.lists import BREAKERS, DurationStats, duration_stats, query
+from ..statefile.durations import DurationStats, duration_stats
+from ..statefile.lists import BREAKERS, query
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause

@@ -20,7 +20,7 @@ from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, TIMED, WITH_INSTANT, TaskState
 from ..runner.protocol import ignore
-from ..statefile.lists import of_child
+from ..statefile.durations import of_child
 from ..statefile.transitions import Transaction
 from ..store.claims import Claim
 from ..store.runs import USUAL_MIN

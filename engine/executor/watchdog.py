@@ -27,7 +27,7 @@ from ..domain.text import format_clock, format_duration, format_seconds, shell_c
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.source import open_zone
 from ..runner import process
-from ..statefile.lists import of_child
+from ..statefile.durations import of_child
 from ..statefile.lock_file import lock_path
 from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of

@@ -18,6 +18,7 @@ import zlib
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from .lock_file import current_holder
+from .paths import is_full
 from .reader import stamps_of
 
 SUFFIX = ".health"
@@ -204,24 +205,13 @@ def _read(path: str) -> Optional[Health]:
 
 # --- Room on the disk, which a reader sees for itself ---------------------------------------------------------------
 
-ROOM_BYTES = 64 * 1024  # less is too little for one commit
-
 
 def full_since(state_path: str) -> Optional[int]:
     """Since when the file system of a state file has no room for a commit, in microseconds UTC: at the latest since
     the latest write. None: it has room, or does not say."""
-    return _written_at(state_path) if _has_no_room(state_path) else None
+    return _written_at(state_path) if is_full(state_path) else None
 
 
 def _written_at(state_path: str) -> int:
     stamps = stamps_of(state_path)
     return max(stamp[-1] // 1000 if stamp else 0 for stamp in (stamps.file, stamps.log))
-
-
-def _has_no_room(state_path: str) -> bool:
-    try:
-        found = os.statvfs(os.path.dirname(os.path.abspath(state_path)))
-    except OSError:
-        return False
-    has_no_inode = found.f_files > 0 and found.f_favail == 0
-    return found.f_blocks > 0 and (found.f_bavail * found.f_frsize < ROOM_BYTES or has_no_inode)

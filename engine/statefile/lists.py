@@ -55,9 +55,6 @@ def chunks(values: Iterable[Value]) -> Iterator[List[Value]]:
     return (rest[start : start + VALUES_MAX] for start in range(0, len(rest), VALUES_MAX))
 
 
-# --- The lists that can be read from a state file: the row of each list, its SQL and its options ---------------------
-
-
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
 
@@ -233,25 +230,11 @@ class RunTaskRow(NamedTuple):
         return self.duration_us if self.state == "SUCCESS" else None
 
 
-class DurationStats(NamedTuple):
-    """How long successful attempts of a task took in earlier runs: microseconds, sent with two digits.
-
-    Half of them took at most ``p50_us``, 95 of 100 at most ``p95_us``.
-    """
-
-    p50_us: int
-    p95_us: int
-    attempts: int
-
-
 class OutputSize(NamedTuple):
     """How much an attempt has printed, and how much of the output was dropped."""
 
     output_bytes: int
     output_dropped_bytes: int
-
-
-# --- The lists -----------------------------------------------------------------------------------------------------
 
 
 class RunName(NamedTuple):
@@ -263,21 +246,7 @@ class RunName(NamedTuple):
     day: Optional[str]
 
 
-LATEST = "latest"
-_BEFORE_LATEST = re.compile("-[0-9]+")
-
-
-def runs_named(word: str, runs: Sequence[RunName]) -> Sequence[RunName]:
-    """Those of ``runs``, the latest first, that ``word`` means: an id; -1, the run before the latest; or the beginning
-    of an id or of a logical day."""
-    for run in runs:
-        if run.run_id == word:
-            return [run]
-    if word == LATEST:
-        return runs[:1]
-    if _BEFORE_LATEST.fullmatch(word):
-        return runs[int(word[1:]) :][:1]
-    return [run for run in runs if run.run_id.startswith(word) or (run.day or "").startswith(word)]
+# --- The lists -----------------------------------------------------------------------------------------------------
 
 
 class Listing(Generic[Row]):
@@ -547,9 +516,6 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
 JSON_FIELDS: Dict[str, Json] = {"body": {}, "window": [], "detail": {}}
 
 
-# --- Reads lists from a state file, the same for local and remote sessions -------------------------------------------
-
-
 # --- Reading -------------------------------------------------------------------------------------------------------
 
 
@@ -624,102 +590,20 @@ def read_events(connection: sqlite3.Connection, run_id: str, after: int, limit: 
     return connection.execute(_PAST, (run_id, after, limit)).fetchall()
 
 
-# --- How long tasks usually take, from their successful attempts in the latest runs of a flow ------------------------
-#
-# Each run is read in a statement of its own, so that no checkpoint waits longer than for one run. At most ATTEMPTS_MAX
-# attempts are read, however large the file is.
+# --- The run that a command line names -------------------------------------------------------------------------------
+
+LATEST = "latest"
+_BEFORE_LATEST = re.compile("-[0-9]+")
 
 
-RUNS_MAX = 30
-ATTEMPTS_MAX = 100000
-ELEMENT_MIN = 3  # from so many nights on, a child of a map task has a history of its own; else that of all children
-_DIGITS = 2  # significant digits: the durations are estimates, and 10,000 tasks cross slow lines
-
-_RUNS = "SELECT run_id FROM run WHERE +dag_name = :dag{} ORDER BY rowid DESC LIMIT :most"
-_BEFORE = " AND run_id <> :run AND rowid < (SELECT rowid FROM run WHERE run_id = :run)"
-_ATTEMPTS = (
-    "SELECT name, duration_us FROM attempt WHERE run_id = ? AND outcome = 'success' AND duration_us IS NOT NULL LIMIT ?"
-)
-
-
-def durations_us(connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None) -> Dict[str, List[int]]:
-    """The durations of each task in ascending order, of the runs before the run ``before``."""
-    found: Dict[str, List[int]] = {}
-    room = ATTEMPTS_MAX
-    sql = _RUNS.format("" if before is None else _BEFORE)
-    for (run_id,) in connection.execute(sql, {"dag": dag_name, "run": before, "most": RUNS_MAX}).fetchall():
-        rows = connection.execute(_ATTEMPTS, (run_id, room)).fetchall()
-        for name, duration_us in rows:
-            found.setdefault(name, []).append(duration_us)
-        room -= len(rows)
-        if room <= 0:
-            break
-    for values in found.values():
-        values.sort()
-    return found
-
-
-def with_children(found: Dict[str, List[int]]) -> Dict[str, List[int]]:
-    """The same, in which a child of a map task has its own durations from ELEMENT_MIN on.
-
-    Of all children together: by what their names begin with (``of_child`` finds it for those that have none).
-    """
-    together: Dict[str, List[int]] = {}
-    for name, values in found.items():
-        if prefix_of_map(name) != name:
-            together.setdefault(prefix_of_map(name), []).extend(values)
-    for values in together.values():
-        values.sort()
-    own = {one: values for one, values in found.items() if prefix_of_map(one) == one or len(values) >= ELEMENT_MIN}
-    return dict(own, **together)
-
-
-def prefix_of_map(name: str) -> str:
-    """The beginning that a child's name shares with all children of its map task; the name itself of another task."""
-    return name[: name.index("[") + 1] if name.endswith("]") and "[" in name else name
-
-
-def of_child(values: Mapping[str, Value], name: str, otherwise: Value) -> Value:
-    """What is known of a task; of a child of a map task that has no value of its own, that of all its children.
-
-    ``values``: by the name of a task, and by what the names of the children of a map task begin with.
-    """
-    return values[name] if name in values else values.get(prefix_of_map(name), otherwise)
-
-
-def quantile(values: Sequence[int], share: float) -> int:
-    """The quantile ``share`` (0 to 1) of sorted values."""
-    return values[int(round(share * (len(values) - 1)))]
-
-
-def duration_stats(
-    connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None
-) -> Dict[str, DurationStats]:
-    """How long the tasks of a flow took in its latest runs, by the names of ``with_children``."""
-    found = with_children(durations_us(connection, dag_name, before))
-    return {
-        name: DurationStats(quantile(values, 0.5), quantile(values, 0.95), len(values))
-        for name, values in found.items()
-    }
-
-
-def read_durations(connection: sqlite3.Connection, run_id: str) -> Dict[str, DurationStats]:
-    """The duration statistics of the tasks of a run that have any, by name.
-
-    Raises NotFoundError for a run that the file does not have.
-    """
-    found = duration_stats(connection, dag_name_of(connection, run_id), before=run_id)
-    names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
-    known = [(name, of_child(found, name, None)) for (name,) in names]
-    return {
-        name: one._replace(p50_us=_rounded(one.p50_us), p95_us=_rounded(one.p95_us))
-        for name, one in known
-        if one is not None
-    }
-
-
-def _rounded(duration_us: int) -> int:
-    """Whole milliseconds, at least 1, rounded to ``_DIGITS`` significant digits."""
-    milliseconds = max(round(duration_us / 1000), 1)
-    unit = int("1" + "0" * max(len(str(milliseconds)) - _DIGITS, 0))
-    return int(round(milliseconds / unit)) * unit * 1000
+def runs_named(word: str, runs: Sequence[RunName]) -> Sequence[RunName]:
+    """Those of ``runs``, the latest first, that ``word`` means: an id; -1, the run before the latest; or the beginning
+    of an id or of a logical day."""
+    for run in runs:
+        if run.run_id == word:
+            return [run]
+    if word == LATEST:
+        return runs[:1]
+    if _BEFORE_LATEST.fullmatch(word):
+        return runs[int(word[1:]) :][:1]
+    return [run for run in runs if run.run_id.startswith(word) or (run.day or "").startswith(word)]

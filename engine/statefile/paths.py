@@ -54,7 +54,7 @@ def folder_sentence(path: str) -> str:
     return "{} is a directory; name a file in it, such as {}".format(path, os.path.join(path, "state.db"))
 
 
-# --- The file system of a path: SQLite's write-ahead log does not work on network file systems -----------------------
+# --- The file system of a path: SQLite's write-ahead log does not work on network file systems, or on a full one -----
 
 
 #: Over a network, the shared-memory index and the locks are not common to all processes that open the file.
@@ -137,3 +137,16 @@ def network_problem(path: str, mounts_path: str = "/proc/self/mounts") -> Option
         f"{path} is on a network file system ({mount.type} at {mount.point}), where SQLite's write-ahead log does not "
         f"work; put the state file on a local disk with --state"
     )
+
+
+FULL_BYTES = 64 * 1024  # less free space is too little for one commit: a -shm grows by 32 kB, a -wal by whole pages
+
+
+def is_full(path: str) -> bool:
+    """True if the file system of a path has no room for a commit; False if it does not say."""
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return False
+    has_no_inode = found.f_files > 0 and found.f_favail == 0
+    return found.f_blocks > 0 and (found.f_bavail * found.f_frsize < FULL_BYTES or has_no_inode)

@@ -296,7 +296,7 @@ READS = {
     "offer": ("state_files", "offer_of_connection"),
     "query": ("lists", "query_by_name"),
     "past": ("lists", "read_events"),
-    "duration_stats": ("lists", "read_durations"),
+    "duration_stats": ("durations", "read_durations"),
     "log": ("logs", "read"),
     "find": ("logs", "find"),
     "attempt_text": ("logs", "attempt_text"),

@@ -25,11 +25,10 @@ from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import DAMAGED, TABLES, Header, check_tables, file_uri, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
-from ..statefile.paths import has_content, network_problem
+from ..statefile.paths import has_content, is_full, network_problem
 from . import making
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
-FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages
 READ_SECONDS_MAX = 120.0  # for all queries of one connection; the longest takes a second for 10,000 tasks
 PROGRESS_STEPS = 100_000  # of SQLite's virtual machine, some milliseconds
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
@@ -207,20 +206,12 @@ def primary_code(error: BaseException) -> int:
 def translate(error: sqlite3.Error, path: str) -> StateFileError:
     """Return a StateFileError that explains an SQLite error and what to do."""
     code = primary_code(error)
-    if code == sqlite3.SQLITE_IOERR and _is_full(path):
+    if code == sqlite3.SQLITE_IOERR and is_full(path):
         code = sqlite3.SQLITE_FULL  # SQLite says so of the file itself, but not of its -shm
     kind, sentence = _SENTENCES.get(code, (StateFileError, "{path} cannot be used: {error}"))
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ:
         sentence = "{path}-wal was cut short while other programs had it open: close them, then try again"
     return kind(sentence.format(path=path, error=error))
-
-
-def _is_full(path: str) -> bool:
-    try:
-        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
-    except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
 # --- Writing -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from ..domain.events import KILL_STEPS
 from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..errors import RefusedError
-from ..statefile import lists
+from ..statefile import durations
 from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
@@ -461,8 +461,8 @@ def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | Non
     """
     values = {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}
     rows = connection.execute(_PAST.format("name = :name"), values).fetchall()
-    prefix = lists.prefix_of_map(name)
-    if prefix != name and len(rows) < lists.ELEMENT_MIN:
+    prefix = durations.prefix_of_map(name)
+    if prefix != name and len(rows) < durations.ELEMENT_MIN:
         values |= {"name": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
         rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
     return [

@@ -27,7 +27,7 @@ from redrive.console.model.replay import ReplayIndex
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
-from redrive.engine.statefile import lists
+from redrive.engine.statefile import durations, lists
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import claims, database, runs
 from support.pty_terminal import PtyTerminal
@@ -208,14 +208,14 @@ def _key_to_paint(terminal: PtyTerminal, key: str) -> float:
     return time.perf_counter() - began
 
 
-def durations(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+def durations_of_runs(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """What a console asks once for each run."""
     path = folder / "year.db"
     make_year(path, options.tasks, options.runs)
     connection = database.open_for_reading(str(path))
     run_id = f"run-{options.runs - 1:03}"
-    found = [_seconds(lambda: lists.read_durations(connection, run_id)) for _ in range(5)]
-    one = _seconds(lambda: connection.execute(lists._ATTEMPTS, ("run-000", lists.ATTEMPTS_MAX)).fetchall())
+    found = [_seconds(lambda: durations.read_durations(connection, run_id)) for _ in range(5)]
+    one = _seconds(lambda: connection.execute(durations._ATTEMPTS, ("run-000", durations.ATTEMPTS_MAX)).fetchall())
     size = path.stat().st_size / 1e6
     yield f"{options.runs} runs of {options.tasks} tasks ({size:.0f} MB): {_spread(found)}; one statement {one:.3f} s"
 
@@ -235,7 +235,7 @@ def _spread(seconds: list[float]) -> str:
 MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[str]]] = {
     "model": model,
     "keys": keys,
-    "durations": durations,
+    "durations": durations_of_runs,
 }
 
 

@@ -34,7 +34,8 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunSummary
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
-from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
+from redrive.engine.statefile.durations import DurationStats
+from redrive.engine.statefile.lists import ATTENTION_RUNS, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from redrive.engine.statefile.pruning import PrunePreview
 from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers

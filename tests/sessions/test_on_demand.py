@@ -21,7 +21,7 @@ from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.executor import host
 from redrive.engine.runner.protocol import BadRow
 from redrive.engine.statefile import lists, logs
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.logs import LogChunk
 from redrive.engine.store import claims, quarantined, runs
 from support.marks import parametrize_mostly_long

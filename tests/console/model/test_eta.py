@@ -12,7 +12,7 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 from support.breakers import status_of
 
 from .graphs import layered

@@ -31,7 +31,7 @@ from redrive.engine.core.waiting import (
 )
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, TaskState
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 from support.breakers import status_of
 
 from ..model.graphs import dags, edges

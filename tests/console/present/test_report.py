@@ -24,7 +24,8 @@ from redrive.engine.analysis.slot_seconds import SlotSeconds
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.lists import DurationStats, PastAttemptRow
+from redrive.engine.statefile.durations import DurationStats
+from redrive.engine.statefile.lists import PastAttemptRow
 from redrive.engine.statefile.logs import AttemptText
 
 from ..model.runs import EventBuilder, S, projection_of

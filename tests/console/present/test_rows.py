@@ -47,7 +47,8 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import RunFacts, RunRow
 from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
-from redrive.engine.statefile.lists import DurationStats, NeedKind
+from redrive.engine.statefile.durations import DurationStats
+from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.logs import AttemptText
 from redrive.engine.statefile.needs import Need
 

@@ -40,7 +40,8 @@ from redrive.engine.core.views import Asked, run_code, run_view
 from redrive.engine.core.waiting import WaitReason
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunRow, RunSummary
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
-from redrive.engine.statefile.lists import DurationStats, NeedKind, ScheduleRow
+from redrive.engine.statefile.durations import DurationStats
+from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule

@@ -25,7 +25,7 @@ from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.views import part_done, task_view
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 
 from ..conftest import FakeSession
 from ..model.graphs import dags

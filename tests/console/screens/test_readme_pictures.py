@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.logs import AttemptText
 
 from ..conftest import FakeSession, make_app, press, rest

@@ -18,7 +18,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, NotFoundError, SnapshotNeeded, StateFileError
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.durations import DurationStats
 from support.waiting import LIMIT_SECONDS
 
 from ..conftest import FakeSession, StillClock

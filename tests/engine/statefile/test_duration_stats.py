@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import lists
-from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile import durations
+from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.store import runs
 
 from ..store.conftest import RUN, START, StateFile
@@ -34,7 +34,7 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
 
 
 def read_stats(state_file: StateFile) -> dict[str, DurationStats]:
-    return lists.read_durations(state_file.connection, RUN)
+    return durations.read_durations(state_file.connection, RUN)
 
 
 def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> None:
@@ -77,14 +77,14 @@ def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkey
     state_file.create({"a": "", "b": ""})
     for number in range(1, 9):
         earlier_run(state_file, number, {"a": number, "b": number})
-    monkeypatch.setattr(lists, "ATTEMPTS_MAX", 5)
+    monkeypatch.setattr(durations, "ATTEMPTS_MAX", 5)
     assert [one.attempts for one in read_stats(state_file).values()] == [3, 2]
     assert read_stats(state_file)["b"].p95_us == 2 * SECOND  # the latest runs, not the earliest
 
 
 def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
     with pytest.raises(RefusedError, match="no run 'nowhere'"):
-        lists.read_durations(state_file.connection, "nowhere")
+        durations.read_durations(state_file.connection, "nowhere")
 
 
 def test_a_child_of_a_map_has_its_own_from_three_nights_on_and_else_those_of_all_children(
@@ -98,8 +98,8 @@ def test_a_child_of_a_map_has_its_own_from_three_nights_on_and_else_those_of_all
     assert stats["pay[INV-17]"] == DurationStats(40 * SECOND, 40 * SECOND, 3)
     assert stats["pay[INV-18]"] == stats["pay[new]"] == DurationStats(4 * SECOND, 40 * SECOND, 7)
     assert stats["pay"] == DurationStats(SECOND, SECOND, 2)
-    took = lists.duration_stats(state_file.connection, "settlement")
-    known = [lists.of_child(took, name, None) for name in ("pay[INV-17]", "pay[new]", "report")]
+    took = durations.duration_stats(state_file.connection, "settlement")
+    known = [durations.of_child(took, name, None) for name in ("pay[INV-17]", "pay[new]", "report")]
     assert [one and (one.p50_us, one.attempts) for one in known] == [(40 * SECOND, 3), (4 * SECOND, 7), None]
     assert len(runs.past_attempts(state_file.connection, "pay[new]")) == 7
     assert len(runs.past_attempts(state_file.connection, "pay[INV-17]")) == 3

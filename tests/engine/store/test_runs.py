@@ -27,7 +27,7 @@ from redrive.engine.domain.event_payloads import (
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import lists, map_tasks, operator_actions, snapshot, transitions
+from redrive.engine.statefile import durations, lists, map_tasks, operator_actions, snapshot, transitions
 from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.transitions import Transaction, shift_times
@@ -521,9 +521,9 @@ def test_durations_are_medians_of_what_succeeded(state_file: StateFile) -> None:
     for number, (outcome, seconds) in enumerate([("success", 1), ("success", 9), ("success", 2), ("error", 500)]):
         attempt(state_file, "a", number, outcome, duration_us=seconds * SECOND)
     attempt(state_file, "b", 1, "success")
-    took = lists.duration_stats(state_file.connection, "settlement")
-    assert took == {"a": lists.DurationStats(2 * SECOND, 9 * SECOND, 3)}
-    assert lists.duration_stats(state_file.connection, "another") == {}
+    took = durations.duration_stats(state_file.connection, "settlement")
+    assert took == {"a": durations.DurationStats(2 * SECOND, 9 * SECOND, 3)}
+    assert durations.duration_stats(state_file.connection, "another") == {}
 
 
 def test_a_failure_heals_when_the_same_generation_succeeds_after_it(state_file: StateFile) -> None:
