@@ -137,7 +137,7 @@ for _name, _text in _PLAIN_ACTS.items():
 def extend(file: shared.NamedFile, duration: str, reason: str, as_json: bool) -> int:
     """As: redrive extend load 10m"""
     options = TaskActOptions(yes=True, reason=reason, as_json=as_json)
-    return _act("extend", file, options, {"seconds": shared.seconds_of(duration)})
+    return _act("extend", file, options, {"seconds": shared.seconds_of(duration, "DURATION")})
 
 
 # --- The commands on a run -------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
     them.
     """
     if everything and any(file.run is not None for file in files):
-        raise click.UsageError("name runs, or give --all")
+        raise click.UsageError("name runs, or give --all, and not both")
     if not everything and not (files and all(file.name or file.run for file in files)):
         raise click.UsageError("name runs, or give --all")
 

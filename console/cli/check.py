@@ -37,7 +37,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
 @command("check")
-@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.argument("flows", nargs=-1, required=True, metavar="[PROGRAM|FOLDER]...")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
@@ -46,7 +46,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 def check_flows(
     flows: tuple[str, ...], param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool
 ) -> int:
-    """FLOW is a PROGRAM, or a folder: all flows in the files below it. The exit code is that of the worst."""
+    """Of a FOLDER: all flows in the files below it. The exit code is that of the worst."""
     params = params_of(param)
     follows = known_follows(read_known())
     targets = _targets(flows, follows)
@@ -229,6 +229,8 @@ _TEMPLATE_NAME = "first_flow"  # the name of the flow in the template
 @click.argument("name", metavar="FILE", default="first_flow.py")
 def write_new_flow(name: str) -> int:
     path = Path(name if name.endswith(".py") else f"{name}.py")
+    if path.suffix != ".py":
+        raise FlowError("the name of the file is empty; give one, as first_flow.py")
     template = resources.files("redrive.engine.examples").joinpath(f"{_TEMPLATE_NAME}.py").read_text("utf-8")
     text = template.replace(_TEMPLATE_NAME, path.stem)
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from click.shell_completion import CompletionItem
 
-from ..manual import TOPICS, load_topic, load_topics, page_lines
+from ..manual import TOPICS, UnknownTopic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
 from .group import cli, command
@@ -18,17 +20,28 @@ def complete_topics(context: click.Context, parameter: click.Parameter, incomple
 
 
 @command("help")
-@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.argument("words", nargs=-1, metavar="[TOPIC|COMMAND]", shell_complete=complete_topics)
 @click.pass_context
-def print_topic(context: click.Context, topic: str | None) -> None:
-    found = None if topic is None else cli.get_command(context, topic)
-    if topic is None:
+def print_topic(context: click.Context, words: tuple[str, ...]) -> None:
+    if not words:
         echo(topic_list())
-    elif topic in TOPICS or found is None:
-        for line in page_lines(load_topic(topic).text):
+    elif words[0] in TOPICS:
+        for line in page_lines(load_topic(words[0]).text):
             echo(plain(line).rstrip())
     else:
-        echo(found.get_help(click.Context(found, info_name=topic, parent=context.parent)))
+        echo(_command_help(context, words))
+
+
+def _command_help(context: click.Context, words: Sequence[str]) -> str:
+    """The help of a command, as ``schedule start``. Raises UnknownTopic."""
+    found: click.Command = cli
+    at = context.parent
+    for word in words:
+        inner = found.get_command(context, word) if isinstance(found, click.Group) else None
+        if inner is None:
+            raise UnknownTopic(" ".join(words), cli.list_commands(context))
+        found, at = inner, click.Context(inner, info_name=word, parent=at)
+    return found.get_help(at or context)
 
 
 def topic_list() -> str:

@@ -32,7 +32,7 @@ from ..text.figures import bar, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
 from .group import command, command_with_commands
-from .options import json_option, seconds_of
+from .options import Number, json_option, seconds_of
 from .output import with_schema
 
 # --- ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004) ----------
@@ -47,7 +47,7 @@ BAR_CELLS = 40
 @click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="The highest ceiling.")
 @click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
 @click.option(
-    "--attempts", "max_attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all."
+    "--attempts", "max_attempts", default=10, show_default=True, type=Number(1, 1000), help="Attempts in all."
 )
 @click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated or add50.")
 @click.option("--timeout", metavar="DURATION", help="Timeout of one attempt, for the worst case.")
@@ -59,9 +59,7 @@ BAR_CELLS = 40
     help="Between SIGTERM and SIGKILL of each attempt; 0s: of a call, which nothing kills.",
 )
 @click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
-@click.option(
-    "--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Plot the retries of N clients."
-)
+@click.option("--clients", default=0, type=Number(0, 1_000_000), metavar="N", help="Plot the retries of N clients.")
 @click.option("--seed", type=int, help="Of the random numbers.")
 @json_option
 def backoff(
@@ -75,14 +73,16 @@ def backoff(
     as_json: bool,
     **given: Any,
 ) -> int:
-    policy = policy_of(base=seconds_of(base), cap=seconds_of(cap), **given)
-    limit, due = (None if text is None else seconds_of(text) for text in (timeout, deadline))
+    policy = policy_of(base=seconds_of(base, "--base"), cap=seconds_of(cap, "--cap"), **given)
+    limit = None if timeout is None else seconds_of(timeout, "--timeout")
+    due = None if deadline is None else seconds_of(deadline, "--deadline")
+    grace_seconds = seconds_of(grace, "--grace")
     if as_json:
-        echo_json(with_schema("backoff", _facts(policy, limit, seconds_of(grace))))
+        echo_json(with_schema("backoff", _facts(policy, limit, grace_seconds)))
         return 0
     dice = random.Random(seed)
     _print_waits(policy, dice)
-    echo_lines(_sentences(policy, limit, seconds_of(grace), due))
+    echo_lines(_sentences(policy, limit, grace_seconds, due))
     if clients:
         _print_spread(policy, clients, dice)
     return 0

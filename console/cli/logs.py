@@ -24,7 +24,7 @@ from ..sessions.session import LiveSession, Session
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
 from .named_tasks import names_like
-from .options import NamedFile, json_option, of_tasks
+from .options import NamedFile, Number, json_option, of_tasks
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30
@@ -34,8 +34,8 @@ _NAMED_MAX = 3
 @command("logs")
 @of_tasks
 @json_option
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
-@click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("--attempt", type=Number(min=1), metavar="N", help="Default: the latest attempt of each task.")
+@click.option("--lines", type=Number(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
 def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int | None, follow: bool) -> int:
     """TASK may be a glob, as 'load_*'; left out: every task that has started."""

@@ -320,8 +320,8 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """
     try:
         options = parse_retention(keep)
-    except ValueError as error:
-        raise click.UsageError(f"--keep: {error}") from None
+    except ValueError:
+        raise click.UsageError(f"--keep {keep!r}: write a duration, as 30d, or a number of runs, as 20") from None
 
     async def use(session: Session) -> tuple[PrunePreview, list[str], int]:
         before = await session.preview_prune(options)

@@ -54,7 +54,7 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if quiet and (follow or as_json or file.run is not None):
         raise click.UsageError("--quiet prints nothing: leave --follow, --json and @RUN out")
     if file.hosts and follow:
-        raise click.UsageError("--follow is of one state file")
+        raise click.UsageError("--follow goes with one state file")
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)

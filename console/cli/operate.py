@@ -497,7 +497,12 @@ def seconds_until(text: str, now: datetime) -> tuple[float, bool]:
     Returns also whether it is a time, and no duration. Raises UsageError.
     """
     instant = _next(text, now) or _instant(text)
-    seconds = seconds_of(text.removeprefix("+")) if instant is None else (instant - now).total_seconds()
+    try:
+        seconds = seconds_of(text.removeprefix("+")) if instant is None else (instant - now).total_seconds()
+    except click.UsageError:
+        raise click.UsageError(
+            f"{text!r} is no duration, as 1h, and no time to come, as 06:00 or 2026-04-25T06:00"
+        ) from None
     if seconds <= 0:
         raise click.UsageError(f"{text!r} has passed: write a duration, as 1h, or a time to come, as 06:00")
     return seconds, instant is not None

@@ -257,7 +257,7 @@ class Words(click.types.StringParamType):
         if self.tasks:
             named = Named(tasks=tuple(words)) if state is not None else name_words(words, MACHINE, acts=acts)
         elif len(words) > 1:
-            raise click.UsageError(f"Got unexpected extra argument ({words[1]})")
+            raise click.UsageError(f"{words[1]!r} is too much: {' '.join(_command_names())} takes {self.usage()}")
         else:
             named = name_run(words[0], MACHINE) if words else Named()
         old = [part for part in (("--state", state), ("--run", run)) if part[1] is not None]
@@ -316,6 +316,12 @@ def complete_causes(context: click.Context, parameter: click.Parameter, incomple
     return complete_fingerprints(context, incomplete)
 
 
+class Number(click.IntRange):
+    """A whole number; what is none is called so in errors."""
+
+    name = "number"
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 
@@ -346,7 +352,7 @@ to_tasks = Words(tasks=True, acts=True).declare
 
 written_option = click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place.")
 serving_options = options(
-    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--max-parallel", type=Number(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
     click.option(
         "--durability",

@@ -41,7 +41,7 @@ from .output import Shown, print_lines, with_schema
 @shared.of_tasks
 @shared.json_option
 @shared.follow_option
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+@click.option("--since", type=shared.Number(min=0), default=0, metavar="SEQ", help="Only events after this one.")
 @click.option("--command-id", metavar="ID", help="Only the act with this id; exit code 1: it was not done.")
 def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int, command_id: str | None) -> int:
     """TASK may be a glob, as 'load_*': only events of these tasks."""

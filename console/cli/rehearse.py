@@ -37,7 +37,7 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
 
 
 @command("rehearse")
-@click.argument("flow")
+@click.argument("flow", metavar="PROGRAM")
 @click.option(
     "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
 )

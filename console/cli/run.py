@@ -18,11 +18,11 @@ from ...engine.errors import FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
-from ..sessions.target import state_for_flow
+from ..sessions.target import MACHINE, state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
 from .group import ExitCode, code_of_error, code_of_result, command, command_line
-from .options import params_of, running_options, seconds_of, written_option
+from .options import Number, params_of, running_options, seconds_of, written_option
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -69,6 +69,9 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 @running_options
 def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Of a file that makes several flows: PROGRAM:NAME."""
+    if MACHINE.is_file(flow) and not os.path.exists(flow):
+        again = shell_command(["redrive", "rerun", flow])
+        raise FlowError(f"{flow!r} is a flow, and run takes a program, a Python file; to run the flow again: {again}")
     params = params_of(param)
     if at is not None:
         from .days import params_at
@@ -229,7 +232,7 @@ def end_sentence(result: RunResult, state: str) -> str:
 @click.option(
     "--retry",
     "retries",
-    type=click.IntRange(0, 100),
+    type=Number(0, 100),
     default=0,
     metavar="N",
     help="Start it again at most N times. Default: 0, because a command may not bear it.",

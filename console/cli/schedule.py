@@ -57,7 +57,7 @@ from .days import instant_of, read_served
 from .event_lines import EventPrinter
 from .group import CommandWithCommands, ExitCode, command, command_with_commands
 from .operate import postpone_options_of
-from .options import json_option, params_of, serving_options, written_option
+from .options import Number, json_option, params_of, serving_options, written_option
 from .output import echo_values, print_list, print_table, with_schema
 from .run import end_sentence, run_arguments
 
@@ -290,7 +290,7 @@ class ScheduleGroup(CommandWithCommands):
         close = get_close_matches(args[0], self.commands, n=2)
         if close and not os.path.exists(args[0]) and not _served(args[0]):
             raise click.UsageError(
-                f"there is no flow file {args[0]!r} (Did you mean {' or '.join(map(repr, close))}?)", ctx
+                f"there is no flow or command {args[0]!r} (Did you mean {' or '.join(map(repr, close))}?)", ctx
             )
         return super().resolve_command(ctx, ["next", *args])
 
@@ -327,14 +327,15 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
 @schedule.command("next")
 @flow_argument
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
+@click.option("--next", "count", default=5, show_default=True, type=Number(1, 1000), metavar="N")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
     """The next runs of FLOW, a flow that is served or a flow file, in its time zone and here.
 
     With changes of daylight saving time.
     """
-    target = _rows(flow)[0].target if _served(flow) else flow
+    is_file = os.path.exists(split_target(flow)[0]) or flow.endswith(".py")
+    target = flow if is_file and not _served(flow) else _rows(flow)[0].target
     served = run_with_log(read_served(target, params_of(param)))
     times = list(islice(served.schedule.after(SystemClock().now_us()), count))
     if as_json:
@@ -568,13 +569,14 @@ def print_times(flow: str, as_json: bool) -> int:
 def _rows(flow: str | None, *, all_flows: bool = False) -> tuple[ServedSchedule, ...]:
     """Return the schedules that are meant. Raises UsageError, NotFoundError, RefusedError."""
     if (flow is None) != all_flows:
-        raise click.UsageError("name a flow, or write --all")
+        raise click.UsageError("name a flow, or write --all, and not both")
     if flow is None:
         return read_schedules().schedules
     found = _served(flow)
     if not found:
         names = ", ".join(row.flow for row in read_schedules().schedules)
-        raise NotFoundError(f"no schedule of {flow!r} is known{f'; there are {names}' if names else ''}")
+        known = f"there are {names}" if names else "redrive serve FOLDER starts the runs of the flows in it"
+        raise NotFoundError(f"no schedule of {flow!r} is known; {known}")
     if len(found) > 1:
         raise RefusedError(f"{flow!r} means several: {', '.join(row.target for row in found)}")
     return found

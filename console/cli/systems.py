@@ -48,6 +48,9 @@ class SystemsGroup(CommandWithCommands):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return what is left of a line; one that names no list is of all."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        if not is_named and (listed := next((word for word in args if word in self.commands), None)) is not None:
+            words = [listed, *(word for word in args if word != listed)]
+            raise click.UsageError(f"the name of the list comes first: {shell_command(['redrive', 'systems', *words])}")
         return super().parse_args(ctx, args if is_named else ["all", *args])
 
 
@@ -141,7 +144,7 @@ def list_or_update_pages(
             raise click.UsageError("--test sends a message: leave the other options out")
         return _test_senders(file.to_read())
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
-    acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
+    acts += [("snooze", page, {"seconds": seconds_of(duration, "--snooze")}) for page, duration in snooze]
     endpoint = file.to_change() if acts else file.to_read()
 
     async def use(session: Session) -> int:

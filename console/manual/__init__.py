@@ -28,8 +28,9 @@ TOPICS = (
 class UnknownTopic(RedriveError):
     """The manual has no page of this name."""
 
-    def __init__(self, name: str) -> None:
-        close = difflib.get_close_matches(name, TOPICS, n=1)
+    def __init__(self, name: str, commands: Sequence[str] = ()) -> None:
+        """``commands``: which help describes as well."""
+        close = difflib.get_close_matches(name, [*commands, *TOPICS], n=1)
         hint = f"; the closest is {close[0]}" if close else ""
         super().__init__(f"the manual has no topic {name!r}{hint}; redrive help lists the topics")
 

@@ -198,7 +198,7 @@ class _Machine:
 
     def path_of(self, word: str) -> str:
         """The path of a state file that is named."""
-        return os.path.abspath(named_target(word) or "")
+        return os.path.abspath(_default_path_of(word) or os.path.expanduser(word))
 
     def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
         from ...engine.statefile.state_files import ActTargets, has_targets, offers
@@ -210,6 +210,8 @@ class _Machine:
         return [path for path in paths if has_targets(path, ActTargets((), tasks))]
 
     def meant(self, word: str) -> str:
+        if word.endswith(".py"):
+            return ": a flow is named by its name, not by its program; redrive fleet lists them"
         flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
         return "" if os.sep in word else did_you_mean(word, flows)
 
@@ -339,20 +341,25 @@ def named_target(target: str | None) -> str | None:
     check_state_name(given)
     if is_remote(given):
         return given
-    return follow_link((target and _default_path_of(target)) or os.path.expanduser(given))
+    if target and (path := _default_path_of(target)) is not None:
+        return follow_link(path)
+    if target and _is_mistyped(target):
+        meant = MACHINE.meant(target) or "; redrive fleet lists them"
+        raise RedriveError(f"there is no flow or state file {target!r}{meant}")
+    return follow_link(os.path.expanduser(given))
 
 
 def _default_path_of(flow: str) -> str | None:
     """Return the state file in the default place of a flow; None: the word is a path, or there is no such file.
 
-    A word that is the path of a folder is read as the name of a flow. Raises RedriveError for a word that is probably a
-    mistyped flow.
+    A word that is the path of a folder is read as the name of a flow.
     """
     if os.path.lexists(flow) and not os.path.isdir(flow):
         return None
     path = path_of_flow(flow)
-    if os.path.exists(path):
-        return path
-    if meant := MACHINE.meant(flow):
-        raise RedriveError(f"there is no flow or state file {flow!r}{meant}")
-    return None
+    return path if os.path.exists(path) else None
+
+
+def _is_mistyped(word: str) -> bool:
+    """Whether a word that is no flow is no path either: it has no sign of one, or is a program."""
+    return word.endswith(".py") or not (os.path.lexists(word) or os.sep in word or _is_path(word))

@@ -220,7 +220,10 @@ def play_schedule(
 
 
 def _instant(at: str | datetime) -> datetime:
-    instant = datetime.fromisoformat(at) if isinstance(at, str) else at
+    try:
+        instant = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        raise StageError(f"{at!r} is no instant: write 2026-03-28T22:00+01:00") from None
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 

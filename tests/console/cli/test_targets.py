@@ -274,7 +274,8 @@ def test_a_mistyped_flow_is_told_with_the_one_that_is_meant(states, tmp_path, mo
         done = run_redrive(command, "oders")
         sentence = f"redrive: there is no flow or {what} 'oders'; did you mean 'orders'?\n"
         assert (done.returncode, done.stderr) == (2, sentence)
-    assert "there is no state file" in run_redrive("runs", "other").stderr
+    missing = "there is no flow or state file 'other'; redrive fleet lists them"
+    assert missing in run_redrive("runs", "other").stderr
     assert "nor is there a flow or a state file 'other'" in run_redrive("tasks", "other").stderr
 
 
