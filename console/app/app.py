@@ -30,10 +30,9 @@ from ..terminal.tty import Tty
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
-from .commands import CommandMenu, Copying
+from .commands import CommandMenu, Copying, Preferences
 from .confirmations import named
 from .operator import TASK_ACTS, TIMED_ACTS, OperatorActions
-from .preferences import Preferences
 from .run_control import RunControl
 from .systems_operator import BREAKER_ACTIONS, SystemsActions
 from .theme import DEFAULT, Theme, load_theme

@@ -1,4 +1,4 @@
-"""The command palette and help; copies to the clipboard."""
+"""The command palette and help; preferences; copies to the clipboard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 
 from ...engine.domain.events import Event
 from ...engine.domain.rows import RunRow
+from ...engine.errors import RedriveError
 from .. import manual
 from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, part_line, shell_line
 from ..keys.keymap import keys_of, shown_key
@@ -115,6 +116,39 @@ def _argument_entry(text: str) -> ChoiceOption | None:
     if word not in _ARGUMENT_HELP:
         return None
     return ChoiceOption(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
+
+
+# --- The operator's preferences: theme, mouse, and the bell for new pages ---------------------------------------------
+
+
+class Preferences:
+    """The controller of preferences; each console has one."""
+
+    def __init__(self, console: ViewConsole) -> None:
+        self._console = console
+
+    def use_theme(self, name: str) -> None:
+        """Use a theme now and in later consoles."""
+        message, role = f"theme {name}", Role.TEXT
+        try:
+            self._console.use_theme(theme.load_theme(name))
+            theme.save_choice(name)
+        except RedriveError as error:
+            message, role = str(error), Role.WARNING
+        except OSError as error:
+            message, role = f"theme {name}; the choice could not be saved: {error.strerror}", Role.WARNING
+        self._console.show_message(message, role)
+
+    def toggle_mouse(self) -> None:
+        """Turn the mouse on, or leave it to the terminal."""
+        is_on = self._console.toggle_mouse()
+        self._console.show_message("clicks come here" if is_on else "the terminal selects text")
+
+    def toggle_bell(self) -> None:
+        """Turn the bell for new pages on or off."""
+        bell = self._console.page_bell
+        bell.is_on = not bell.is_on
+        self._console.show_message("new pages ring the terminal" if bell.is_on else "new pages are silent here")
 
 
 # --- Copies a name, an error, a command line or a summary to the clipboard of the operator's machine -----------------

@@ -24,9 +24,8 @@ from ..present.inbox import task_count
 from ..present.preview import consequences
 from ..present.states import sign_of
 from ..present.tasks import Scene, TaskNames
-from ..text.names import shared_prefix
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
+from ..text.text import one_line, pad, shared_prefix
 from ..widgets.dialog import AskedText, Question
 
 if TYPE_CHECKING:

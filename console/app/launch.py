@@ -42,6 +42,7 @@ CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
 LOG_LINES_MAX = 100  # the latest ones, of asyncio
 
 T = TypeVar("T")
+App = TypeVar("App", bound="ConsoleApp")
 
 
 def _chosen_theme() -> Theme:
@@ -72,64 +73,46 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
     from ..sessions.address import Endpoint, options_for
+    from ..sessions.open import open_session
     from .app import ConsoleEnd
+    from .fleet import FleetApp
 
-    theme = _chosen_theme()
-    chosen: Opening | None = None
-    message = ""
+    def endpoint_of(path: str) -> Endpoint:
+        return Endpoint(path, options_for(fleet.hosts, path) or ssh)  # with what the operator answered at sign-in
+
+    def open_file(path: str) -> Awaitable[LiveSession]:
+        return open_session(endpoint_of(path), read_only=read_only, is_console=False, may_prompt=False)
+
+    theme, before, message = _chosen_theme(), None, ""
     while True:
-        before = None if chosen is None else chosen.path
-        code, chosen = _run_on_screen(tty, _choose(tty, fleet, theme, before, message, read_only, ssh))
-        if chosen is None:
+        shown = partial(FleetApp, tty=tty, theme=theme, before=before, message=message, is_read_only=read_only)
+        make = partial(shown, fleet.watch, fleet.place, open_file)
+        app, code = _run_on_screen(tty, _run_to_end(make))
+        if app.failure is not None:
+            facts = {"place": fleet.place, "size": app.size, "view": "fleet"}
+            echo(crash_message(app.failure, facts, "redrive"), err=True)
+            return ConsoleEnd(CRASHED)
+        if app.chosen is None:
             return ConsoleEnd(code)
+        before, message = app.chosen.path, ""
         try:
-            options = options_for(fleet.hosts, chosen.path) or ssh  # with what the operator answered at sign-in
-            end = attach(tty, Endpoint(chosen.path, options), read_only, opened=chosen)
+            end = attach(tty, endpoint_of(app.chosen.path), read_only, opened=app.chosen)
         except RedriveError as error:
             message = str(error)
             continue
         if not end.returns_to_fleet:
             return end
-        message = ""
 
 
-async def _choose(
-    tty: Tty,
-    fleet: FleetTarget,
-    theme: Theme,
-    before: str | None,
-    message: str,
-    is_read_only: bool,
-    ssh: SshOptions,
-) -> tuple[int, Opening | None]:
-    from ..sessions.address import Endpoint, options_for
-    from ..sessions.open import open_session
-    from .fleet import FleetApp
-
-    def open_file(path: str) -> Awaitable[LiveSession]:
-        endpoint = Endpoint(path, options_for(fleet.hosts, path) or ssh)
-        return open_session(endpoint, read_only=is_read_only, is_console=False, may_prompt=False)
-
-    app = FleetApp(
-        fleet.watch,
-        fleet.place,
-        open_file,
-        tty=tty,
-        theme=theme,
-        before=before,
-        message=message,
-        is_read_only=is_read_only,
-    )
+async def _run_to_end(make: Callable[[], App]) -> tuple[App, int]:
+    """Make an app in the event loop and run it. Returns it with its return code, closed with its session."""
+    app = make()
     try:
         code = await app.run_async()
     finally:
         app.live.close()
         await app.live.session.close()
-    if app.failure is not None:
-        tty.release()
-        echo(crash_message(app.failure, {"place": fleet.place, "size": app.size, "view": "fleet"}, "redrive"), err=True)
-        return CRASHED, None
-    return code or 0, app.chosen
+    return app, code or 0
 
 
 def start(
@@ -190,19 +173,10 @@ async def _run_app(
     from .app import ConsoleApp
 
     session = session or await open_target()
-    app = ConsoleApp(
-        session,
-        run_id or session.run_id,
-        tty=tty,
-        theme=theme,
-        launch=context,
-        view=ScreenName.GRAPH if opened is None else opened.view,
-    )
-    try:
-        code = await app.run_async()
-    finally:
-        app.live.close()
-        await session.close()
+    view = ScreenName.GRAPH if opened is None else opened.view
+    run_id = run_id or session.run_id
+    make = partial(ConsoleApp, session, run_id, tty=tty, theme=theme, launch=context, view=view)
+    app, code = await _run_to_end(make)
     tty.release()
     return _print_end(app, code, target, session.ssh_arguments)
 

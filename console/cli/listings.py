@@ -48,9 +48,8 @@ from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .named_tasks import rows_like
-from .output import Shown, list_lines, print_lines, print_list, shell_context, with_schema
+from .output import Shown, list_lines, print_lines, print_list, print_view, shell_context, with_schema
 from .state_files import files_of
-from .view import print_view
 
 _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect runs again fits in
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure

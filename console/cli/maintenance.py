@@ -315,8 +315,8 @@ _NAMED_MAX = 5
 @of_file
 @json_option
 def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
-    """Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. A run
-    stays while the inbox tells how it handled a cause that waits for a human now.
+    """Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. So
+    does a run that shows how a cause of the inbox was handled before.
     """
     try:
         options = parse_retention(keep)

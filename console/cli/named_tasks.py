@@ -13,19 +13,18 @@ from .options import NoSuchTaskError
 
 def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
     """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
-    found: set[str] = set()
-    for pattern in patterns:
-        names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
-        if not names:
-            raise unknown_task(projection, pattern)
-        found |= names
-    return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
+    return [row.name for row in rows_like(projection, patterns)] if patterns else []
 
 
 def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
     """The rows of ``names_like``; without a pattern of all tasks."""
-    names = names_like(projection, patterns) if patterns else projection.tasks
-    return sorted((projection.tasks[name] for name in names), key=lambda row: row.position)
+    tasks, names = projection.tasks, set(() if patterns else projection.tasks)
+    for pattern in patterns:
+        found = {pattern} & tasks.keys() or {name for name in tasks if fnmatchcase(name, pattern)}
+        if not found:
+            raise unknown_task(projection, pattern)
+        names |= found
+    return sorted((tasks[name] for name in names), key=lambda row: row.position)
 
 
 def unknown_task(projection: RunProjection, name: str) -> RedriveError:

@@ -28,9 +28,8 @@ from ..text.text import one_line
 from . import options as shared
 from .group import command
 from .listings import PEACE_OF_RUN, cause_value, inbox_of_run
-from .output import Shown, print_lines
+from .output import Shown, print_lines, print_view
 from .state_files import files_of_machine, hosts_of, offer_of_session
-from .view import print_view
 
 if TYPE_CHECKING:
     from ..sessions.ssh import SshSession

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain import acts
 from ...engine.domain.events import Json
@@ -399,7 +400,7 @@ def select_targets(
     if fingerprint is not None:
         rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN]
         rows = [row for row in rows if any(mark.startswith(fingerprint) for mark in _marks(row))]
-        rows = [row for row in rows if downstream in (None, _downstream(row))]
+        rows = [row for row in rows if downstream in (None, spec_of(row).downstream)]
         if not rows:
             calling = f" and calls {downstream}" if downstream is not None else ""
             raise NoSuchCauseError(
@@ -415,17 +416,13 @@ def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
     if len(causes) > 1:
         named = ", ".join(sorted(causes)[:5])
         raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
-    called = sorted({_downstream(row) or "none" for row in rows})
+    called = sorted({spec_of(row).downstream or "none" for row in rows})
     if len(called) > 1:
         named = ", ".join(called[:5])
         raise RedriveError(
             f"{fingerprint} fits {len(called)} causes, one for each downstream ({named}); add --downstream NAME,"
             " or name the tasks"
         )
-
-
-def _downstream(row: TaskRow) -> str | None:
-    return row.spec.downstream if row.spec is not None else None
 
 
 def _marks(row: TaskRow) -> list[str]:

@@ -41,9 +41,8 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
 
     async def read(session: Session) -> str:
         if is_short:
-            return await _read_short(session, session.run_id)
-        data = await read_report(session, session.run_id, session.now_us())
-        return report_html(data, _colours("light"), _colours("dark"))
+            return await _read_short(session)
+        return report_html(await read_report(session), _colours("light"), _colours("dark"))
 
     with collector_paused():  # all that is made stays until the report is written
         text = with_session(file.to_read(), read)
@@ -59,8 +58,8 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
     return 0
 
 
-async def _read_short(session: Session, run_id: str | None) -> str:
-    board = Board(await session.snapshot(run_id, successes="states"))
+async def _read_short(session: Session) -> str:
+    board = Board(await session.snapshot(session.run_id, successes="states"))
     return incident_summary(board, session.address, session.now_us(), runner_of(board.projection.run, session.status))
 
 
@@ -77,9 +76,9 @@ def _colours(name: str) -> PageColours:
 # --- Reads a whole run through a session: everything that a report shows ---------------------------------------------
 
 
-async def read_report(session: Session, run_id: str | None, now_us: int) -> ReportData:
-    """Read a run; None: the latest. Raises RedriveError."""
-    board = Board(await session.snapshot(run_id))
+async def read_report(session: Session) -> ReportData:
+    """Read the run that the session was opened for. Raises RedriveError."""
+    board, now_us = Board(await session.snapshot(session.run_id)), session.now_us()
     run_id = board.projection.run.run_id
     pages = await session.query(lists.PAGE_HEADS)
     board.update_lists(await session.query(lists.BREAKERS), pages)

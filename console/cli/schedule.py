@@ -327,7 +327,7 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
 @schedule.command("next")
 @flow_argument
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--next", "count", default=5, show_default=True, type=Number(1, 1000), metavar="N")
+@click.option("--next", "count", default=5, show_default=True, type=Number(1, 1000), metavar="N", help="So many runs.")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
     """The next runs of FLOW, a flow that is served or a flow file, in its time zone and here.

@@ -306,7 +306,7 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
 
 async def _read(session: Session, projection: RunProjection, tasks: Sequence[str]) -> list[QuarantineRow]:
     """The rows of a run, of the tasks of these names and globs."""
-    names = names_like(projection, tasks) if tasks else []
+    names = names_like(projection, tasks)
     task = names[0] if len(names) == 1 else None
     rows: list[QuarantineRow] = []
     while True:

@@ -19,15 +19,12 @@ from ...engine.domain.states import ABOUT_TO_START, TaskState
 
 
 _IS = "is:"
-#: Word behind ``is:`` -> the states of tasks that it stands for, in the order in which one key goes through them.
-STATE_WORDS: Mapping[str, frozenset[TaskState]] = {
-    "problem": frozenset({TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}),
-    "running": frozenset({TaskState.RUNNING}),
-    "waiting": ABOUT_TO_START,
+#: Word behind ``is:`` -> the states of tasks that it stands for, and what is left then; one key goes through them.
+STATE_WORDS: Mapping[str, tuple[frozenset[TaskState], str]] = {
+    "problem": (frozenset({TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}), "problems"),
+    "running": (frozenset({TaskState.RUNNING}), "what runs"),
+    "waiting": (ABOUT_TO_START, "what waits"),
 }
-
-
-_STATES_LEFT = {"problem": "problems", "running": "what runs", "waiting": "what waits"}
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -81,7 +78,7 @@ def parse_task_filter(typed: str) -> Filter:
     named = [word for word in found.required if word.removeprefix(_IS) in STATE_WORDS and word.startswith(_IS)]
     if not named:
         return found
-    states = frozenset().union(*(STATE_WORDS[word.removeprefix(_IS)] for word in named))
+    states = frozenset().union(*(STATE_WORDS[word.removeprefix(_IS)][0] for word in named))
     return replace(found, required=tuple(word for word in found.required if word not in named), states=states)
 
 
@@ -96,8 +93,8 @@ def next_state_filter(typed: str) -> str:
 
 def describe_state_filter(typed: str) -> str:
     """Which states a filter leaves, in words."""
-    left = [words for word, words in _STATES_LEFT.items() if f"{_IS}{word}" in typed.split(" ")]
-    return f"only {', '.join(left)}" if left else "all states"
+    shown = [left for word, (_, left) in STATE_WORDS.items() if f"{_IS}{word}" in typed.split(" ")]
+    return f"only {', '.join(shown)}" if shown else "all states"
 
 
 def _words(typed: str) -> list[str]:

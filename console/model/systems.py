@@ -96,14 +96,10 @@ class Systems(msgspec.Struct):
 
     def with_board(self, board: Board) -> Systems:
         """Return the same list for another board; expanded rows stay expanded."""
-        found = Systems(
-            board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
-        )
-        found.free_rows = self.free_rows
-        found._expanded = set(self._expanded)
+        found = replace(self, board=board)
         if board.projection.run.run_id != self.board.projection.run.run_id:
-            found.groups.clear()
-            found.loaded_sections.discard(Section.ROWS)
+            found.groups = {}
+            found.loaded_sections = found.loaded_sections - {Section.ROWS}
         return found
 
     # --- Loading --------------------------------------------------------------------------------------------------

@@ -26,9 +26,8 @@ from ..model.runs import Pace
 from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
-from ..text.names import common_start, shared_prefix
 from ..text.pieces import Line, Piece, Role, join
-from ..text.text import cells, cut, one_line, shorten_middle
+from ..text.text import cells, common_start, cut, one_line, shared_prefix, shorten_middle
 from .states import DONE, RowContext, pace_piece, pace_role, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------

@@ -21,7 +21,7 @@ import msgspec
 from ....engine.core.dag import Dag
 from ....engine.core.views import PROBLEMS, CountedState, counted_state
 from ....engine.errors import CycleError
-from ...text.names import shared_prefix
+from ...text.text import shared_prefix
 from ..board import Board
 from .drawing import is_chain
 

@@ -13,7 +13,7 @@ from redrive.engine.domain.states import TaskState
         ("is:problem", {TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}),
         ("is:running", {TaskState.RUNNING}),
         ("is:waiting", {TaskState.READY, TaskState.RETRYING, TaskState.SENSING}),
-        ("is:running is:problem", {TaskState.RUNNING, *STATE_WORDS["problem"]}),
+        ("is:running is:problem", {TaskState.RUNNING, *STATE_WORDS["problem"][0]}),
         ("load", set(TaskState)),
         ("other is:running", set()),
     ],

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.present.tasks import TaskNames
-from redrive.console.text.names import shared_prefix
-from redrive.console.text.text import cells, one_line
+from redrive.console.text.text import cells, one_line, shared_prefix
 
 long_names = st.lists(
     st.builds(
