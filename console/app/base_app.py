@@ -1,5 +1,4 @@
-"""The base of the app: passes keys through the guard and the key map to Textual, and calls the actions of the
-table."""
+"""The base of the app: passes keys through the guard to Textual, and calls the actions of the table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: ``main.py`` declares all commands; the other modules of this folder do their work."""
+"""The command line: ``group.py`` lists all commands, and the module of each in this folder does its work."""

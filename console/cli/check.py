@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -47,16 +48,15 @@ def check_flows(
     flows: tuple[str, ...], param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool
 ) -> int:
     """Of a FOLDER: all flows in the files below it. The exit code is that of the worst."""
-    params = params_of(param)
-    follows = known_follows(read_known())
-    targets = _targets(flows, follows)
+    options = _Options(params_of(param), state, verbose, strict, as_json, known_follows(read_known()))
+    targets = _targets(flows, options.follows)
     is_one_flow = targets == list(flows[:1])
     codes = []
     for target in targets:
         if not as_json and not is_one_flow:
             echo(one_line(f"{target}:"))
         try:
-            codes.append(_check(target, params, state, verbose, strict, as_json, follows))
+            codes.append(_check(target, options))
         except FlowError as error:
             if as_json:
                 _echo_finding(None, target, Finding("error", "import", str(error)))
@@ -97,20 +97,22 @@ async def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list
     return sorted(found)
 
 
-def _check(
-    flow: str,
-    params: Mapping[str, str],
-    state: str | None,
-    verbose: bool,
-    strict: bool,
-    as_json: bool,
-    follows: dict[str, tuple[str, ...]],
-) -> ExitCode:
-    """``follows``: of the flows that are known so far, those that each comes after; this one is added."""
-    checked = check_in_subprocess(flow, params)
+class _Options(NamedTuple):
+    """How flows are checked. ``follows``: of the flows that are known so far, those that each comes after."""
+
+    params: Mapping[str, str]
+    state: str | None
+    verbose: bool
+    strict: bool
+    as_json: bool
+    follows: dict[str, tuple[str, ...]]
+
+
+def _check(flow: str, options: _Options) -> ExitCode:
+    checked, follows = check_in_subprocess(flow, options.params), options.follows
     spec, found = checked.spec, checked.findings
     follows[spec.name] = follows_of(spec)
-    seen = _observed(state, spec)
+    seen = _observed(options.state, spec)
     left = [finding for finding in found if finding.rule == "import"]
     circle = cycle_sentence(spec.name, follows)
     left += [Finding("error", "after", circle)] if circle else []
@@ -120,18 +122,18 @@ def _check(
         *flow_checks.check_spec(spec, seen, checked.cost),
         *(finding for finding in found if finding not in left),
     ]
-    if as_json:
-        _echo_json(checked, flow, findings, seen, verbose)
+    if options.as_json:
+        _echo_json(checked, flow, findings, seen, options.verbose)
     else:
         printed = _print_findings(findings)
         _print_sharing(spec)
-        if verbose:
+        if options.verbose:
             _print_checklists(checked, seen)
         _print_summary(spec, printed)
     levels = {finding.level for finding in findings}
     if "error" in levels:
         return ExitCode.BAD_USAGE
-    return ExitCode.FAILED if strict and "warning" in levels else ExitCode.SUCCESS
+    return ExitCode.FAILED if options.strict and "warning" in levels else ExitCode.SUCCESS
 
 
 def _unknown(name: str, follows: Mapping[str, object]) -> Finding:

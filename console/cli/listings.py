@@ -1,4 +1,4 @@
-"""``redrive tasks``, ``inbox``, ``events`` and ``replay``: the console's views as text or JSON.
+"""``redrive tasks``, ``why``, ``runs`` and ``fleet``, and the inbox of one run: the console's views as text or JSON.
 
 Every state is a word, so that grep finds it.
 """

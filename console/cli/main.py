@@ -20,6 +20,8 @@ from .group import GONE_OPTIONS, ExitCode, cli, code_of_error, code_of_usage
 __all__ = ["cli", "main"]
 
 _LACK = "the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
+_FILES = "no more files can be opened: raise the limit of open files (ulimit -n)"
+_LIMITS = {errno.EMFILE: _FILES, errno.ENFILE: _FILES, errno.ENOMEM: _LACK}
 _COLLECTOR = (10_000, 50, 100)  # few collections: Python's own take a third of the time of a report of 100,000 tasks
 
 
@@ -50,10 +52,8 @@ def main() -> None:
     except OSError as error:
         if error.errno == errno.ENOENT and error.filename is None:  # of getcwd: every other call names its file
             _exit_with("the current folder was removed: change to another one", ExitCode.BAD_USAGE)
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            _exit_with("no more files can be opened: raise the limit of open files (ulimit -n)", ExitCode.BAD_USAGE)
-        if error.errno == errno.ENOMEM:
-            _exit_with(_LACK, ExitCode.BAD_USAGE)
+        if error.errno in _LIMITS:
+            _exit_with(_LIMITS[error.errno], ExitCode.BAD_USAGE)
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again

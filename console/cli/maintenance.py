@@ -1,4 +1,4 @@
-"""``redrive doctor``, ``prune`` and ``pools``: the care of a machine and its state files."""
+"""``redrive doctor`` and ``prune``: the care of a machine and its state files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``redrive inbox``: what needs a human on a machine, in a file or in a run; ``redrive ack``.
+"""``redrive inbox``: what needs a human on a machine, in a file or in a run.
 
 The rule stands in ``engine/statefile/needs.py``; here it meets the files that a command line means.
 """

@@ -1,1 +1,1 @@
-"""The actions of the console with their keys, help and command lines, and the operator's map of keys."""
+"""The actions of the console with their keys, help and command lines, and the guard against unintended keys."""
