@@ -122,7 +122,6 @@ class GraphScreen(TaskScreen):
             room = model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
             self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
             self._set_overview_height(graph, drawn)
-            graph.is_drawn_above = self._overview in _WHOLE
         self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
         self._place_details(self._rows_above())

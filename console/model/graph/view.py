@@ -49,7 +49,6 @@ class Graph:
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
         self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
-        self.is_drawn_above = False  # a drawing above the rows shows the edges
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
         self.found_rows: dict[str, int] = {}
         self._rows: TaskRows | None = None
