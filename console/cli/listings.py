@@ -48,11 +48,21 @@ from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .named_tasks import rows_like
-from .output import Shown, list_lines, print_lines, print_list, print_view, shell_context, with_schema
+from .output import Read, Shown, list_lines, print_lines, print_list, shell_context, with_schema
 from .state_files import files_of
 
 _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect runs again fits in
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
+
+
+def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
+    if follow:
+        from .following import follow_view  # here: it imports the event loop
+
+        return follow_view(endpoint, read, as_json=as_json)
+    print_lines(read_once(endpoint, read))
+    return 0
 
 
 @command("tasks")

@@ -27,8 +27,8 @@ from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import PEACE_OF_RUN, cause_value, inbox_of_run
-from .output import Shown, print_lines, print_view
+from .listings import PEACE_OF_RUN, cause_value, inbox_of_run, print_view
+from .output import Shown, print_lines
 from .state_files import files_of_machine, hosts_of, offer_of_session
 
 if TYPE_CHECKING:

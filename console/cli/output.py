@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ..present.states import RowContext
-from ..sessions.address import Endpoint
-from ..sessions.once import read_once
 from ..sessions.session import Session
 from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
@@ -139,16 +137,6 @@ def print_lines(lines: Iterable[Shown]) -> None:
     rest = iter(lines)
     while some := list(islice(rest, _LINES_PER_WRITE)):
         click.echo(_painted_lines(some, _styles()), color=True)
-
-
-def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
-    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
-    if follow:
-        from .following import follow_view  # here: it imports the event loop
-
-        return follow_view(endpoint, read, as_json=as_json)
-    print_lines(read_once(endpoint, read))
-    return 0
 
 
 def plain_text(line: Shown) -> str:

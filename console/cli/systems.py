@@ -48,9 +48,10 @@ class SystemsGroup(CommandWithCommands):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return what is left of a line; one that names no list is of all."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        if not is_named and (listed := next((word for word in args if word in self.commands), None)) is not None:
-            words = [listed, *(word for word in args if word != listed)]
-            raise click.UsageError(f"the name of the list comes first: {shell_command(['redrive', 'systems', *words])}")
+        if not is_named and (listing := next((word for word in args if word in self.commands), None)) is not None:
+            others = (word for word in args if word != listing)
+            line = shell_command(["redrive", "systems", listing, *others])
+            raise click.UsageError(f"the name of the list comes first: {line}")
         return super().parse_args(ctx, args if is_named else ["all", *args])
 
 

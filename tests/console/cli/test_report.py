@@ -56,7 +56,7 @@ def test_what_goes_wrong_is_one_sentence(run_file: StateFileBuilder, words: list
 
 def test_a_path_in_the_place_of_a_run_says_where_it_belongs(run_file: StateFileBuilder) -> None:
     done = invoke_redrive("report", run_file.path, "/var/lib/night.db")
-    assert "unexpected extra argument (/var/lib/night.db)" in str(done.exception)
+    assert str(done.exception) == "'/var/lib/night.db' is too much: report takes [FLOW[@RUN]]"
 
 
 def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..., StateFileBuilder]) -> None:
