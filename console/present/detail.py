@@ -68,7 +68,8 @@ def summary_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> 
         below.append([Piece("   "), *last])
     free = max(rows - len(below), 1)
     heads = [[*head, *_conclusion(row, scene, is_brief=is_brief)] for is_brief in (False, True)]
-    wrapped = wrap(heads[0], columns, 1) if free > 1 else [first_that_fits(heads, columns)]
+    is_sentence = free > 1 and row.state in NEEDS_HUMAN | NOT_STARTED
+    wrapped = wrap(heads[0], columns, 1) if is_sentence else [first_that_fits(heads, columns)]
     lines = [*wrapped[: free - 1], [piece for line in wrapped[free - 1 :] for piece in line], *below]
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows] if line]
 

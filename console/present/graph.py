@@ -536,9 +536,11 @@ def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyph
         if filled < 8 and role in _TIDE[:3]:  # a light shade has no half cells
             top = glyphs.spark[max(filled, 1) - 1] if y == 0 or sign == glyphs.heat[-1] else sign if filled > 3 else " "
         lines.append([Piece((top if y < full else " ") * (column.cells - gap), role), Piece(" " * gap)])
-    beside = [role for role in roles if role in _TIDE][:1]
-    for role, count in _column_parts(column.counts, total)[:2]:
-        if count and beside:  # the last row of its signs has one for each task at most, and as large a part as they are
+    parts = _column_parts(column.counts, total)
+    beside = [role for role, count in parts if count and role in _TIDE][:1]  # also of what has no row of its own
+    for role, count in parts[:2]:
+        # the last row of its signs has one for each task at most, and as large a part as they are
+        if count and beside and role in roles:
             y, size = roles.index(role) + roles.count(role) - 1, column.cells - gap
             shown = min(max(round(count * full * size / total) - (roles.count(role) - 1) * size, 1), count, size)
             lines[y][:1] = [Piece(signs[role] * shown, role), Piece(signs[beside[0]] * (size - shown), beside[0])]

@@ -165,7 +165,7 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
     rows = [*_lanes(lanes)]
     painted = (row.line for row in rows)
-    legend = timeline.legend_line(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
+    (legend,) = timeline.bar_legend(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
     return [axis, *rows, ReportRow(legend)]
 
 

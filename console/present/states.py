@@ -110,17 +110,17 @@ def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Lin
             ("~12s", Role.DIM, "an estimate"),
         )
     ]
-    flows = *_flow(states, columns, _ENTRY_CELLS), *_flow(marks, columns, 0), *_flow(bars, columns, 0)
+    flows = *flow(states, columns, _ENTRY_CELLS), *flow(marks, columns, 0), *flow(bars, columns, 0)
     return [[Piece("Signs", Role.STRONG)], *flows]
 
 
-def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:
-    """As many entries in a line as fit, each at least ``least`` cells wide."""
+def flow(entries: Sequence[Line], columns: int, least: int, gap: int = len(_GAP)) -> list[Line]:
+    """As many entries in a line as fit, each at least ``least`` cells wide. ``gap``: cells before the first."""
     lines: list[Line] = []
     for entry in entries:
         padded = [*entry, Piece(" " * max(least - width(entry), 0))]
         if not lines or width(lines[-1]) + len(_GAP) + width(entry) > columns:
-            lines.append([Piece(_GAP), *padded])
+            lines.append([Piece(" " * gap), *padded])
         else:
             lines[-1] += [Piece(_GAP), *padded]
     return lines

@@ -222,7 +222,8 @@ def bar_line(
         _paint_wait(canvas, row, now_us, wait)
     if now_us is not None and runner.is_alive:
         _paint_ahead(canvas, row, due_at, now_us)
-    canvas.write_before(name)
+    if row.attempts:
+        canvas.write_before(name)
     return canvas.line()
 
 
@@ -505,9 +506,10 @@ def group_label_line(
     return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
 
 
-def group_duration_text(activity: GroupActivity) -> str:
-    """How long all ended attempts of a group ran together; blank before the first has ended."""
-    return f" {column(activity.work_us)}" if activity.last_end is not None else " " * TOOK_CELLS
+def group_duration_text(activity: GroupActivity, now_us: int) -> str:
+    """How long a group took from its first attempt on, until now if it goes on; blank before the first."""
+    start, end = activity.first_start, now_us if activity.goes_on else activity.last_end
+    return " " * TOOK_CELLS if start is None or end is None else f" {column(end - start)}"
 
 
 def group_label_columns(groups: Sequence[GraphGroup], scene: tasks.Scene, columns: int) -> int:
@@ -555,7 +557,7 @@ def load_lines(running: Sequence[int], chart: Chart, rows: int) -> list[Line]:
     axis, glyphs, peak = chart.axis, chart.glyphs, max(running, default=0)
     now_cell = axis.cell(chart.now_us) if chart.now_us is not None else -1
     now = Piece(glyphs.now if 0 <= now_cell < axis.cells else "", Role.NOW)
-    labels = [f" running {pad_left(number(peak), chart.label_columns - 10)} ", *[""] * (rows - 1)]
+    labels = [f" running {pad_left(number(peak), chart.label_columns - 10)} ", *[""] * (rows - 1)][:rows]
     lines: list[Line] = []
     for row, label in enumerate(labels):
         signs = [_sign(count, peak, rows, rows - 1 - row, glyphs) for count in running]
@@ -627,7 +629,8 @@ def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
 
 def task_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
-    head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
+    name = scene.names.short(row.name, max(columns // 3, NAME_AT_BAR_CELLS), scene.glyphs.more)
+    head = [Piece(" "), Piece(name, Role.TITLE), Piece("  ")]
     head += [row_sign(row, scene.glyphs, scene.runner), Piece(" ")]
     tried = tasks.attempts_text(row)
     head += [*tasks.state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
@@ -677,12 +680,16 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> 
     return f"{text}; then waited {waited}" if (waited := tasks.waited_text(attempt)) else text
 
 
-def legend_line(painted: Iterable[Line], glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
-    """What the signs in these lines mean: as many entries as fit, the least important left out first."""
+def bar_legend(
+    painted: Iterable[Line], glyphs: Glyphs, columns: int, rows: int = 1, *, has_groups: bool = False
+) -> list[Line]:
+    """What the signs in these lines mean, in ``rows`` rows at most; in one row the least important are left out."""
     signs = {(sign, piece.role) for line in painted for piece in line for sign in piece.text}
     entries = [(rank, entry) for rank, entry in _legend_entries(glyphs, has_groups) if _is_painted(entry[0], signs)]
+    if rows > 1:
+        return states.flow([entry for _, entry in entries], columns - 1, 0, gap=1)[:rows]
     ranked = [(rank, [Piece("  " if place else " "), *entry]) for place, (rank, entry) in enumerate(entries)]
-    return join(that_fit(columns, *ranked), "")
+    return [join(that_fit(columns, *ranked), "")]
 
 
 def _is_painted(entry: Piece, signs: Collection[tuple[str, str]]) -> bool:
@@ -709,6 +716,7 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         (9, glyphs.grace, Role.DIM, "grace"),
         (6, glyphs.sigkill, Role.FAILED, "SIGKILL"),
         (8, glyphs.lost, Role.WAITING, "lost"),
+        (10, glyphs.sensing, Role.WAITING, "not ready"),
     ):
         yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 

@@ -25,10 +25,9 @@ from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import GroupKey, StripView, TaskScreen
+from .panes import TEXTS_ROWS_MIN, GroupKey, StripView, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
-_TEXTS_ROWS_MIN = 5
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
 
 
@@ -135,7 +134,7 @@ class GraphScreen(TaskScreen):
         if graph is not None:
             rows = 0 if graph.is_drawing else graph.height
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
-        has_texts = rows > 0 and free >= _TEXTS_ROWS_MIN
+        has_texts = rows > 0 and free >= TEXTS_ROWS_MIN
         if self._texts_rows == (shown := rows if has_texts else None):
             return
         self._texts_rows = shown
@@ -367,19 +366,11 @@ class GraphScreen(TaskScreen):
             self.detail.show_task(name, group)
         if self.texts.display:
             self.texts.group, self.texts.cursor = self._group_of_task(name), name
-            self.texts.show_task(self._writer(name), group)
+            self.texts.show_task(self.writer_of(name) if name is not None else None, group)
         if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)
-
-    def _writer(self, name: str | None) -> str | None:
-        """The task, or of one that has not run the first that has, of what it waits for and of its parents."""
-        if name is None or self.board.row(name).latest is not None:
-            return name
-        links = self.board.blocking_chain(name, self.console.live.now_us, self.console.runner)
-        found = *(one for one, _ in links), *self.board.dag.parents(name)
-        return next((one for one in found if self.board.row(one).latest is not None), name)
 
     def _group_of_task(self, name: str | None) -> GroupKey | None:
         """The group of several tasks in which a task stands now."""

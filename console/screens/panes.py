@@ -340,6 +340,7 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
 # --- Details of a task or of a cause: a pane next to a list, or a screen on narrow terminals -------------------------
 
 
+TEXTS_ROWS_MIN = 5  # of what a task wrote, below a list
 LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 _BELOW_TEXTS_MIN = 7  # rows
 
@@ -527,6 +528,14 @@ class TaskScreen(SplitScreen):
     @abstractmethod
     def texts_read(self) -> None:
         """Show what was read."""
+
+    def writer_of(self, name: str) -> str:
+        """The task, or of one that has not run the first that has, of what it waits for and of its parents."""
+        if self.board.row(name).latest is not None:
+            return name
+        links = self.board.blocking_chain(name, self.console.live.now_us, self.console.runner)
+        found = *(one for one, _ in links), *self.board.dag.parents(name)
+        return next((one for one in found if self.board.row(one).latest is not None), name)
 
     @property
     def page_of_texts(self) -> DetailView:

@@ -23,13 +23,13 @@ from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, kill
 from ..present import timeline as present
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
-from ..text.pieces import Line, Role
+from ..text.pieces import Line, Role, crop, width
 from ..text.text import one_line
 from ..widgets import bars
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import TaskScreen
+from .panes import TEXTS_ROWS_MIN, TaskScreen
 from .timeline_bars import TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
@@ -60,7 +60,7 @@ class TimelineScreen(TaskScreen):
         self._breakers = BreakerPeriods()
         self._cpu: dict[AttemptKey, Sequence[int]] = {}  # of each second before the timeout
         self._now_us = 0
-        self._legend: Line = []
+        self._legend: list[Line] = [[]]
         self._text_rows = bars.STRIP_ROWS  # below the bars and charts
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -106,7 +106,8 @@ class TimelineScreen(TaskScreen):
 
     def scene(self) -> Scene:
         """The context for rendering tasks, as of the line of now."""
-        return replace(super().scene(), now_us=self._now_us)
+        scene, labels = replace(super().scene(), now_us=self._now_us), self._labels
+        return scene if labels is None else replace(scene, names=labels.names, titles=labels.titles)
 
     @property
     def now(self) -> int | None:
@@ -335,29 +336,36 @@ class TimelineScreen(TaskScreen):
 
     def _show_text(self) -> None:
         key, rows, columns = self.timeline.cursor_key, self._text_rows, self.app.size.width
-        if self.detail.display:
-            self.texts.show_task(self.console.selected)
-        has_texts = self.detail.display and isinstance(key, str) and bool(self.board.row(key).attempts)
-        has_texts = has_texts and not self.texts.is_blank
+        is_beside = self.detail.display
+        columns = (columns - 1) // 2 if is_beside else columns
+        has_texts = self._show_written(key)
+        lines = [] if is_beside and has_texts else self._text_lines(key, columns, rows)
+        has_texts = has_texts and rows - len(lines) - len(self._legend) > TEXTS_ROWS_MIN
         self.texts.display = has_texts
         self.detail.texts_view = self.texts if has_texts else None
-        if self.detail.display:
-            columns = (columns - 1) // 2
+        if is_beside:
             self.detail.show_task(self.console.selected)
-        lines = [] if has_texts else self._text_lines(key, columns, rows)
-        if self.detail.display and self.page_of_texts.needs_reading:
+        if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
-        if len(lines) + 1 < rows:
-            lines += [[]] * (0 if has_texts else rows - 1 - len(lines)) + [self._legend]
-            self.call_after_refresh(self._update_legend, columns)
+        if (free := rows - len(lines) - len(self._legend)) > 0:
+            blanks = 0 if is_beside else 1
+            lines = [*[[]] * blanks, *lines, *self._legend] if has_texts else [*lines, *[[]] * free, *self._legend]
+            self.call_after_refresh(self._update_legend, columns, 2 if is_beside else 1)
         self.words_bar.set_row_count(len(lines) if has_texts else rows)
         self.texts.styles.height = rows - self.words_bar.row_count
         self.words_bar.show_lines(lines)
 
-    def _update_legend(self, columns: int) -> None:
-        """Name the signs of the rows that have been painted, within ``columns`` cells."""
-        painted, has_groups = self.timeline.painted, bool(self.rows.groups)
-        legend = present.legend_line(painted, self.console.glyphs, columns, has_groups=has_groups)
+    def _show_written(self, key: RowKey | None) -> bool:
+        """Show what the task of the cursor wrote, or the one that it waits for. Whether that is anything."""
+        name = self.writer_of(key) if isinstance(key, str) else None
+        self.texts.cursor = self.console.selected
+        self.texts.show_task(name)
+        return name is not None and bool(self.board.row(name).attempts) and not self.texts.is_blank
+
+    def _update_legend(self, columns: int, rows: int) -> None:
+        """Name the signs of the bars that have been painted, within ``columns`` cells and ``rows`` rows."""
+        painted = [crop(line, self.timeline.label_columns, width(line)) for line in self.timeline.painted]
+        legend = present.bar_legend(painted, self.console.glyphs, columns, rows, has_groups=bool(self.rows.groups))
         if legend != self._legend:
             self._legend = legend
             self._show_text()
@@ -606,8 +614,9 @@ class LoadChart(bars.Bar):
         rows -= breakers
         load = min(rows, max(_ROWS_MAX, rows // _PART)) if levels < 2 else min(rows, _ROWS_MAX, max(rows // _PART, 3))
         self.display = load >= _ROWS_MIN
-        load = min(load, at_once)
-        if not self.display:
+        load = min(load, at_once) if at_once > 1 else 0  # else the bars say the same
+        if not self.display or not breakers + load:
+            self.display = False
             return 0
         self.heat_rows = min(levels + _HEADING_ROWS, rows - load) if levels > 1 else 0
         self._shown = ()

@@ -230,15 +230,18 @@ def _coarser(per_cell: int) -> int:
 
 
 class TimelineLabels:
-    """The labels of the rows of one board. ``critical``: the tasks of the critical path, if it is shown."""
+    """The labels of the rows of one board. ``critical``: the tasks of the critical path, if it is shown.
+
+    ``names``, ``titles``: of tasks and of groups, as rows show them.
+    """
 
     def __init__(self, console: Console, board: Board, rows: TimelineRows) -> None:
         self.critical: Collection[str] = ()
         self._console = console
         self._board = board
         self._rows = rows
-        self._names = TaskNames(board.projection.tasks)
-        self._titles = TaskNames((group.title for group in rows.groups), prefix="")
+        self.names = TaskNames(board.projection.tasks)
+        self.titles = TaskNames((group.title for group in rows.groups), prefix="")
 
     @property
     def _scene(self) -> Scene:
@@ -248,8 +251,8 @@ class TimelineLabels:
             console.live.now_us,
             console.glyphs,
             runner=console.runner,
-            names=self._names,
-            titles=self._titles,
+            names=self.names,
+            titles=self.titles,
         )
 
     @property
@@ -263,14 +266,16 @@ class TimelineLabels:
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
-        if not isinstance(key, str) or not self._has_duration_column:
+        if not self._has_duration_column:
             return False
+        if isinstance(key, int):
+            return self._rows.activity(key).goes_on
         view = self._board.view(key, self._console.live.now_us, self._console.runner)
         return view.is_moving and view.clock is not None
 
     def name_at_bar(self, key: RowKey) -> str:
         """The name that stands before a bar that begins far from its label."""
-        names, name = (self._titles, self._rows.group(key).title) if isinstance(key, int) else (self._names, key)
+        names, name = (self.titles, self._rows.group(key).title) if isinstance(key, int) else (self.names, key)
         return names.short(name, present.NAME_AT_BAR_CELLS, self._console.glyphs.more)
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
@@ -288,7 +293,7 @@ class TimelineLabels:
             took = present.duration_text(row, scene) if has_took else ""
             return present.label_line(row, columns, scene, role, 0 if is_filtered else self._indent(key), took)
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
-        took = present.group_duration_text(self._rows.activity(key)) if has_took else ""
+        took = present.group_duration_text(self._rows.activity(key), scene.now_us) if has_took else ""
         return present.group_label_line(group, columns, scene, is_open=is_open, role=role, took=took)
 
     def _indent(self, name: str) -> int:

@@ -101,6 +101,8 @@ def fit(line: Line, size: int, more: str = "…") -> Line:
     whole = before_number(plain(kept), plain(line))
     if whole != plain(kept):  # no other number than that of the line
         kept = crop(kept, 0, cells(whole))
+    if plain(kept).endswith("  "):  # a column is left out
+        kept = crop(kept, 0, cells(plain(kept).rstrip()) + 1)
     rest = size - width(kept) - cells(mark)
     return [*kept, Piece(mark + " " * rest, Role.DIM)]
 

@@ -46,13 +46,13 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import RunFacts, RunRow
-from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
+from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState, TaskUsage
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.logs import AttemptText
 from redrive.engine.statefile.needs import Need
 
-from ..model.runs import START, S, failed_task, projection_of, ran_task
+from ..model.runs import START, EventBuilder, S, failed_task, projection_of, ran_task
 
 EVIL = "a\x1b[31m\x9b2J\u202eb\u200b\x07\r\n[bold]x[/] 日本\ud800"
 NOW = START + 100 * S
@@ -495,6 +495,16 @@ def test_the_rules_of_a_task_stand_at_the_foot_of_its_page(columns):
         assert sum(count_rows(line, columns) for line in page) == 40
         feet.append([plain(line) for line in page[-3:]])
     assert feet[0][0].strip() == "Rules" and feet == feet[:1] * 4
+
+
+def test_the_last_line_that_a_task_wrote_is_cut_below_the_list_and_not_wrapped():
+    builder = EventBuilder(projection_of([("dump", [])]))
+    for event in builder.start("dump", timeout_us=3600 * S):
+        builder.projection.apply(event)
+    board = Board(builder.projection)
+    board.usage = {"dump": TaskUsage("dump", 0, 20_000_000, 0, "row 216000 of a million and some more")}
+    lines = detail.summary_lines(board.row("dump"), Scene(board, builder.at, UTF8), 80, 5)
+    assert [plain(line).split()[0] for line in lines] == ["dump", "#1"] and plain(lines[0]).rstrip().endswith("…")
 
 
 def test_all_that_children_of_a_map_task_hold_names_the_same_one():

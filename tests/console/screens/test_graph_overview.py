@@ -268,6 +268,18 @@ def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag,
         assert (bottom[column.x] in (Role.HUMAN, Role.FAILED)) >= is_bad
 
 
+def test_few_problems_of_a_low_level_are_few_signs():
+    """Of 75 tasks beside 900 two are dead: two cells of the row, not the whole of it."""
+    flow = [*((f"a{n}", []) for n in range(75)), *((f"b{n}", ["a0"]) for n in range(900))]
+    projection = projection_of(flow)
+    for n, row in enumerate(projection.tasks.values()):
+        row.state = TaskState.DEAD_LETTER if n < 2 else TaskState.SUCCESS
+    scene = Scene(Board(projection), START, UTF8)
+    silhouette = Graph(scene.board, len).silhouette(78)
+    lines = silhouette_lines(silhouette, critical_path_with_times((), scene), 6, scene)
+    assert 1 <= sum(plain(line).count(UTF8.dead) for line in lines[1:3]) <= 2
+
+
 async def test_the_node_of_a_task_says_what_its_row_says_when_an_executor_starts_and_as_time_passes(clock):
     session = FakeSession(projection_of([("go", []), ("on", ["go"])]))
     session.projection.tasks["go"].next_retry_at = clock.now + 9 * S

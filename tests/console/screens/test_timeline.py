@@ -9,19 +9,20 @@ from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.present.timeline import (
     axis_line,
+    bar_entries,
+    bar_legend,
     bar_line,
     describe_attempt,
     fit_label_columns,
     hang_line,
-    legend_line,
     task_lines,
     wait_words,
 )
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import Role, plain
+from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.views import task_view
@@ -29,7 +30,7 @@ from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
-from redrive.engine.statefile.logs import AttemptText
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -135,7 +136,9 @@ def test_below_a_killed_attempt_stands_where_it_hung(builder):
 def test_the_legend_names_the_signs_that_are_there_and_no_others(builder, glyphs):
     def legend(name: str, start: int = START, before: str = "") -> list[str]:
         bar = bar_line(builder.projection.tasks[name], Span(start, S, 60), None, glyphs, name=before)
-        return [entry.split(" ", 1)[1] for entry in plain(legend_line([bar], glyphs, 200)).strip().split("  ") if entry]
+        return [
+            entry.split(" ", 1)[1] for entry in plain(bar_legend([bar], glyphs, 200)[0]).strip().split("  ") if entry
+        ]
 
     assert legend("hang") == []
     apply(builder, builder.start("hang", timeout_us=5 * S))
@@ -667,3 +670,39 @@ def test_a_long_wait_is_a_line_that_says_for_what(builder):
     assert plain(bar_line(row, Span(START, S, 34), now, UTF8, wait=wait)) == "▆▆▆◆┄ waits for you ┄┄┄┄┄┄┄┄┄┄┄┄┄│"
     pending = builder.projection.tasks["last"]
     assert not wait_words(pending, task_view(builder.projection, "last", now)), "it waits for others, and says so there"
+    paused = bar_line(pending, Span(START, S, 60), now, UTF8, name="last", wait="the run is paused")
+    assert "last" not in plain(paused), "its label is beside it: nothing has run before"
+
+
+def test_the_legend_of_a_narrow_pane_goes_on_in_a_second_row():
+    painted = bar_entries(UTF8)
+    rows = bar_legend(painted, UTF8, 59, 2, has_groups=True)
+    shown = " ".join(" ".join(map(plain, rows)).split())
+    assert len(rows) == 2 and all(width(row) <= 59 for row in rows)
+    assert all(word in shown for word in ("SIGTERM", "grace", "SIGKILL", "dead letter")), shown
+
+
+def test_the_selected_task_is_named_as_its_row_names_it(builder):
+    """Without what all begin with, which took the room of the message."""
+    names = [f"NFCORE_VIRALRECON.ILLUMINA.{step}" for step in ("ASSEMBLY_UNICYCLER", "FASTQC")]
+    scene = Scene(
+        Board(projection_of([(name, []) for name in names])),
+        START,
+        UTF8,
+        names=TaskNames(names, "NFCORE_VIRALRECON.ILLUMINA."),
+    )
+    assert plain(task_lines(scene.board.row(names[0]), scene, 80, 2)[0]).startswith(" ASSEMBLY_UNICYCLER  ")
+
+
+async def test_a_run_of_one_task_at_a_time_has_its_log_where_a_chart_would_repeat_the_bars(clock):
+    session = FakeSession(projection_of([("copy", []), ("check", ["copy"])]))
+    for event in session.builder.start("copy", timeout_us=300 * S):
+        session.projection.apply(event)
+    clock.now = session.builder.at
+    session.logs["copy", 1] = [LogChunk(1, clock.now, "copied block 1\n")]
+    async with open_console(session, clock, "3", size=(80, 24)) as driver:
+        driver.app.screen.timeline.move_to_key("copy")
+        await driver.settle()
+        await driver.app.screen._read_texts()
+        assert "copied block 1" in driver.text and "running  1" not in driver.text
+        assert driver.find("#1").split()[:1] == ["#1"]

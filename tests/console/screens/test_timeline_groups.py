@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.model.group_activity import GroupActivity
 from redrive.console.model.time_axis import Span
-from redrive.console.present.timeline import Chart, bar_entries, legend_line, load_lines
+from redrive.console.present.timeline import Chart, bar_entries, bar_legend, group_duration_text, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
 
 from ..conftest import FakeSession, make_app
-from ..model.runs import START, S, projection_of
+from ..model.runs import START, EventBuilder, S, projection_of
 from .screen_driver import open_console, pressing
 
 LOADS = [f"load_{number:02}" for number in range(40)]
@@ -154,12 +155,25 @@ async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock)
         assert "nothing in this group needs a human" in driver.lines[-1]
 
 
+def test_a_group_took_as_long_as_from_its_first_start_to_its_last_end():
+    """Not the work of all its tasks, which a run of four at a time does in a quarter of that."""
+    projection = projection_of([("a", []), ("b", []), ("c", [])])
+    builder = EventBuilder(projection)
+    for event in (*builder.start("a"), *builder.after(5).start("b"), *builder.after(15).succeed("a")):
+        projection.apply(event)
+    rows = projection.tasks.values()
+    assert group_duration_text(GroupActivity(rows), builder.at + 30 * S).strip() == "50s"
+    for event in builder.succeed("b"):
+        projection.apply(event)
+    assert group_duration_text(GroupActivity(rows), builder.at + 30 * S).strip() == "20s"
+
+
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
 def test_the_legend_drops_whole_entries(glyphs, columns):
-    signs = ["retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "grace", "SIGKILL", "lost"]
+    signs = ["retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "grace", "SIGKILL", "lost", "not ready"]
     words = ["few to many ran", *signs]
-    line = legend_line(bar_entries(glyphs), glyphs, columns, has_groups=True)
+    (line,) = bar_legend(bar_entries(glyphs), glyphs, columns, has_groups=True)
     entries = [entry.split(" ", 1)[1] for entry in plain(line).strip().split("  ")]
     assert width(line) <= columns
     assert entries == [word for word in words if word in entries]

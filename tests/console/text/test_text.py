@@ -147,3 +147,9 @@ def test_long_names_lose_their_middle_on_a_terminal_and_nothing_in_a_pipe():
     rows = [("TASK", "STATE"), *((name, "ok") for name in names)]
     assert len(set(table_lines(rows))) == 3
     assert [line.split()[0] for line in list(table_lines(rows, most=None))[1:]] == names
+
+
+def test_a_cut_line_has_its_sign_behind_the_last_word():
+    line = [Piece("28 % done"), Piece("         20 MB"), Piece("  row 216000")]
+    assert plain(fit(line, 16)) == "28 % done …" + " " * 5
+    assert plain(fit(line, 25)) == "28 % done         20 MB …"
