@@ -14,7 +14,7 @@ from ...engine.domain.text import counted, format_bytes, format_duration, format
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.inbox import EvidenceData, compare, failures_of, verdict
 from ..model.runs import trend_of_attempts
-from ..text.figures import age
+from ..text.figures import age, number
 from ..text.pieces import Line, Piece, Role, count_rows, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line
 from . import tasks
@@ -180,8 +180,8 @@ def _typical_durations(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
 
 def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
     parents, children = scene.board.dag.parents(row.name), scene.board.dag.children(row.name)
-    yield from tasks.named_tasks("Waits for", str(len(parents)), parents, _RELATIVES_MAX, scene)
-    yield from tasks.named_tasks("Followed by", str(len(children)), children, _RELATIVES_MAX, scene)
+    yield from tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, scene)
+    yield from tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, scene)
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:

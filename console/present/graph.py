@@ -329,6 +329,7 @@ def _time(name: str, scene: Scene) -> str:
 #: The most cells of a line of a title, and whether counts have room beside its second line.
 _ROOMS = [(room, True) for room in range(32, 11, -1)] + [(room, False) for room in range(20, 7, -1)]
 _BAR_CELLS_MIN = 3
+_BAR_CELLS = (60, 40, 24, 16, 10)  # of bars below the names, where there is room
 
 
 class GroupDrawing(NamedTuple):
@@ -346,13 +347,15 @@ def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | No
     drawing = Drawing(dag, [1] * len(groups))
     names = [scene.names.short(group.title, 999, "") if group.is_single else one_line(group.title) for group in groups]
 
-    def laid_out(rooms: Sequence[int], has_counts: bool) -> GroupDrawing:
+    def laid_out(rooms: Sequence[int], has_counts: bool, bar: int = _BAR_CELLS_MIN) -> GroupDrawing:
         titles = [*map(two_lines, names, rooms, repeat(scene.glyphs.more))]
         times = Counter(titles)
         for group, room in zip(groups, rooms, strict=True):
             if times[titles[group.index]] > 1:  # no two are alike
                 titles[group.index] = group_title(group, room, scene), ""
-        return GroupDrawing(drawing.resized([*map(_label_cells, groups, titles, repeat(has_counts))]), titles)
+        return GroupDrawing(
+            drawing.resized([*map(_label_cells, groups, titles, repeat(has_counts), repeat(bar))]), titles
+        )
 
     for room, has_counts in _ROOMS:
         rooms = [room] * len(groups)
@@ -364,7 +367,8 @@ def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | No
         wider = laid_out(tried, has_counts)
         if wider.drawing.width < columns and _whole(wider, names) > _whole(found, names):
             rooms, found = tried, wider
-    return found
+    bars = (laid_out(rooms, has_counts, cells) for cells in _BAR_CELLS if has_counts)
+    return next((wider for wider in bars if wider.drawing.width < columns), found)
 
 
 def _whole(drawn: GroupDrawing, names: Sequence[str]) -> int:
@@ -372,12 +376,12 @@ def _whole(drawn: GroupDrawing, names: Sequence[str]) -> int:
     return sum("".join(title) == name for title, name in zip(drawn.titles, names, strict=True))
 
 
-def _label_cells(group: GraphGroup, title: tuple[str, str], has_counts: bool) -> int:
+def _label_cells(group: GraphGroup, title: tuple[str, str], has_counts: bool, bar: int = _BAR_CELLS_MIN) -> int:
     first, second = map(cells, title)
     most = len(f"{len(group.members):,}") * 2 + len("/ ◆1")
     if group.is_single or (second and not has_counts):
         return 3 + max(first, second)
-    return max(3 + first, 3 + second + most if second else _BAR_CELLS_MIN + 1 + most)
+    return max(3 + first, 3 + second + most if second else bar + 1 + most)
 
 
 def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, scene: Scene) -> Line:

@@ -162,7 +162,8 @@ _MEMBER_NAME_CELLS_MAX = 40
 
 def members_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
     """The tasks of a group in columns, as many as fill ``rows`` rows; before them how many took how long."""
-    names = graph.dag.names_of(graph.groups.groups[index].members)
+    group = graph.groups.groups[index]
+    names = graph.dag.names_of(group.members)
     rank = {name: place for place, name in enumerate(scene.board.problems)}
     first = sorted(names, key=lambda name: (rank.get(name, len(rank)), name not in scene.board.active))
     chart = list(_duration_chart([scene.board.row(name) for name in names], scene, columns))
@@ -172,7 +173,7 @@ def members_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, row
     shown = [_member_cells(name, size, scene) for name in first[: height * beside]]
     left = len(names) - len(shown)
     more = [[Piece(f"   {scene.glyphs.more} {number(left)} more (Enter)", Role.DIM)]] if left else []
-    heading = [*tasks.section("Tasks", number(len(names)))][not chart :]
+    heading = [*tasks.section(one_line(group.title), counted(len(names), "task"))][not chart :]
     return [*chart, *heading, *([piece for one in shown[y::height] for piece in one] for y in range(height)), *more]
 
 
@@ -206,4 +207,7 @@ def _duration_chart(rows: Sequence[TaskRow], scene: tasks.Scene, columns: int) -
         Piece(f"  {format_duration(round(median(took)))} median", Role.DIM),
     ]
     yield from ([Piece(f" {line}", Role.DONE)] for line in column_chart(counts, max(counts), _CHART_ROWS, scene.glyphs))
-    yield two_sided([Piece(f" {format_duration(least)}", Role.DIM)], [Piece(format_duration(most), Role.DIM)], size + 1)
+    first, last = map(format_duration, (least, most))
+    if first == last:
+        first, last = (f"{number(lasted // 1000)}ms" for lasted in (least, most))
+    yield two_sided([Piece(f" {first}", Role.DIM)], [Piece(last, Role.DIM)], size + 1)

@@ -19,6 +19,7 @@ from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Step, Zoom
 from ..model.lists import next_order, parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
+from ..present.states import DONE
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Piece, Role
@@ -373,12 +374,16 @@ class GraphScreen(TaskScreen):
             self.strip_view.show_task(name)
 
     def _group_of_task(self, name: str | None) -> GroupKey | None:
-        """The group of several tasks in which a task stands now."""
+        """The group of several tasks in which a task stands now; of one that is done, that of what runs."""
         graph = self.graph
         if graph is None or name is None or graph.step is not Step.GROUPS:
             return None
-        index = graph.groups.group_of[graph.dag.number[name]]
-        return None if graph.groups.groups[index].is_single else (graph, index)
+        front = self.board.current_task() if self.board.row(name).state in DONE else None
+        for one in filter(None, (name, front)):
+            index = graph.groups.group_of[graph.dag.number[one]]
+            if not graph.groups.groups[index].is_single:
+                return graph, index
+        return None
 
     def texts_read(self) -> None:
         self._update_details()

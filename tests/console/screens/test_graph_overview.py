@@ -71,6 +71,22 @@ async def test_a_fan_of_tasks_with_like_names_is_one_node_and_one_row(clock):
     async with open_console(FakeSession(projection_of(flow)), clock, "2", size=(80, 24)) as driver:
         assert driver.app.screen._overview is Overview.GROUPS
         assert "▸ load             58" in driver.text
+        assert driver.app.screen._group_drawing.drawing.width > 60, "the bar has the room that names leave"
+
+
+async def test_beside_a_finished_task_stand_the_tasks_of_what_runs(clock):
+    """A fan that fills: the cursor is still on the task before it."""
+    loads = [f"load_{n:02}" for n in range(58)]
+    session = FakeSession(projection_of([("plan", []), *((name, ["plan"]) for name in loads), ("join", loads)]))
+    builder = session.builder
+    for event in (*builder.start("plan"), *builder.after(3).succeed("plan"), *builder.start("load_07")):
+        session.projection.apply(event)
+    clock.now = builder.at + 5 * S
+    async with open_console(session, clock, "2", size=(120, 40)) as driver:
+        driver.app.screen.graph_view.select("plan")
+        await driver.settle()
+        await driver.app.screen._read_texts()
+        assert "load  58 tasks" in driver.text and "● load_07" in driver.text
 
 
 def test_a_tall_terminal_has_more_rows_around_a_task():

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from redrive.console.model.board import Board
+from redrive.console.model.graph.view import Graph
+from redrive.console.present.group import members_page
+from redrive.console.present.tasks import Scene
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+
 from ..conftest import FakeSession, StillClock
 from ..model.runs import START, S, projection_of, ran_task
 from .outages import outage
@@ -46,9 +53,19 @@ async def test_below_a_short_list_of_groups_are_the_tasks_of_the_group(clock: St
         driver.app.screen.graph_view.go_to_row(0)
         await driver.settle()
         assert "How long they took  5s median" in driver.text
+        assert "load  160 tasks" in driver.text and " 1s " in driver.text and " 9s" in driver.text
         assert "✓ load_000    1s" in driver.text and "more (Enter)" not in driver.text
         await driver.press("right")
         assert "How long they took" not in driver.text, "the group is open: its tasks are rows"
+
+
+def test_the_ends_of_a_chart_of_like_durations_differ() -> None:
+    projection = projection_of([(f"load_{number}", []) for number in range(30)])
+    for number, name in enumerate(list(projection.tasks)):
+        ran_task(projection, name, START, 120_000 + 1_000 * number)
+    board = Board(projection)
+    lines = [*map(plain, members_page(Graph(board, len), 0, Scene(board, START, UTF8), 80, 12))]
+    assert any(line.split() == ["120ms", "149ms"] for line in lines), lines
 
 
 async def test_the_chart_of_the_timeline_grows(clock: StillClock) -> None:
