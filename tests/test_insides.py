@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 INTERNALS = "console/terminal/textual_internals.py"
 AUTOPSY, PROCESS, USAGE = (f"engine/runner/{name}.py" for name in ("autopsy", "process", "usage"))
+OWN_STACK = "engine/runner/own_stack.py"
 PROCESSES, OPENING = "engine/statefile/processes.py", "engine/statefile/opening.py"
 
 #: What happens if it does not hold -> what is leant on, and the modules that do.
@@ -56,7 +57,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "the name _shutdown": "engine/runner/child.py",
     },
     "redrive does not start: ImportError": {
-        "_thread": "engine/runner/child.py",
+        "_thread": ("engine/runner/child.py", OWN_STACK),
         "_thread.get_native_id": "engine/runner/zygote/launch.py",
         "ctypes.CDLL": PROCESS,  # and AttributeError
         "libc.prctl": PROCESS,
@@ -77,12 +78,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "sys._getframe": "engine/flow/source.py",
         "frame.f_back": "engine/flow/source.py",
         "faulthandler.enable": "engine/runner/zygote/zygote.py",
-        "faulthandler.register": (
-            "engine/check/isolated.py",
-            "engine/runner/stack.py",
-            "engine/runner/zygote/zygote.py",
-        ),
-        "faulthandler.unregister": "engine/runner/stack.py",
+        "faulthandler.register": OWN_STACK,
     },
     "documented in Python's data model; a flow is refused with a traceback, an error is described without its line": {
         "frame.f_code": (
@@ -90,14 +86,16 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "engine/flow/loading.py",
             "engine/flow/source.py",
             "engine/runner/call.py",
-            "engine/runner/stack.py",
+            OWN_STACK,
         ),
+        "frame.f_back": OWN_STACK,
         "frame.f_globals": ("engine/core/failures/facts.py", "engine/core/failures/fingerprint.py"),
-        "frame.f_lineno": ("engine/flow/source.py", "engine/runner/stack.py"),
+        "frame.f_lineno": ("engine/flow/source.py", OWN_STACK),
     },
     "the stack of a hang shows fewer coroutines or threads": {
-        "faulthandler.dump_traceback": "engine/runner/thread_host.py",
-        "the name _fut_waiter": "engine/runner/stack.py",
+        "libc.tgkill": PROCESS,
+        "sys._current_frames": OWN_STACK,
+        "the name _fut_waiter": OWN_STACK,
     },
     "forks and frames cost more time or memory; nothing depends on when a collection happens": {
         "gc.collect": "engine/runner/zygote/zygote.py",
@@ -176,6 +174,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}/status": PROCESS,
         "/proc/{}/task": AUTOPSY,
         "/proc/{}/task/{}": (AUTOPSY, USAGE),
+        "/proc/{}/task/{}/stat": PROCESS,
         "/proc/{}/wchan": PROCESS,
         "struct.unpack_from": "engine/runner/sockets.py",
     },

@@ -7,7 +7,6 @@ no reason: they are findings.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import socket
@@ -27,7 +26,7 @@ from ..flow.flow import Flow
 from ..flow.import_output import ImportOutput
 from ..flow.loading import load_flow
 from ..flow.source import Finding
-from ..runner import process, protocol
+from ..runner import own_stack, process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.child import flush
 from ..runner.zygote.client import interpreter_of
@@ -103,7 +102,7 @@ async def _receive(child: ZygoteProcess, request: protocol.Open) -> CheckedFlow:
 def _serve(control: socket.socket) -> NoReturn:
     """Import the flow that the first frame names, and send what was found."""
     try:
-        faulthandler.register(process.STACK_SIGNAL, chain=False)  # shows where the import stands
+        own_stack.write_on_signal(2)  # shows where the import stands
         process.set_parent_death_signal(signal.SIGKILL)
         request = receive_open(control, protocol.FrameReader(protocol.CONTROL_LIMIT))
         control.sendall(protocol.encode(_import_and_check(request.target, request.params)))

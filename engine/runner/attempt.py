@@ -71,6 +71,10 @@ class Place:
         """Return the stacks as text; empty if the process does not answer within 100 ms."""
         return ""
 
+    async def dump_c_code(self) -> str:
+        """Return the stack of a thread that did not answer, because it is in C code. It may end the process."""
+        return ""
+
     def drain(self) -> None:
         """Read all frames and output that were written."""
 
@@ -138,6 +142,7 @@ class Attempt(RunningAttempt):
         self._masked_output = MaskedStream(shared.mask)
         self._loop = asyncio.get_running_loop()
         self._force = Force.NONE  # why the escalation has begun
+        self._is_endangered = False  # its process may end by the dump of C code: that is an end by force
         self._is_late_exit = False
         self._oom_mark = shared.oom.mark()
         self._progress = Progress(0, None, 0.0, 0.0, 0)
@@ -167,6 +172,10 @@ class Attempt(RunningAttempt):
     @property
     def is_over(self) -> bool:
         return self._done.done()
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.ending is not None or self.is_over
 
     def started(self) -> None:
         """Report the process: that of a command once its program runs."""
@@ -321,7 +330,7 @@ class Attempt(RunningAttempt):
         self._begin_escalation(Force.DEADLINE, "deadline")
 
     def _begin_escalation(self, force: Force, reason: str) -> bool:
-        if self.ending is not None or self._force is not Force.NONE or self.is_over:
+        if self._has_ended or self._force is not Force.NONE:
             return False
         self._disarm()
         self._force = force
@@ -335,7 +344,11 @@ class Attempt(RunningAttempt):
         """End the attempt in steps. It stops if the final frame came before the first signal was sent."""
         seen = await self._inspected()
         self.place.drain()
-        if self.ending is not None or self.is_over:
+        if not (seen.dump or self._has_ended):
+            self._is_endangered = True
+            seen = replace(seen, dump=await self.place.dump_c_code())
+            self.place.drain()
+        if self._has_ended:
             return
         self._report_stack(seen)
         self.is_forced = True
@@ -365,7 +378,7 @@ class Attempt(RunningAttempt):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
-        if self._allowed is None or self._force is not Force.NONE or self.ending is not None or self.is_over:
+        if self._allowed is None or self._force is not Force.NONE or self._has_ended:
             return False
         self._allowed += seconds
         self._arm()
@@ -468,7 +481,7 @@ class Attempt(RunningAttempt):
         result, result_error = self._command_result(exit_code)
         evidence = Evidence(
             ending=self.ending,
-            force=self._force if self.is_forced else Force.NONE,
+            force=self._force if self.is_forced or self._is_endangered else Force.NONE,
             exit_code=exit_code,
             signal=signal,
             out_of_memory=out_of_memory,

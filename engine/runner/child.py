@@ -107,7 +107,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
     plans: Mapping[str, CallPlan] | FreshImport
     project_root: str  # the folder of the flow file
     code_hash: str | None
-    stack_fd: int  # where faulthandler writes; each attempt replaces it by its own pipe
+    stack_fd: int  # where stacks are written; each attempt replaces it by its own pipe
     termination: Termination
     other_folder: str | None = None  # in which attempts run, on a Dask worker without that of the flow
 
@@ -259,9 +259,6 @@ def run_task(
     termination = facts.termination
 
     def run_here(coroutine: Coroutine[object, object, object]) -> object:
-        from .stack import dump_coroutines_on_signal
-
-        dump_coroutines_on_signal(facts.stack_fd)
         return run_coroutine(coroutine, termination.bind)
 
     try:

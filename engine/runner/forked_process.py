@@ -17,6 +17,7 @@ from .attempt import Place
 from .channels import FrameSocket, Pipe, StackPipe
 from .usage import Subject
 
+C_CODE_TICKS = 2  # of CPU: Python code would have answered
 READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
 
@@ -42,6 +43,7 @@ class ForkedProcess(Place):
         super().__init__(started.pid, started.start_ticks)
         self.number = started.number
         self.pidfd, results, output, stack_fd = fds
+        self._ticks = 0  # of CPU that its main thread had used when it was asked for its stacks
         self._own_pidfd = self.pidfd  # of the process that the zygote forked; a worker may have a program below it
         self.output = Pipe(output, self._handle_output)
         self.stack = StackPipe(stack_fd)
@@ -125,13 +127,30 @@ class ForkedProcess(Place):
 
     async def dump_stack(self) -> str:
         """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
-        if not process.writes_stack(self.pid):
-            return ""
-        return stack.without_engine(await self.stack.collect(self.request_stack))
+        self._ticks = process.thread_use(self.pid, self.pid)[1]
+        return stack.without_engine(await self.stack.collect(self._request_stacks))
 
-    def request_stack(self) -> bool:
-        """Send the signal at which the process writes its stacks. Returns False if it is out of reach."""
-        return not self.has_ended() and reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
+    def _request_stacks(self) -> bool:
+        """Ask the process for its stacks. Returns False if it cannot be asked."""
+        is_asked = process.writes_stack(self.pid) and not self.has_ended()
+        return is_asked and reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
+
+    async def dump_c_code(self) -> str:
+        """Return the stack of the main thread, if it is in C code."""
+        return stack.without_engine(await self.dump_thread(self.pid, self._ticks))
+
+    async def dump_thread(self, thread: int, ticks: int) -> str:
+        """Return the stack of a thread that is in C code; empty for one that may be in Python code.
+
+        It is in C code if it has not answered, although it sleeps, or has run since: then it had used ``ticks``.
+        """
+        return await self.stack.collect(lambda: self._request_stack_of(thread, ticks))
+
+    def _request_stack_of(self, thread: int, ticks: int) -> bool:
+        state, used = process.thread_use(self.pid, thread)
+        is_in_c_code = state == b"S" or used - ticks >= C_CODE_TICKS
+        is_asked = is_in_c_code and process.writes_stack(self.pid, process.C_STACK_SIGNAL) and not self.has_ended()
+        return is_asked and process.signal_thread(self.pid, thread, process.C_STACK_SIGNAL)
 
     # --- The end of its attempt ---------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator
 from ..statefile.processes import pids, read_file, stat_fields
 from .reaper import OUT_OF_REACH, signal_process
 
-STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code often has handlers for SIGUSR1 and SIGUSR2
+#: Realtime signals, because user code often has handlers for SIGUSR1 and SIGUSR2: see ``own_stack.py``.
+STACK_SIGNAL, C_STACK_SIGNAL = signal.SIGRTMIN + 3, signal.SIGRTMIN + 4
 
 CGROUP = "redrive"  # of the executor, its zygotes and what has started them; attempts: "redrive-PID-NUMBER"
 
@@ -115,14 +116,23 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def writes_stack(pid: int) -> bool:
-    """Return whether a process handles ``STACK_SIGNAL``, which ends one that has not begun to, or executes another."""
+def writes_stack(pid: int, number: int = STACK_SIGNAL) -> bool:
+    """Return whether a process handles the signal, which ends one that has not begun to, or executes another."""
     try:
         status = read_file(f"/proc/{pid}/status")
     except OSError:
         return False
     caught = status.partition(b"SigCgt:")[2].split(maxsplit=1)
-    return bool(caught) and bool(int(caught[0], 16) >> (STACK_SIGNAL - 1) & 1)
+    return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
+
+
+def thread_use(pid: int, thread: int) -> tuple[bytes, int]:
+    """Return the state letter of a thread and the clock ticks of CPU that it has used; nothing if it is gone."""
+    try:
+        state, *fields = read_file(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return b"", 0
+    return state, int(fields[10]) + int(fields[11])
 
 
 def own_children() -> list[int]:
@@ -314,6 +324,14 @@ def signal_group(pidfd: int, pid: int, number: int) -> bool:
     except OUT_OF_REACH:
         return signal_process(pidfd, number)
     return True
+
+
+def signal_thread(pid: int, thread: int, number: int) -> bool:
+    """Signal one thread of a process that lives. Returns False if it is out of reach, or the C library cannot."""
+    try:
+        return bool(_libc.tgkill(pid, thread, number) == 0)
+    except AttributeError:
+        return False
 
 
 def kill_all(pids: Iterable[int]) -> None:

@@ -6,7 +6,6 @@ environment and working folder with its neighbours, and dies with them.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import socket
@@ -18,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import NoReturn
 
 from ..errors import TransientError
-from . import protocol
+from . import own_stack, protocol
 from .call import call_task, ending_of_error
 from .child import Channels, FlowFacts, FreshImport, OutputStream, detach, forward_retries, reseed, run_coroutine
 
@@ -175,8 +174,7 @@ class _Host:
                     case protocol.CancelThread(number):
                         self._cancel(number)
                     case protocol.DumpThreads():
-                        # The main thread holds the GIL here, so no other thread runs while its frames are read.
-                        faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
+                        own_stack.write(self._facts.stack_fd, None)
 
     def _start(self, start: protocol.Start) -> None:
         attempt = _TaskThread(start, self._facts, self._reports, self._threads)

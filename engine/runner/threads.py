@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
-from . import protocol, stack
+from . import process, protocol, stack
 from .attempt import Attempt, Place, RunnerContext
 from .channels import FrameSocket, Pipe
 from .forked_process import ForkedProcess, Request
@@ -46,7 +46,7 @@ class HostThread(Place):
         self.number = number
         self.ident: int | None = None  # identifies the thread in a dump of all stacks
         self.exit_code: int | None = None  # announced by ``os._exit``, which ends the host
-        self._native = 0
+        self._native = self._ticks = 0  # its id in the kernel; as of a process
         self._host = host
         self._output: Pipe | None = None  # once something is written
         self._is_paused = False
@@ -114,7 +114,12 @@ class HostThread(Place):
 
     async def dump_stack(self) -> str:
         """Return the stack of the thread."""
+        self._ticks = process.thread_use(self.pid, self._native)[1]
         return self._part_of(await self._host.dump_stacks())
+
+    async def dump_c_code(self) -> str:
+        """Return the stack of the thread: the host does not answer while C code holds the GIL."""
+        return stack.without_engine(await self._host.dump_thread(self._native, self._ticks))
 
     def _part_of(self, dump: str) -> str:
         if not dump:
@@ -211,12 +216,8 @@ class ThreadHost(ForkedProcess):
         self.link.send(protocol.CancelThread(number))
 
     async def dump_stacks(self) -> str:
-        """Request the stacks of the host's main thread first: a signal that reads frames of running threads can crash.
-
-        The main thread does not respond while C code holds the GIL; then no thread runs, and the signal is safe.
-        """
-        dump = await self.stack.collect(self._request_stacks)
-        return dump or await self.stack.collect(self.request_stack)
+        """Return the stacks of all threads."""
+        return await self.stack.collect(self._request_stacks)
 
     def _request_stacks(self) -> bool:
         self.link.send(protocol.DumpThreads())

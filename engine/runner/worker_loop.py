@@ -45,8 +45,8 @@ THREAD_EXIT_SECONDS = 0.25
 _RIGHTS = (b"Uid", b"Gid", b"Groups", b"CapEff", b"NoNewPrivs", b"Seccomp")
 _STATUS_FIELDS = (b"Umask", b"VmHWM", b"VmRSS", b"Threads", b"SigBlk", b"SigIgn", b"SigCgt", b"Cpus_allowed", *_RIGHTS)
 _STATUS = re.compile(rb"^(%s):\s*(.*)$" % b"|".join(_STATUS_FIELDS), re.M)
-_SIGNALS = tuple(number for number in signal.valid_signals() if number != process.STACK_SIGNAL)
-_VALID_MASK = sum(1 << (number - 1) for number in signal.valid_signals())  # without those of the C library for itself
+_SIGNALS = tuple(signal.valid_signals())
+_VALID_MASK = sum(1 << (number - 1) for number in _SIGNALS)  # without those of the C library for itself
 _LIMITS = tuple(range(16))  # every RLIMIT_... of Linux
 _ENVIRONMENT = os.environ
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)

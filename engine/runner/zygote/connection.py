@@ -103,7 +103,8 @@ class ZygoteConnection:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
-            await self._stack_of_import()
+            if not await self._stack_of_import():
+                await self._stack_of_import(process.C_STACK_SIGNAL)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
@@ -128,12 +129,12 @@ class ZygoteConnection:
             self._printed = before.encode()
         return await asyncio.wait_for(asyncio.shield(self._opened), seconds - waited)
 
-    async def _stack_of_import(self) -> str:
+    async def _stack_of_import(self, number: int = process.STACK_SIGNAL) -> str:
         """Request the stack of the import, and return what is written then; empty if none comes in time."""
-        if not process.writes_stack(self.pid):
+        if not process.writes_stack(self.pid, number):
             return ""
         before, stack, self._is_asked = len(self.printed()), "", True
-        reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+        reaper.signal_process(self._zygote.pidfd, number)
         limit = asyncio.get_running_loop().time() + STACK_WAIT_SECONDS
         while asyncio.get_running_loop().time() < limit:
             await asyncio.sleep(STACK_QUIET_SECONDS)

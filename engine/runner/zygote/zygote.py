@@ -32,7 +32,7 @@ import msgspec
 from ...core.spec import FlowSpec
 from ...domain.states import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
-from .. import process, protocol
+from .. import own_stack, process, protocol
 from ..child import Channels, FlowFacts, OutputStream, flush, reset_exit_functions, run_attempt
 from ..command import attempts_folder, inherited
 from .flow_import import Loader, facts_after_restart, open_flow
@@ -191,7 +191,7 @@ def _install_signal_handlers(facts: FlowFacts) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, facts.termination.handle)
     faulthandler.enable(file=facts.stack_fd, all_threads=True)
-    faulthandler.register(process.STACK_SIGNAL, file=facts.stack_fd, all_threads=True, chain=False)
+    own_stack.write_on_signal(facts.stack_fd)
 
 
 def receive_open(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
@@ -232,7 +232,7 @@ def serve_file(control: socket.socket, memory: Sequence[int] = ()) -> NoReturn:
     """Serve a flow in a file. ``memory``: the descriptor with the state, after a re-execution."""
     from ...flow.loading import load_flow
 
-    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # shows where an import hangs
+    own_stack.write_on_signal(2)  # shows where an import hangs
     if memory:
         serve_restarted(control, load_flow, _read_restart_state(memory[0]))
     serve(control, load_flow, origin=ProcessOrigin.current())
@@ -346,7 +346,7 @@ class ForkLoop:
         """Fork a process, and hand our ends of its channels to the executor."""
         pairs: list[tuple[int, int]] = []
         try:
-            for make in (make_results, os.pipe, os.pipe):
+            for make in (make_results, os.pipe, _stack_pipe):
                 pairs.append(make())
             forked_at = time.monotonic()
             pid = os.fork()
@@ -460,6 +460,10 @@ class ForkLoop:
 def _close(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def _stack_pipe() -> tuple[int, int]:
+    return os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # a task must not wait until its stack is read
 
 
 def _socket_pair() -> tuple[int, int]:

@@ -54,7 +54,7 @@ def slow_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def waiting_flow(slow_flow: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A slow flow that is asked where it stands once it waits: an import may be anywhere after half a second."""
     writes_stack, waits = process.writes_stack, slow_flow.with_name("waits")
-    monkeypatch.setattr(process, "writes_stack", lambda pid: waits.exists() and writes_stack(pid))
+    monkeypatch.setattr(process, "writes_stack", lambda *asked: waits.exists() and writes_stack(*asked))
     return slow_flow
 
 
