@@ -21,7 +21,6 @@ from ...engine.domain.text import counted, did_you_mean, first_names, shell_comm
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.predecessors import follows_of, known_follows
 from ...engine.flow.source import Finding
-from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
 from ...engine.statefile.supervisor_file import read_known
 from ...engine.store import database
 from ...engine.store.machine import flows_that_name
@@ -83,6 +82,8 @@ async def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list
 
     ``follows``: of each flow those that it comes after; those in the files are added.
     """
+    from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files  # for a folder alone
+
     found: list[str] = []
     finder = FlowFinder([folder])
     sources = finder.find()

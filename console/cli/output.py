@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ..present.states import RowContext
-from ..sessions.session import Session
 from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
 from ..text.glyphs import glyphs_for
@@ -23,6 +22,8 @@ from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, json_line, 
 
 if TYPE_CHECKING:
     from rich.style import Style
+
+    from ..sessions.session import Session
 
 # --- The name and version of each line that ``--json`` prints --------------------------------------------------------
 #
@@ -88,7 +89,7 @@ def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 Shown = str | Line
-Read = Callable[[Session], Awaitable[Iterable[Shown]]]  # what a listing shows of a file
+Read = Callable[["Session"], Awaitable[Iterable[Shown]]]  # what a listing shows of a file
 _LINES_PER_WRITE = 500
 
 

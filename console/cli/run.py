@@ -20,7 +20,6 @@ from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import MACHINE, state_for_flow
 from ..text.text import echo
-from .attach import code_of_console
 from .group import ExitCode, code_of_error, code_of_result, command, command_line
 from .options import Number, params_of, running_options, seconds_of, written_option
 
@@ -123,7 +122,7 @@ def start_executor(
     if arguments.plain or arguments.output or not has_terminal():
         options = arguments.options(resume=resume)
         return code_of_result(run_plain(flow, state, run_id, options, output=arguments.output))
-    from .attach import splash_screen
+    from .attach import code_of_console, splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
         options = arguments.options(resume=resume, stay=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import (
@@ -26,11 +26,13 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
-from ..model.runs import Pace
 from ..text.figures import age, number, times_text
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten_middle
+
+if TYPE_CHECKING:  # a command that prints events reads no list of runs
+    from ..model.runs import Pace
 
 
 class RowContext(NamedTuple):

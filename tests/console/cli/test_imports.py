@@ -115,11 +115,20 @@ def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path,
     assert len(modules) < 300  # by version of Python 275 to 281
 
 
+def test_the_check_of_a_flow_imports_no_executor_and_no_list(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
+    modules = modules_of("check", tmp_path / "one.py")
+    others = {"aiosqlite", "redrive.engine.executor", "redrive.engine.schedule", "redrive.console.model.runs"}
+    assert within(modules, _SCREENS | others) == set()
+    assert len(modules) < 400
+
+
 def test_a_run_leaves_the_options_of_the_flow_to_its_zygote(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
     modules = modules_of("run", tmp_path / "one.py", "--state", tmp_path / "one.db", "--plain")
     flow = {"redrive.engine.flow.flow", "redrive.engine.flow.options", "redrive.engine.runner.child"}
-    assert within(modules, _SCREENS | flow | {"urllib.request", "zipfile", "redrive.engine.check"}) == set()
+    lists = {"redrive.console.model.runs", "redrive.console.cli.attach"}
+    assert within(modules, _SCREENS | flow | lists | {"urllib.request", "zipfile", "redrive.engine.check"}) == set()
     assert len(modules) < 540
 
 
