@@ -33,7 +33,7 @@ READING = (
 CHANGING = (
     *("domain", "agent/command_client"),
     *(f"statefile/{name}" for name in ("action", "breakers", "clean_ups", "dry_run", "large_results", "logs")),
-    *(f"statefile/{name}" for name in ("map_tasks", "open_writing", "operator_actions")),
+    *(f"statefile/{name}" for name in ("map_tasks", "open_writing", "operator_actions", "run_acts", "task_acts")),
     *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
 )
 #: What an inbox and a list of state files need; sent before the first such request.

@@ -42,11 +42,6 @@ def select_rows(context: ActionContext) -> Dict[str, List[int]]:
     return found
 
 
-def requeue_rows(context: ActionContext, name: str, ids: List[int], generation: int) -> None:
-    """Make ``generation`` of a task run over these rows only."""
-    _mark(context, name, ids, RowsChange.REQUEUED, generation)
-
-
 def release_requeued(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
     """Hold the requeued rows of tasks that run again over all of their rows."""
     for name in names:
@@ -72,7 +67,7 @@ def discard_rows(context: ActionContext) -> Answer:
     """Discard held rows. Options ``rows`` or ``groups``, as for ``select_rows``."""
     found = select_rows(context)
     for name, ids in found.items():
-        _mark(context, name, ids, RowsChange.DISCARDED)
+        mark_rows(context, name, ids, RowsChange.DISCARDED)
         context.set_result(name, DONE, "{} discarded".format(counted(len(ids), "row")))
     count = sum(map(len, found.values()))
     left_out = len(set(context.options.get("rows") or ())) - count
@@ -90,7 +85,7 @@ def refuse_unheld(context: ActionContext, found: Dict[str, List[int]]) -> None:
 
 
 def restore_rows(transaction: Transaction, run_id: str, was: Rows) -> None:
-    """Undo: restore the state and generation of rows. ``was``: the entries that ``_mark`` recorded."""
+    """Undo: restore the state and generation of rows. ``was``: the entries that ``mark_rows`` recorded."""
     for _, state, generation, spans in was:
         for first, last in spans:
             transaction.connection.execute(
@@ -101,7 +96,7 @@ def restore_rows(transaction: Transaction, run_id: str, was: Rows) -> None:
         transaction.emit(RowsChanged(RowsChange.PUT_BACK), run_id, name)
 
 
-def _mark(context: ActionContext, name: str, ids: List[int], state: str, generation: Optional[int] = None) -> None:
+def mark_rows(context: ActionContext, name: str, ids: List[int], state: str, generation: Optional[int] = None) -> None:
     """Set the state of held rows, and the generation if given; record the values before."""
     connection = context.connection
     for chunk in chunks(ids):

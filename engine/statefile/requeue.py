@@ -92,7 +92,7 @@ def start_generation(
 ) -> None:
     """Move a task to PENDING in a new generation, with its columns reset. Its attempts stay.
 
-    Children are not changed here; ``operator_actions._update_dependents`` does that.
+    Children are not changed here; ``task_acts._update_dependents`` does that.
     """
     abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
     columns = RESET.copy()

@@ -17,7 +17,7 @@ from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain import trigger_rules
 from redrive.engine.domain.states import OPEN
-from redrive.engine.statefile import operator_actions, transitions
+from redrive.engine.statefile import task_acts, transitions
 from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
@@ -134,7 +134,7 @@ DERIVE_STATE = trigger_rules.derive_state
 
 
 def test_children_that_start_before_a_task_that_runs_again_are_found() -> None:
-    with mock.patch.object(operator_actions, "hold_children", lambda *args: []):
+    with mock.patch.object(task_acts, "hold_children", lambda *args: []):
         failing = (sequence for sequence in map(draw_sequence, range(500)) if problem_of(sequence))
         assert len(shrink(next(failing)).tasks) <= 6
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine.domain.acts import Answer
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile import action, dry_run, operator_actions, transitions, undo
+from redrive.engine.statefile import action, dry_run, operator_actions, run_acts, task_acts, transitions, undo
 from redrive.engine.statefile.dry_run import preview as preview_act
 
 from ..store.conftest import RUN, SECOND, START, StateFile
@@ -274,7 +274,7 @@ def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> 
 
 
 @pytest.mark.parametrize(
-    "module", [action, transitions, operator_actions, dry_run, transitions, undo], ids=lambda m: m.__name__
+    "module", [action, transitions, operator_actions, run_acts, task_acts, dry_run, undo], ids=lambda m: m.__name__
 )
 def test_what_ssh_carries_is_python_3_6_and_standard_library(module: Any) -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))

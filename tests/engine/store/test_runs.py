@@ -27,7 +27,7 @@ from redrive.engine.domain.event_payloads import (
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import durations, lists, map_tasks, operator_actions, snapshot, transitions
+from redrive.engine.statefile import durations, lists, map_tasks, operator_actions, snapshot, task_acts, transitions
 from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.transitions import Transaction, shift_times
@@ -210,7 +210,7 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
         (map_tasks._MAPS, ("r", "x")),
         (settle._PAST, ("r", "x", 1, 0)),
         (settle._READ, (1, 1, 1, "r", "x")),
-        (operator_actions.CHILDREN_NEEDING_RESULT, ("r", "x")),
+        (task_acts.CHILDREN_NEEDING_RESULT, ("r", "x")),
     ],
 )
 def test_what_is_asked_for_each_attempt_or_target_walks_no_table(

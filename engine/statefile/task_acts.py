@@ -1,0 +1,452 @@
+"""The acts of operators on tasks: requeue, skip, approve, reject, cancel, extend, hurry.
+
+What a requeue does to the tasks below: see ``_update_dependents``.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from ..domain.acts import BY_NAME, DONE, NO_APPROVAL, REFUSED, RUNNING, Answer, act_refusal, extension_refusal
+from ..domain.elements import FOLLOWING, VANISHED_CHILD, describe_following
+from ..domain.event_payloads import RowsChange, TaskColumns
+from ..domain.states import (
+    HAPPENED,
+    NEEDS_NO_RESULT,
+    REJECTED,
+    SkipCause,
+    TaskState,
+    describe_blocked,
+    describe_doubts,
+    describe_repetition,
+    describe_unanswered,
+    effect_key,
+    may_have_happened,
+)
+from ..domain.task_options import Overrides, describe_overrides
+from ..domain.trigger_rules import ParentStatus, rules_with
+from . import quarantine, requeue
+from .action import ActionContext, TaskSnapshot, ago, check_target, find_cancel_request, refusal_of, summarize
+from .breakers import arm_probes, check_breaker
+from .lists import IS_APPROVAL, chunks, in_list, marks
+from .map_tasks import Follower, expand_below, followers, is_gone
+from .requeue import end_generation, overrides_from_options, resolve_targets, restart_cancelled, start_generation
+from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
+
+# --- The acts ``requeue`` and ``requeue-rows`` -----------------------------------------------------------------------
+
+
+def requeue_tasks(context: ActionContext) -> Answer:
+    """Start a new generation of each target.
+
+    Options: ``reset_count`` (default true); ``cascade``: successful descendants run again as well; ``not_before``:
+    seconds to wait; ``rate_per_second``: starts per second after the first. For this generation only: ``timeout``
+    (seconds), ``params``, ``max_attempts`` or ``single_shot``. ``new_key``: a new idempotency key; ``same_key``: an
+    effect that has happened is repeated with its key. ``canary``: run the first target, and requeue the others after it
+    has succeeded.
+    """
+    try:
+        overrides = overrides_from_options(context)
+    except ValueError as error:
+        return Answer(False, str(error))
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
+    blocked: List[TaskSnapshot] = []
+    rows: List[TaskSnapshot] = []
+    for row in resolve_targets(context):
+        rows.append(row)
+        refused = refusal_of(context, row)
+        if row.state == TaskState.UPSTREAM_FAILED:
+            blocked.append(row)
+        elif refused or is_gone(row.read_spec()):
+            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
+        elif _repeat_refusal(context, row):
+            context.set_result(row.name, REFUSED, _repeat_refusal(context, row) or "")
+        elif context.options.get("canary"):
+            _requeue_as_canary(context, row, overrides)
+        else:
+            _run_again(context, row, overrides)
+    _note_doubts(context, rows)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    quarantine.release_requeued(context.transaction, context.run_id, context.done_names())
+    maps = _follow_lists(context)
+    _update_dependents(context)
+    _note_lists(context, maps)
+    arm_probes(context)
+    for row in blocked:
+        _answer_for_blocked(context, row)
+    return summarize(context)
+
+
+def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
+    check_breaker(context, row)
+    start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
+    if row.state == TaskState.SUCCESS and _is_effect(row):
+        _note_repetition(context, row)
+    words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe_overrides(overrides)]
+    context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
+
+
+def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
+    """Requeue the first target as a canary, which becomes a dead letter if it fails as before; hold the others."""
+    first = next(iter(context.done_names()), None)
+    if first is not None:
+        requeue.hold_for_canary(context, row, first)
+        return
+    refused = requeue.canary_refusal(row)
+    if refused:
+        context.set_result(row.name, REFUSED, refused)
+        return
+    canary_overrides = overrides.copy()
+    canary_overrides["rollout"] = context.transaction.author.command_id or ""
+    cause = requeue.loose_fingerprint(context, row)
+    if cause is not None:
+        canary_overrides["verifies"] = cause
+    _run_again(context, row, canary_overrides)
+
+
+def requeue_rows(context: ActionContext) -> Answer:
+    """Start a new generation of each target over some of its quarantined rows.
+
+    Options: ``rows`` or ``groups``, as for ``quarantine.select_rows``; ``cascade``, ``not_before``, ``new_key``
+    and ``same_key`` as for ``requeue``.
+    """
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
+    found = quarantine.select_rows(context)
+    for target in context.targets:
+        row = check_target(context, target) if target[0] in found else None
+        if row is None:
+            continue
+        refused = refusal_of(context, row)
+        if refused or is_gone(row.read_spec()):
+            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
+            continue
+        start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
+        quarantine.mark_rows(context, row.name, found[row.name], RowsChange.REQUEUED, row.generation + 1)
+        context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
+    quarantine.refuse_unheld(context, found)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    maps = _follow_lists(context)
+    _update_dependents(context)
+    _note_lists(context, maps)
+    return summarize(context)
+
+
+def _update_dependents(context: ActionContext) -> None:
+    """What new generations of tasks mean for the tasks below them:
+
+    - UPSTREAM_FAILED or skipped by cascade: PENDING again, unless another parent still stops them;
+    - READY, RETRYING or SENSING: PENDING, they wait for the parent again;
+    - RUNNING or SUCCESS: unchanged, but flagged as stale, because they used the old result;
+    - CANCELLED by the deadline of the run: they run again.
+    """
+    run_id, transaction, again = context.run_id, context.transaction, context.done_names()
+    rearm(transaction, run_id, again)
+    restart_cancelled(context)
+    context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
+    context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
+    context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
+    for name in again:
+        if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
+            now = context.read_task(name)
+            context.set_result(name, DONE, "but {}".format(describe_blocked(now and now.blocked_by)))
+
+
+def _requeue_successes_below(context: ActionContext) -> List[str]:
+    """Requeue the successful descendants. An effect that has happened stays, unless the act says with which key."""
+    names: List[str] = []
+    new_key = bool(context.options.get("new_key"))
+    left: Dict[str, str] = {}
+    for root in context.done_names():
+        for name in descendants_of(context.connection, context.run_id, root):
+            row = context.read_task(name)
+            if row is None or row.state != TaskState.SUCCESS or is_gone(row.read_spec()):
+                continue
+            is_effect = _is_effect(row)
+            if is_effect and _repeat_refusal(context, row):
+                left[name] = "{}: {}; it stays as it is".format(name, HAPPENED)
+                continue
+            start_generation(context, row, new_key=new_key and is_effect)
+            context.set_result(name, DONE, "runs again because {} does".format(root))
+            if is_effect:
+                _note_repetition(context, row)
+            names.append(name)
+    context.notes += ["{} (--same-key or --new-key runs it again)".format(sentence) for sentence in left.values()]
+    return names
+
+
+def _follow_lists(context: ActionContext) -> List[Follower]:
+    """Run the map tasks again whose lists are made again: they and their children are one thing with the list."""
+    found: Dict[str, Follower] = {}
+    for name in context.done_names():
+        found.update((one.name, one) for one in followers(context.connection, context.run_id, name))
+    for one in found.values():
+        row = context.read_task(one.name)
+        if row is not None and row.state in FOLLOWING:
+            requeue.run_again(context.transaction, context.run_id, row.name, row.state, row.generation)
+            context.set_result(row.name, DONE, "runs again because its list does")
+    return list(found.values())
+
+
+def _note_lists(context: ActionContext, maps: Sequence[Follower]) -> None:
+    """Note what follows the lists by itself, and what stays as it is of the old list."""
+    sql = "SELECT spec FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
+    is_effect_repeated = context.options.get("same_key") or context.options.get("new_key")
+    for one in maps:
+        later = 0
+        for names in chunks(descendants_of(context.connection, context.run_id, one.name)):
+            specs = context.connection.execute(sql.format(marks(names)), [context.run_id] + names)
+            later += sum(is_effect_repeated or not json.loads(spec).get("effect") for (spec,) in specs)
+        effects = 0 if is_effect_repeated and context.options.get("cascade") else one.effects
+        context.notes.append(describe_following(one.name, effects, later))
+
+
+# --- Effects that have happened ------------------------------------------------------------------------------------
+
+_TWO_KEYS = "an effect is repeated with the same key or with a new one: give one of --same-key and --new-key"
+
+
+def _has_two_keys(context: ActionContext) -> bool:
+    return bool(context.options.get("new_key") and context.options.get("same_key"))
+
+
+def _is_effect(row: TaskSnapshot) -> bool:
+    return bool(row.read_spec().get("effect"))
+
+
+def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
+    if row.state != TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
+        return None
+    if not _is_effect(row):
+        return None
+    return describe_repetition(effect_key(context.run_id, row.name, row.key_generation))
+
+
+def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
+    now = context.read_task(row.name)
+    assert now is not None
+    key = effect_key(context.run_id, row.name, now.key_generation)
+    if context.options.get("new_key"):
+        context.notes.append("{}: {} runs again with the new key {}".format(row.name, HAPPENED, key))
+    else:
+        how = "{}: {} runs again with its key {}; --new-key gives it a new one"
+        context.notes.append(how.format(row.name, HAPPENED, key))
+
+
+def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
+    """Note which of the requeued tasks may have happened."""
+    doubts: List[Tuple[str, Optional[str]]] = []
+    for row in rows:
+        is_doubtful = may_have_happened(row.state, row.dead_letter_kind)
+        if is_doubtful and context.results[row.name].outcome != REFUSED:
+            key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(row) else None
+            doubts.append((row.name, key))
+    if doubts:
+        context.notes.append(describe_doubts(doubts))
+
+
+def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
+    """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
+    now = context.read_task(row.name)
+    assert now is not None
+    if now.state == TaskState.UPSTREAM_FAILED:
+        context.set_result(row.name, REFUSED, describe_blocked(now.blocked_by))
+    else:
+        context.set_result(row.name, DONE, "unblocked")
+
+
+# --- The acts ``cancel``, ``extend``, ``hurry`` ----------------------------------------------------------------------
+
+
+EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
+
+
+def cancel(context: ActionContext) -> Answer:
+    """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
+    stopped: List[str] = []
+    for row in resolve_targets(context):
+        refused = act_refusal(context.act, row.state)
+        if row.state == TaskState.RUNNING:
+            _request_cancel(context, row)
+        elif refused:
+            context.set_result(row.name, REFUSED, refused)
+        else:
+            end_generation(context.transaction, context.run_id, row, TaskState.CANCELLED)
+            context.set_result(row.name, DONE, "cancelled")
+    for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
+        stopped += propagate(context.transaction, context.run_id, name)
+        resolve(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "below stopped with it")
+    return summarize(context)
+
+
+def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
+    asked = find_cancel_request(context.connection, context.run_id, row.name)
+    if asked is None:
+        context.transaction.change_unrecorded(
+            context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
+        )
+        fence = requeue.fence_of(row.read_spec())
+        at_last = "; {:.0f} s from now at the latest, if its Dask worker does not answer"
+        limit = "" if fence is None else at_last.format(fence)
+        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + limit)
+    else:
+        since = ago(context.transaction.at - asked.at)
+        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))
+
+
+def extend(context: ActionContext) -> Answer:
+    """Give running attempts ``seconds`` more before their timeout. Their executor moves the deadline and emits it."""
+    seconds = context.options.get("seconds")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
+        return Answer(False, "say how many seconds more: above 0, and no more than a week")
+    for target in context.targets:
+        row = check_target(context, target)
+        if row is None:
+            continue
+        obstacle = _extension_refusal(context, row)
+        if obstacle:
+            context.set_result(row.name, REFUSED, obstacle)
+        else:
+            context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
+    return summarize(context)
+
+
+def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    if row.state != TaskState.RUNNING:
+        return act_refusal(context.act, row.state)
+    key = (context.run_id, row.name, row.attempt)
+    sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
+    (timeout_us,) = context.connection.execute(sql, key).fetchone() or (None,)
+    return extension_refusal(context.is_abandoned, row.cancel_requested_at is not None, timeout_us)
+
+
+def hurry(context: ActionContext) -> Answer:
+    """Do not wait for the next retry, the next check of a sensor, or a not-before."""
+    for target in context.targets:
+        row = check_target(context, target)
+        if row is None:
+            continue
+        is_pending = row.state == TaskState.PENDING
+        if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
+            context.set_result(row.name, REFUSED, BY_NAME[context.act].refusal)
+        elif is_pending:
+            context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
+            context.set_result(row.name, DONE, "starts as soon as its parents allow it")
+        else:
+            context.transaction.move(
+                context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
+            )
+            context.set_result(row.name, DONE, "starts as soon as there is a slot")
+    restart_cancelled(context)
+    return summarize(context)
+
+
+# --- The act ``skip``: an operator permits that a task is missing, and its children start without it -----------------
+
+
+SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # a person types it
+
+
+#: SQL: children that would start without the result of a parent.
+CHILDREN_NEEDING_RESULT = (
+    "SELECT task.name, task.spec FROM edge INDEXED BY idx_edge_parent"
+    " CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    " WHERE edge.run_id = ? AND edge.parent = ?"
+    " AND coalesce(edge.rule, task.rule) IN " + in_list(rules_with(ParentStatus.PERMITTED)) + ""
+    " AND task.state NOT IN " + in_list(NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"
+)
+
+
+def skip(context: ActionContext) -> Answer:
+    """Skip the targets. ``substitute``: a JSON value that the children receive instead of the result.
+
+    Without a substitute, a task whose result a child requires is not skipped (SPEC 4.6).
+    """
+    columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
+    if "substitute" in context.options:
+        substitute = json.dumps(context.options["substitute"], ensure_ascii=False)
+        columns["result"] = substitute
+        if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
+            return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
+    together = {target[0] for target in context.targets}
+    for row in resolve_targets(context):
+        refused = refusal_of(context, row)
+        needed_by = None if "result" in columns else _needed_by(context, row.name, together)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+        elif needed_by is not None:
+            sentence = "{} needs its result: give a substitute, or skip both".format(needed_by)
+            context.set_result(row.name, REFUSED, sentence)
+        else:
+            end_generation(context.transaction, context.run_id, row, TaskState.SKIPPED, columns)
+            context.set_result(row.name, DONE, "skipped")
+    skipped = context.done_names()
+    stopped: List[str] = []
+    for name in skipped:
+        resolve(context.transaction, context.run_id, name)
+        stopped += propagate(context.transaction, context.run_id, name)
+        expand_below(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "stopped: they accept nothing but its success")
+    restart_cancelled(context)
+    context.add_consequence(unpropagate(context.transaction, context.run_id, skipped), "unblocked")
+    return summarize(context)
+
+
+def _needed_by(context: ActionContext, name: str, together: Set[str]) -> Optional[str]:
+    """A child that would start without the result of ``name`` but requires it; None if there is none."""
+    for child, spec in context.connection.execute(CHILDREN_NEEDING_RESULT, (context.run_id, name)):
+        if child not in together and name in (json.loads(spec).get("requires") or ()):
+            return str(child)
+    return None
+
+
+# --- The acts ``approve`` and ``reject``: an operator answers an approval --------------------------------------------
+
+
+_APPROVAL = "SELECT expires_at, " + IS_APPROVAL + " FROM task WHERE run_id = ? AND name = ?"
+
+
+def approve(context: ActionContext) -> Answer:
+    """Make the approvals a success, whose result says who has approved and why."""
+    author = context.transaction.author
+    result = json.dumps({"approved_by": author.actor, "reason": author.reason}, ensure_ascii=False)
+    return _answer_approvals(context, TaskState.SUCCESS, {"result": result})
+
+
+def reject(context: ActionContext) -> Answer:
+    """Make the approvals a failure, which is not tried again: what depends on them does not run."""
+    author = context.transaction.author
+    why = "rejected by {}: {}".format(author.actor, author.reason)
+    return _answer_approvals(context, TaskState.FAILED, {"error": why, "failure_class": REJECTED})
+
+
+def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskColumns) -> Answer:
+    for row in resolve_targets(context):
+        refused = _approval_refusal(context, row)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+        else:
+            end_generation(context.transaction, context.run_id, row, state, columns)
+            context.set_result(row.name, DONE, BY_NAME[context.act].past)
+    stopped: List[str] = []
+    for name in context.done_names():
+        resolve(context.transaction, context.run_id, name)
+        stopped += propagate(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "below stopped with it")
+    restart_cancelled(context)
+    return summarize(context)
+
+
+def _approval_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    expires_at, is_approval = context.connection.execute(_APPROVAL, (context.run_id, row.name)).fetchone()
+    if not is_approval or act_refusal(context.act, row.state):
+        return NO_APPROVAL if not is_approval else act_refusal(context.act, row.state)
+    if expires_at is not None and expires_at <= context.transaction.at:
+        return "{}: requeue it to be asked again".format(describe_unanswered(expires_at))
+    return None
