@@ -287,7 +287,9 @@ SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
 
 #: The actions of each footer, with blanks between.
 _FOOTERS: Mapping[ScreenName, str] = {
-    ScreenName.FLEET: "open requeue skip resume_here pause ack_run why schedule filter next sort palette help quit",
+    ScreenName.FLEET: (
+        "open requeue skip resume_here pause ack_run postpone why schedule filter next sort palette help quit"
+    ),
     ScreenName.SCHEDULES: (
         "pause_schedule skip_next start_run dismiss_missed acknowledge_start forget_flow open filter next help quit"
     ),

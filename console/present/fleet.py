@@ -17,7 +17,18 @@ from ...engine.statefile.supervisor_file import FlowBefore, Night, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
-from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
+from ..text.columns import (
+    FILL,
+    Column,
+    Columns,
+    Width,
+    Words,
+    longest_cells,
+    measured,
+    row_line,
+    screen_row,
+    that_fit,
+)
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
@@ -33,7 +44,7 @@ _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "ca
 _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
-_WHY_CELLS_MIN = 22  # of a sentence beside the word of its key
+_NAME_CELLS_MIN = 8  # of a task beside its error
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
 
@@ -162,7 +173,7 @@ MENDS: Mapping[NeedKind, tuple[str, ...]] = {
     NeedKind.APPROVAL: ("open",),
     NeedKind.BLOCKED: ("open",),
     NeedKind.LOST: ("resume_here",),
-    NeedKind.LATE: ("ack_run",),
+    NeedKind.LATE: ("postpone", "ack_run"),
     NeedKind.FAILED_TASKS: ("requeue",),
     NeedKind.FAILED: ("requeue", "ack_run"),
     NeedKind.PARTIAL: ("requeue", "ack_run"),
@@ -182,7 +193,7 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if alarm is not None and not (alarm.kind is NeedKind.BLOCKED and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
         where = "" if run is None or alarm.run_id in (None, run.run_id) else f", in run {alarm.run_id}"
-        return one_line(f"{words}{where}"), MENDS.get(alarm.kind, ()), Role.TEXT
+        return one_line(f"{words}{where}"), _mends_now(entry, alarm), Role.TEXT
     if paused is not None and paused.paused_since is not None:
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
         return one_line(f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"), mends, Role.WAITING
@@ -193,8 +204,15 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if slow := _slowness(entry, now_us):
         return slow, ("open",), Role.WARNING
     if needs:
-        return one_line(need_sentence(needs[0], now_us)), MENDS.get(needs[0].kind, ()), Role.DIM
+        return one_line(need_sentence(needs[0], now_us)), _mends_now(entry, needs[0]), Role.DIM
     return "", (), Role.DIM
+
+
+def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
+    """What mends a need; a run that goes on has a deadline, one that has ended is acknowledged."""
+    ended = {one.run_id for one in entry.offer.runs if one.ended_at is not None}
+    useless = "postpone" if need.run_id in ended else "ack_run"
+    return tuple(name for name in MENDS.get(need.kind, ()) if name != useless)
 
 
 def alarms_of(entry: FleetEntry) -> list[Need]:
@@ -216,24 +234,28 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 
 
 def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
-    """The sentence, cut where there is no room, and the keys that mend it: after a cut one the best with its word."""
+    """The sentence, cut where there is no room, and the keys that mend it, with their words behind a whole one."""
     words, mends, role = why_of(entry, _now_us(entry, context))
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
     keys = [(key, name) for name in mends if (key := context.label(name)) and (is_here or name != "resume_here")]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
     shown = join(named)
     if cells(words) + 2 + width(shown) > size:
-        shown = join(named[:1])
-        if size - width(shown) - 2 < min(cells(words), _WHY_CELLS_MIN):
-            shown = join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
+        shown = join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
     room = size - (width(shown) + 2 if shown else 0)
     if not words or room < 1:
         return []
-    name, colon, error = words.partition(": ")
-    if cells(words) > room and " " not in name:  # of a task: more is learned from its error
-        words = f"{shorten_middle(name, max(room // 2, 8), context.glyphs.more)}{colon}{error}"
-    text = [Piece(shorten(words, room, context.glyphs.more), role)]
+    text = [Piece(shorten(_error_first(words, room, context.glyphs), room, context.glyphs.more), role)]
     return [*text, Piece("  "), *shown] if shown else text
+
+
+def _error_first(words: str, room: int, glyphs: Glyphs) -> str:
+    """``task: error`` where it has no room: the error, and of the name of the task what that leaves."""
+    name, colon, error = words.partition(": ")
+    left = max(room - cells(colon + error), _NAME_CELLS_MIN)
+    if cells(words) <= room or not colon or " " in name or cells(name) <= left:
+        return words
+    return f"{shorten_middle(name, left, glyphs.more)}{colon}{error}" if left > _NAME_CELLS_MIN else error
 
 
 def _label_of(action: str) -> str:
@@ -324,12 +346,22 @@ def counts_bar(scene: Scene, columns: int) -> Line:
 
 
 def fleet_heading(
-    entries: Sequence[FleetEntry], shown: int, place: str, filter_text: str, order: FleetOrder, glyphs: Glyphs
+    entries: Sequence[FleetEntry],
+    shown: int,
+    place: str,
+    filter_text: str,
+    order: FleetOrder,
+    glyphs: Glyphs,
+    columns: int,
 ) -> tuple[Line, Line]:
-    """Left and right side of the line above the list: how many flows there are, and what they need."""
+    """Left and right side of the line above the list: how many flows there are, and what they need.
+
+    Where there is no room for all of it, the place and then the order are left out.
+    """
     waiting = sum(entry.attention_count for entry in entries)  # the number of the inbox and of the metric
     paused = sum(entry.is_paused for entry in entries)
-    parts: list[Line] = [[Piece(counted(len(entries), "state file"), Role.STRONG), Piece(f" on {one_line(place)}")]]
+    files = sum(is_row(entry) for entry in entries)
+    parts: list[Line] = []
     if filter_text:
         parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
     if waiting:
@@ -338,7 +370,14 @@ def fleet_heading(
         parts.append([Piece(f"{counted(waiting, 'thing')} {need} a human{where}")])
     if paused:
         parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
-    return [Piece(" "), *join(parts, f" {glyphs.dot} ")], order_line(order, glyphs)
+    *left, right = that_fit(
+        columns - 1,
+        (0, [Piece(" "), Piece(counted(files, "state file"), Role.STRONG)]),
+        (2, [Piece(f" on {one_line(place)}")]),
+        (0, [piece for part in parts for piece in (Piece(f" {glyphs.dot} "), *part)]),
+        (1, order_line(order, glyphs)),
+    )
+    return join(left, ""), right
 
 
 def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) -> list[Line]:
@@ -404,7 +443,7 @@ def fleet_columns(entries: Sequence[FleetEntry], context: RowContext) -> Columns
         "next_at": lambda one: _next_word(one, context).text,
     }
     cells = {name: longest_cells(map(text, entries)) for name, text in texts.items()}
-    return measured([one for one in FLEET_COLUMNS if cells.get(one.name) != 0], cells)
+    return measured(FLEET_COLUMNS, cells)
 
 
 def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
@@ -500,7 +539,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
         "FLOW",
         lambda one, context: one.flow,
         None,
-        Width(12, 32, is_name=True),
+        Width(12, 24, is_name=True),
         lambda one, context: _flow_name(one),
     ),
     Column("state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),

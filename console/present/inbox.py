@@ -18,7 +18,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import BLOCKED, RUN_STYLES, row_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, ActPreview, TargetResult
-from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
+from ...engine.domain.states import NEEDS_HUMAN, TaskState, describe_doubts
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
@@ -41,15 +41,15 @@ from ..text.columns import (
 from ..text.figures import SECOND, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
-from ..text.text import one_line, pad
+from ..text.text import cells, one_line, pad
 from .preview import consequences
 from .runs import waiting_text
 from .schedules import need_sentence
 from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text, named_tasks
 
-_FOLD, AGE = Width(1, gap=0), Width(8, is_right=True)
-_KIND, _KIND_FROM = Width(max(map(len, DeadLetterKind)), gap=2), 76
+_FOLD, AGE = Width(1, gap=0), Width(5, is_right=True)
+_KIND_FROM = 76  # cells of a row that has the kind of its failure
 _NAME_CELLS, _RUNNING_NAMED = 32, 12
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
@@ -134,12 +134,23 @@ def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> l
     """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here."""
     running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
-    keys = [[], *_by_key(("resume_here", "goes on with the run here"))] if can_resume else []
+    ends = _ends_of(need, scene, can_resume=can_resume)
     return [
         *indented(need_sentence(need, scene.now_us), columns, Role.STRONG),
         *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, scene),
-        *(keys if need.kind in (NeedKind.LOST, NeedKind.STUCK) else ()),
+        *([[], *_by_key(*ends)] if ends else ()),
     ]
+
+
+def _ends_of(need: Need, scene: Scene, *, can_resume: bool) -> Sequence[tuple[str, str]]:
+    """What ends a need of the run as a whole: the actions, and what their keys do."""
+    if need.kind in (NeedKind.LOST, NeedKind.STUCK):
+        return [("resume_here", "goes on with the run here")] if can_resume else []
+    if need.kind is not NeedKind.LATE:
+        return []
+    if scene.board.projection.run.ended_at is None:
+        return [("postpone", "gives the run another deadline, or none")]
+    return [("view_runs", f"lists the runs, where {shown_key('ack_run')} acknowledges that it was late")]
 
 
 def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:
@@ -213,14 +224,15 @@ def age_piece(since: int, scene: Scene) -> Piece:
 
 def task_row(entry: InboxCause, row: TaskRow, scene: Scene, columns: int) -> Line:
     """One task of a cause; the accent is on the cause."""
-    kind, glyphs, names = (_KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)), scene.glyphs, scene.names
+    word, glyphs, names = one_line(entry.kind or "failed"), scene.glyphs, scene.names
+    kind = Width(cells(word), gap=2), Piece(word, Role.DIM)
     return row_line(
         columns - 1,
         (Width(1, gap=4), Piece(glyphs.of(row_style(row, ALIVE).sign), Role.DIM)),
         (Width(9, min(names.longest, _NAME_CELLS)), lambda room: names.short(row.name, room, glyphs.more)),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
         *([kind] if columns >= _KIND_FROM else ()),
-        (Width(16, FILL, rank=1, gap=1 if columns >= _KIND_FROM else 2), entry.message),
+        (Width(16, FILL, rank=1, gap=2), entry.message),
         more=glyphs.more,
     )
 
@@ -268,7 +280,8 @@ def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Li
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
     if len(names) > 1 and ends:
-        parts[1] = f"from {wall(min(ends))} to {wall(max(ends))}"
+        first, last = wall(min(ends)), wall(max(ends))
+        parts[1] = f"at {first}" if first == last else f"from {first} to {last}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
     sign = sign_and_word(row_style(shown, scene.runner), scene.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]

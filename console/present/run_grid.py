@@ -18,9 +18,10 @@ from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, is_comparable, p
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
-from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from ..text.text import one_line, pad, pad_left
 from .runs import describe_params
 from .states import shade, sign_and_word
+from .tasks import TaskNames
 
 _NAME_CELLS = (12, 40)
 _WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
@@ -34,9 +35,10 @@ class GridLayout(NamedTuple):
     """The widths of the grid. ``first``: the first run of the heat map, which has a cell for each run up to
     ``first_wide``, the first one with a duration.
 
-    ``heat_cells``: with a blank behind them.
+    ``heat_cells``: with a blank behind them; ``names``: of the tasks, as the grid shows them.
     """
 
+    names: TaskNames
     name_cells: int
     heat_cells: int
     first: int
@@ -49,18 +51,17 @@ class GridLayout(NamedTuple):
         return range(self.first, self.runs)
 
 
-def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
+def grid_layout(grid: RunGrid, names: TaskNames, columns: int) -> GridLayout:
     """The latest runs with their durations, and before them a heat map of as many earlier ones as have room."""
     count, (low, high) = len(grid.runs), _NAME_CELLS
-    longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
-    name_cells = max(min(longest, high), min(len(WHOLE_RUN), columns // 4), low)
+    name_cells = max(min(names.longest, high), min(len(WHOLE_RUN), columns // 4), low)
     name_cells = max(min(name_cells, columns - 2 - MEDIAN_CELLS - count - _WIDE_CELLS), low)
     room = columns - 1 - name_cells - MEDIAN_CELLS
     wide = max(min(count, (room - 1) // _WIDE_CELLS), 0)
     if wide < count:  # a cell for each run before them
         wide = max(min(wide, (room - 1 - count) // (_WIDE_CELLS - 1)), min(wide, 1))
     heat_cells = min(count - wide, max(room - 1 - wide * _WIDE_CELLS, 0)) + 1
-    return GridLayout(name_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
+    return GridLayout(names, name_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
@@ -128,7 +129,7 @@ def row_line(
     typical_us, found = trend.typical_us, [*_cells(grid, task, status, now_us)]
     line: Line = [
         Piece(" "),
-        Piece(pad(shorten_middle(one_line(trend.name), layout.name_cells, glyphs.more), layout.name_cells), name_role),
+        Piece(pad(layout.names.short(trend.name, layout.name_cells, glyphs.more), layout.name_cells), name_role),
         Piece(_median_cell("" if typical_us is None else format_duration(typical_us)), Role.DIM),
     ]
     heat = range(layout.first, layout.first_wide)
@@ -291,14 +292,13 @@ def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
 
 def cell_lines(grid: RunGrid, task: TaskTrend, place: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
     """The task under the cursor, in the run at ``place`` and in all of them, in words."""
-    return [cell_line(task, place, runner_of(grid.runs[place].run, status), glyphs), _task_line(task, glyphs)]
+    runner, name = runner_of(grid.runs[place].run, status), one_line(task.name)
+    return [cell_line(task, name, place, runner, glyphs), _task_line(task, glyphs)]
 
 
-def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs, name_cells: int = 0) -> Line:
-    """A task in one run. ``name_cells``: of the longest name, where lines stand below one another."""
-    cell = task.cells[place]
-    shown = one_line(task.name)
-    name = Piece(f" {pad(shown, max(name_cells, cells(shown)))}", Role.TITLE)
+def cell_line(task: TaskTrend, shown: str, place: int, runner: RunnerStatus, glyphs: Glyphs) -> Line:
+    """A task, behind its name as it is ``shown``, in one run."""
+    cell, name = task.cells[place], Piece(f" {shown}", Role.TITLE)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
@@ -323,7 +323,7 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
 
 def grid_lines(grid: RunGrid, columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
     """The whole grid, as the shell prints it."""
-    layout = grid_layout(grid, columns)
+    layout = grid_layout(grid, TaskNames([task.name for task in grid.tasks], prefix=""), columns)
     rows = (row_line(grid, task, layout, glyphs, status, now_us) for task in (None, *grid.tasks))
     count = [Piece(f" {counted(len(grid.runs), 'run')}", Role.STRONG)]
     return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), title_line(grid, layout), *rows]

@@ -188,7 +188,8 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
     """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
-    paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if row.run.paused_since is not None else ""
+    is_held = row.run.paused_since is not None and row.run.ended_at is None
+    paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if is_held else ""
     notes = [note for note in (lateness(row.run, place.now_us), paused) if note]
     if waiting is not None:
         words = _need_words(waiting) or (_end_words(waiting.need) if row.run.ended_at is not None else notes[:1])

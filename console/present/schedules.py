@@ -307,8 +307,8 @@ _UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run", "night
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW", width=Width(12, 24, is_name=True)),
-        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 30, 3, 2)),
-        field("next_at", "NEXT", _next_text, Width(14, 20, 0, 2), _next_screen),
+        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 24, 3, 2)),
+        field("next_at", "NEXT", _next_text, Width(21, 30, 0, 2), _next_screen),
         field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
         field("usual_us", "USUAL", _usual_text, Width(6, rank=1, gap=2, is_right=True)),
         field("missed_times", "MISSED", _missed_count, Width(6, rank=1, gap=2, is_right=True)),
@@ -321,6 +321,19 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     ),
     [name for name in ServedSchedule._fields if name not in _UNSHOWN],
 )
+
+
+def schedule_columns(rows: Sequence[ServedSchedule], now_us: int) -> Columns[ServedSchedule, int]:
+    """The columns that these schedules need, as wide as they need them."""
+    texts: Mapping[str, Callable[[ServedSchedule], str]] = {
+        "flow": lambda row: row.flow,
+        "expression": lambda row: rhythm_words(row.expression),
+        "next_at": lambda row: _next_screen(row, now_us),
+        "last_started_at": lambda row: _last_screen(row, now_us).text,
+        "usual_us": lambda row: _usual_text(row, now_us),
+        "missed_times": lambda row: _missed_count(row, now_us).text,
+    }
+    return measured(SCHEDULE_COLUMNS, {name: longest_cells(map(text, rows)) for name, text in texts.items()})
 
 
 def search_text(row: ServedSchedule, now_us: int) -> str:
@@ -472,7 +485,7 @@ TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
     (
         field("first", "LOGICAL TIME", _span, Width(12, 33), _span_screen),
         field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, rank=3, is_right=True)),
-        field("fate", "WHAT", _fate, Width(7, 13, gap=2), lambda entry, row: Piece(_end(entry), _fate_role(entry))),
+        field("fate", "WHAT", _fate, Width(10, 13, gap=2), lambda entry, row: Piece(_end(entry), _fate_role(entry))),
         field("lasts_us", "TOOK", _took, Width(5, 7, rank=2, gap=2, is_right=True)),
         field("why", "WHY", None, Width(8, 60, 2, 2)),
         field("who", "WHO", None, Width(8, 20, 1, 2)),

@@ -326,7 +326,13 @@ class FleetScreen(ConsoleScreen):
         """Update heading, rules and keys."""
         glyphs = self.console.glyphs
         left, right = present.fleet_heading(
-            self._all, len(self._entries), self.fleet.place, self.filter_text, self.order, glyphs
+            self._all,
+            len(self._entries),
+            self.fleet.place,
+            self.filter_text,
+            self.order,
+            glyphs,
+            self.app.size.width,
         )
         if self.problem:
             right = [Piece(f"{one_line(self.problem)} ", Role.WARNING)]
@@ -410,7 +416,7 @@ class FleetScreen(ConsoleScreen):
         if action.name in ("requeue", "skip"):
             names = self.target_tasks()
             return bool(names) and super().is_offered(action)
-        if action.name in ("pause", "resume_here", "ack_run"):
+        if action.name in ("pause", "resume_here", "ack_run", "postpone"):
             mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None

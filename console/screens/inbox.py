@@ -9,8 +9,9 @@ from textual import events
 from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
+from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ..keys.actions import Action, ScreenName
+from ..keys.actions import BY_NAME, Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
@@ -20,18 +21,20 @@ from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.schedules import need_sentence
 from ..present.tasks import Scene, TaskNames
+from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import Bar, DetailShare, has_room_for_strip
+from ..widgets.bars import Bar, DetailShare, Rule, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import DetailView, SplitScreen, Subject, read_page
+from .panes import DetailView, Subject, TaskScreen, TextsView
 
-_FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
-_WHO_ROWS = 3
+_FRAME_ROWS = 6  # header, tabs, rules, heading, keys
+_WHO_ROWS, _ACT_ROWS = 3, 2
+_TEXTS_ROWS_MIN, _EMPTY_ROWS = 3, 4  # of texts that are worth showing; of a list without rows
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
 
-class InboxScreen(SplitScreen):
+class InboxScreen(TaskScreen):
     """See the module."""
 
     PLACE = ScreenName.INBOX
@@ -42,11 +45,16 @@ class InboxScreen(SplitScreen):
         self.inbox = Inbox(self.board, self.console.remedies)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
-        self.detail_pane = self.evidence = DetailView(
+        self.detail = self.detail_pane = self.evidence = DetailView(
             self.scene, self.console.memory.get, self._lines_of_run, id="beside"
         )
+        self.texts = TextsView(self.scene, nothing=self._lines_of_run, id="texts")
+        self.texts.can_focus = False
+        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
+        self.texts.styles.height = "1fr"
+        self.texts.display = self.texts_rule.display = False
         self.who_bar = Bar(_WHO_ROWS, id="who")
-        self.consequences_bar = Bar(2, id="consequences")
+        self.consequences_bar = Bar(_ACT_ROWS, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
         self._names = TaskNames(self.board.projection.tasks)
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
@@ -59,6 +67,8 @@ class InboxScreen(SplitScreen):
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
         yield self.table
+        yield self.texts_rule
+        yield self.texts
 
     def widgets_below(self) -> Iterable[Widget]:
         """The selected tasks, their history, and the effects of requeue and skip."""
@@ -69,7 +79,36 @@ class InboxScreen(SplitScreen):
         """Place the evidence next to the list or on a separate screen."""
         self.who_bar.display = self.detail_room.rows > 0
         self.consequences_bar.display = has_room_for_strip(event.size.height)
+        self._place_texts()
         self.rest_timer.start()
+
+    @property
+    def _list_rows(self) -> int:
+        """The rows between the heading and the lower rule."""
+        below = _WHO_ROWS * bool(self.who_bar.display) + _ACT_ROWS * bool(self.consequences_bar.display)
+        return self.screen_rows - _FRAME_ROWS - below
+
+    def _place_texts(self) -> None:
+        """Give the rows that a short list leaves free to the texts of the failure under the cursor.
+
+        Where no task is, and nothing stands beside the list, they have what the run needs.
+        """
+        names, rows = self._tasks_at_cursor(), len(self.table.order) or _EMPTY_ROWS
+        if names:
+            is_known = bool(self.board.row(names[0]).attempts) and not self.texts.is_blank
+        else:
+            is_known = not self.is_wide and bool(self._lines_of_run(self.app.size.width))
+        has_texts = is_known and self._list_rows - rows - 1 >= _TEXTS_ROWS_MIN
+        self.texts.display = self.texts_rule.display = has_texts
+        self.evidence.texts_view = self.texts if has_texts else None
+        self.table.styles.height = rows if has_texts else "1fr"
+        self.call_after_refresh(self.show_frame)
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where the rule of the texts meets the divider, too."""
+        at = self.texts_rule.region.y - self.divider.region.y
+        self.divider.show_marks({at: self.console.glyphs.lines[LEFT | UP | DOWN]} if self.texts_rule.display else {})
+        return super().rule_marks(upper)
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -103,7 +142,7 @@ class InboxScreen(SplitScreen):
     def _open_causes_that_fit(self) -> None:
         """Open each cause once, if the screen has rows for all tasks."""
         causes = self.inbox.causes()
-        if sum(1 + cause.count for cause in causes) > self.screen_rows - _FRAME_ROWS:
+        if sum(1 + cause.count for cause in causes) > self._list_rows:
             return
         for cause in causes:
             if cause.key not in self._opened and not self.inbox.is_open(cause.key):
@@ -126,8 +165,8 @@ class InboxScreen(SplitScreen):
             self._open_causes_that_fit()
             self._refresh_list()
         if EventKind.QUARANTINE in news.delta.other_kinds:
-            self.evidence.expire()
-        if changed or news.delta.moves or self.evidence.needs_reading:
+            self.page_of_texts.expire()
+        if changed or news.delta.moves or self.page_of_texts.needs_reading:
             self.rest_timer.start()
 
     def tick(self, now_us: int) -> None:
@@ -184,6 +223,7 @@ class InboxScreen(SplitScreen):
             if not by_hand and before is not None and self.table.cursor_key != before:
                 self.on_row_removed()
         self.table.retain_marks()
+        self._place_texts()
         self._show_heading()
 
     def _show_heading(self) -> None:
@@ -316,9 +356,18 @@ class InboxScreen(SplitScreen):
         """Preview the actions."""
         self._show_heading()
         self._show_consequences([name for name in self.target_tasks() if name in self.board.projection.tasks])
-        if self.evidence.display:
-            self.evidence.show_subject(self._subject())
-            read_page(self, self.evidence)
+        subject = self._subject()
+        self.texts.cursor = subject if isinstance(subject, str) else ""  # of a cause they are of its first task
+        for page in (self.texts, self.evidence):
+            page.show_subject(subject)
+        self._place_texts()
+        if self.page_of_texts.display:
+            super().on_cursor_rest()
+
+    def texts_read(self) -> None:
+        """Show what was read, and beside it what has come from the same rows."""
+        self._place_texts()
+        self.evidence.update_page()
 
     def _show_consequences(self, names: Sequence[str]) -> None:
         columns = self.app.size.width
@@ -369,7 +418,8 @@ class InboxScreen(SplitScreen):
         row, actions = self.table.cursor_key, super().footer_actions()
         if row is None or row.run is not None:
             needless = ("undo", "help", "quit") if row is None else ("open", "undo", "help", "quit")
-            return [action for action in actions if action.name in needless]
+            is_late = row is None and self._need is not None and self._need.kind is NeedKind.LATE
+            return [*([BY_NAME["postpone"]] * is_late), *(one for one in actions if one.name in needless)]
         if row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
             return actions
         return [replace(action, label="close") if action.name == "open" else action for action in actions]

@@ -275,14 +275,20 @@ class DetailedList(SplitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Show the lines where there is room for them."""
-        self.below.set_row_count(self.detail_room.rows if self.HAS_STRIP else 0)
         self.show_row()
+
+    @property
+    def free_rows(self) -> int:
+        """The rows that a short list leaves to the lines below it."""
+        return 0
 
     def show_row(self) -> None:
         """Update the lines."""
+        rows = self.detail_room.rows if self.HAS_STRIP else 0
+        self.below.set_row_count(rows + max(self.free_rows, 0) if rows else 0)
         if self.is_wide:
             self.beside.show_row(self.row_key())
-        elif self.below.row_count:
+        elif rows:
             self.below.show_lines(self.row_lines(self.app.size.width))
 
 
@@ -403,17 +409,18 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         return self.scene().board.projection.tasks.get(name) if isinstance(name, str) else None
 
     def render_page(self) -> list[Line]:
-        scene, subject, found, row = self.scene(), self.subject, self.texts or EvidenceData(), self._task_row()
+        scene, subject, row = self.scene(), self.subject, self._task_row()
+        source = self.texts_view or self
+        found = (_identity(source.subject) == _identity(subject) and source.texts) or EvidenceData()
+        if self.texts_view is not None:
+            short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
+            found = replace(found, texts=short)
         if isinstance(subject, tuple):
             return group_page(*subject, scene, self.columns, self.rows)
         if isinstance(subject, InboxCause):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
         if row is None:
             return self._nothing(self.columns)
-        if self.texts_view is not None:
-            found = (self.texts_view.subject == subject and self.texts_view.texts) or EvidenceData()
-            short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
-            found = replace(found, texts=short)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
         has_past = self.texts_view is None
         return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows, has_past=has_past)
@@ -502,7 +509,7 @@ class TextsView(DetailView):
         if isinstance(self.subject, tuple):
             return members_page(*self.subject, self.scene(), self.columns, self.rows)
         if self.subject is None:
-            return []
+            return self._nothing(self.columns)
         row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
         is_another = row is not None and self.cursor not in (None, row.name)
         title = [title_line(row, scene, self.columns)] if row is not None and is_another else []

@@ -31,11 +31,12 @@ from ..present.header import ReplayPosition
 from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
 from ..present.schedules import need_sentence
 from ..present.states import RowContext, no_match_line
+from ..present.tasks import TaskNames
 from ..sessions.past import HistoryReader
-from ..text.columns import Columns, longest_cells, screen_row, screen_titles
+from ..text.columns import Columns, screen_row, screen_titles
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role, indented, wrap
-from ..text.text import one_line
+from ..text.text import one_line, pad
 from ..widgets.bars import Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
@@ -46,9 +47,11 @@ from .panes import DetailedList
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _GRID_FROM = 30  # rows of the screen: below it the grid is shown when it is asked for
 _FRAME_ROWS = 7  # header, tabs, two rules, heading, titles, keys
+_GRID_ROWS_MIN = 4  # below a list that leaves so many free
 _GRID_FRAME_ROWS = 3  # its titles, the runs themselves, a rule
 _LIST_ROWS_MIN = 5
 _CHART_ROWS = (4, 10)
+_CELL_WORDS, _NAME_CELLS_MIN = 40, 12  # cells of a state and a duration behind the name of a task
 _CHART_FROM = 3  # runs: of fewer a chart says nothing
 
 
@@ -77,6 +80,7 @@ class RunsScreen(DetailedList):
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
         self._tasks: dict[str, TaskTrend] = {}
+        self._names = TaskNames()
         self._grid_choice: bool | None = None  # of the operator
         self._other_filter = ""  # of the pane without the keys
         self._is_stale = False
@@ -174,6 +178,7 @@ class RunsScreen(DetailedList):
             self._reader = HistoryReader(session)
         self._grid = await self._reader.read([*self._summaries.values()], run.run.dag_name)
         self._tasks = {task.name: task for task in self._grid.tasks}
+        self._names = TaskNames(self._tasks)
         is_first = not self.grid.order
         self._show_tasks()
         if is_first and self.console.selected is not None:
@@ -258,7 +263,8 @@ class RunsScreen(DetailedList):
         """Whether the grid is shown: where there is room for it, or as the operator has chosen."""
         if self._grid_choice is not None:
             return self._grid_choice
-        return self.screen_rows >= _GRID_FROM and bool(self._summaries)
+        free = self.screen_rows - _FRAME_ROWS - _GRID_FRAME_ROWS - self.detail_room.rows - len(self._summaries)
+        return bool(self._summaries) and (self.screen_rows >= _GRID_FROM or free >= _GRID_ROWS_MIN)
 
     @property
     def is_in_grid(self) -> bool:
@@ -303,7 +309,7 @@ class RunsScreen(DetailedList):
         columns, glyphs, task = self.main_columns, self.console.glyphs, self._tasks.get(self.grid.cursor_key or "")
         self._show_runs_of_grid()
         self.grid.refresh()
-        layout = grids.grid_layout(self._grid, columns)
+        layout = grids.grid_layout(self._grid, self._names, columns)
         trend = task if task is not None and self.is_in_grid else self._grid.whole
         board = self.console.live.board
         row = board.projection.tasks.get(trend.name) if board is not None and trend is task else None
@@ -319,7 +325,7 @@ class RunsScreen(DetailedList):
     def _show_runs_of_grid(self) -> None:
         if not self.has_grid or not self._grid.runs or self.grid_bar.row_count < 2:
             return
-        console, layout = self.console, grids.grid_layout(self._grid, self.main_columns)
+        console, layout = self.console, grids.grid_layout(self._grid, self._names, self.main_columns)
         self.grid_bar.show(grids.title_line(self._grid, layout, self.place))
         status, now_us = console.live.status, console.live.now_us
         place, role = self.place, Role.STRONG
@@ -328,7 +334,7 @@ class RunsScreen(DetailedList):
 
     def task_row(self, name: str, columns: int) -> Line:
         console, is_selected = self.console, self.is_in_grid and name == self.grid.cursor_key
-        layout, status = grids.grid_layout(self._grid, columns), console.live.status
+        layout, status = grids.grid_layout(self._grid, self._names, columns), console.live.status
         role = Role.CURSOR if is_selected else Role.TEXT
         place = self.place if is_selected else None
         return grids.row_line(
@@ -351,10 +357,10 @@ class RunsScreen(DetailedList):
         lines = wrap(grids.run_words(listed.run, listed.view(live.now_us), glyphs), columns - 1, 1)
         for sentence in filter(None, said):
             lines += indented(sentence, columns)
-        tasks = self._task_lines() if self.has_grid else []
+        tasks = self._task_lines(columns) if self.has_grid else []
         return [*lines, *([[]] if self.is_wide else []), *tasks]
 
-    def _task_lines(self) -> list[Line]:
+    def _task_lines(self, columns: int) -> list[Line]:
         """The task under the cursor of the grid; else all of them, what failed or was slow first."""
         task, place, glyphs = self._tasks.get(self.grid.cursor_key or ""), self.place, self.console.glyphs
         status = self.console.live.status
@@ -363,9 +369,12 @@ class RunsScreen(DetailedList):
         if self.is_in_grid:
             return grids.cell_lines(self._grid, task, place, glyphs, status)
         runner = runner_of(self._grid.runs[place].run, status)
-        longest = longest_cells(self._tasks)
+        size = max(min(self._names.longest, columns - _CELL_WORDS), _NAME_CELLS_MIN)
         shown = sorted(self._tasks.values(), key=lambda one: not self._is_notable(one.name))
-        return [grids.cell_line(one, place, runner, glyphs, longest) for one in shown]
+        return [
+            grids.cell_line(one, pad(self._names.short(one.name, size, glyphs.more), size), place, runner, glyphs)
+            for one in shown
+        ]
 
     def show_frame(self) -> None:
         """Update also the rule between the grid and the list, and where it meets the divider."""

@@ -29,7 +29,7 @@ from ..keys.actions import Action, ScreenName
 from ..model.lists import parse_filter
 from ..present import schedules as present
 from ..present.states import no_match_line
-from ..text.columns import Columns, longest_cells, measured, screen_row, screen_titles
+from ..text.columns import Columns, screen_row, screen_titles
 from ..text.figures import number
 from ..text.pieces import Line, Piece, Role, indented, join
 from ..text.text import one_line
@@ -136,9 +136,7 @@ class SchedulesScreen(ConsoleScreen):
         wanted, now_us = parse_filter(self.filter_text), self._now_us
         found = [row for row in self._view.rows if wanted.matches(present.search_text(row, now_us))]
         self._shown = {f"{row.id} {row.target}": row for row in found}
-        cells = {"flow": longest_cells(row.flow for row in found)}
-        cells["expression"] = longest_cells(present.rhythm_words(row.expression) for row in found)
-        self._columns = measured(present.SCHEDULE_COLUMNS, cells)
+        self._columns = present.schedule_columns(found, now_us)
         self.table.set_order([*self._shown])
         first = next((key for key, row in self._shown.items() if row.flow == self._before), None)
         if first is not None:

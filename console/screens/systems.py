@@ -87,6 +87,10 @@ class SystemsScreen(DetailedList):
             self._refresh_list(by_hand=True)
         self.rest_timer.start()
 
+    @property
+    def free_rows(self) -> int:
+        return self.screen_rows - _FRAME_ROWS - self.detail_room.rows - len(self.table.order)
+
     def footer_actions(self) -> Sequence[Action]:
         row, item = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(item), ())

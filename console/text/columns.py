@@ -171,13 +171,21 @@ def _title(words: str) -> Callable[[int], Words]:
 
 
 def measured(columns: Columns[Row, Context], longest: Mapping[str, int]) -> Columns[Row, Context]:
-    """Columns that take no more cells than the longest of their texts has. ``longest``: by name."""
-    return [_limited(column, longest[column.name]) if column.name in longest else column for column in columns]
+    """Columns that take no more cells than the longest of their texts has, without those that may go and have none.
+
+    ``longest``: in cells, by name.
+    """
+    found = [(column, column.width, longest.get(column.name)) for column in columns]
+    return [
+        column if width is None or size is None else _limited(column, width, size)
+        for column, width, size in found
+        if size != 0 or width is None or not width.rank
+    ]
 
 
-def _limited(column: Column[Row, Context], longest: int) -> Column[Row, Context]:
-    width = column.width
-    return column if width is None else column._replace(width=width._replace(most=min(width.most or 0, longest)))
+def _limited(column: Column[Row, Context], width: Width, longest: int) -> Column[Row, Context]:
+    least = min(width.least, max(longest, cells((column.title or "").rpartition(" ")[2])))
+    return column._replace(width=width._replace(least=least, most=min(width.most or 0, longest)))
 
 
 def shell_rows(columns: Columns[Row, Context], rows: Sequence[Row], context: Context) -> list[list[str | Piece]]:

@@ -11,7 +11,7 @@ from ..domain.states import ABANDONED, ABOUT_TO_START, MOVING, OPEN, RunState, T
 from ..domain.text import counted
 from .action import ActionContext, TaskSnapshot, ago, read_task, text_of_note
 from .clean_ups import bound_clean_up, is_clean_up
-from .lists import CHANGED_EFFECTS, UNACKNOWLEDGED, dag_name_of, in_list, query
+from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list, query
 from .requeue import end_generation, resolve_target
 from .transitions import resolve, resolve_cause, update_page
 
@@ -159,9 +159,11 @@ def pause(context: ActionContext) -> Answer:
     return Answer(True, "paused: running tasks continue, nothing new starts")
 
 
+#: An approval that somebody is asked for waits for the answer, whatever is paused.
 _HAS_HELD = (
-    "SELECT 1 FROM task WHERE run_id = ? AND (state IN {} OR state = 'PENDING' AND next_retry_at IS NOT NULL) LIMIT 1"
-).format(in_list(ABOUT_TO_START))
+    "SELECT 1 FROM task WHERE run_id = ? AND (state IN {} AND NOT ({} AND started_at IS NOT NULL)"
+    " OR state = 'PENDING' AND next_retry_at IS NOT NULL) LIMIT 1"
+).format(in_list(ABOUT_TO_START), IS_APPROVAL)
 
 
 def unpause(context: ActionContext) -> Answer:

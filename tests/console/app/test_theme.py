@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from redrive.console.app import theme
 from redrive.console.text.pieces import Role
+from rich.color import ColorSystem
 from rich.style import Style
 
 FULL = [name for name in theme.theme_names() if name != theme.DEFAULT]
 LEAST_CONTRAST = 4.5  # WCAG 2.2, AA; for what is dimmed on purpose, 3
+PALE = {7, 15}  # of the greys of sixteen colours
 DIMMED = {Role.DIM, Role.RULE, Role.PENDING, Role.STALE, Role.SKIPPED}
 
 
@@ -58,6 +60,17 @@ def test_text_can_be_read_on_its_ground(name: str):
         least = 3.0 if role in DIMMED else LEAST_CONTRAST
         if role is not Role.RULE:
             assert contrast(style) >= least, f"{role}: {contrast(style):.1f}"
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_text_is_not_as_pale_as_its_ground_in_sixteen_colours(name: str):
+    palette = theme.load_theme(name).palette()
+    for role in {*Role} - {Role.RULE}:
+        text, ground = (
+            None if colour is None else colour.downgrade(ColorSystem.STANDARD).number
+            for colour in (palette.style(role).color, palette.style(role).bgcolor)
+        )
+        assert text != ground and not {text, ground} <= PALE, role
 
 
 @pytest.mark.parametrize("name", FULL)

@@ -18,7 +18,11 @@ from redrive.console.model.runs import (
     run_grid,
     usual_durations,
 )
-from redrive.console.present.runs import ListedRun
+from redrive.console.present.runs import RUN_COLUMNS, ListedRun
+from redrive.console.present.states import RowContext
+from redrive.console.text.columns import screen_row
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
 from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RunTaskRow
@@ -104,6 +108,13 @@ def test_a_run_that_stands_is_neither_slow_nor_quick() -> None:
     assert ListedRun(summary(0, RunState.RUNNING).run, {}, durations=others).pace(**at) == (90.0, True, False)
     ended = ListedRun(summary(0, ended_at=MONDAY + 10 * S).run, {}, durations=[10 * S])
     assert ended.usual_sentence(**at) == "", "the only run is not usual beside itself"
+
+
+def test_a_run_that_has_ended_is_no_longer_paused() -> None:
+    held: dict[str, Any] = {"paused_since": MONDAY, "paused_by": "ana@ops"}
+    runs = [summary(0, RunState.RUNNING, **held).run, summary(0, RunState.ABANDONED, ended_at=MONDAY + S, **held).run]
+    rows = [plain(screen_row(RUN_COLUMNS, ListedRun(run, {}), RowContext(MONDAY, UTF8), 120)) for run in runs]
+    assert ["ana@ops" in row for row in rows] == [True, False]
 
 
 def test_a_run_is_slow_or_quick_beside_the_successes_of_its_flow() -> None:

@@ -193,14 +193,14 @@ async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
         assert "8 state files on this machine" in text_of(app)
 
 
-def test_the_key_after_a_cut_sentence_has_its_word():
+def test_the_keys_after_a_cut_sentence_leave_it_their_words():
     (run,) = failed("rates")
     run = run._replace(failed="sync", error="asleep at hang.py:9 in the second of its calls")
     (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
     context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
     texts = [plain(why_line(entry, context, size)) for size in (90, 34, 16)]
     assert texts[0].endswith("calls  r requeue  a acknowledge")
-    assert texts[1:] == ["sync: asleep at hang.p…  r requeue", "sync: asle…  r a"]
+    assert texts[1:] == ["sync: asleep at hang.py:9 in…  r a", "sync: asle…  r a"]
 
 
 def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it():
@@ -219,6 +219,35 @@ def test_a_long_name_loses_its_middle_before_its_error_is_cut():
     (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
     text = plain(why_line(entry, RowContext(START, UTF8, label=lambda name: "r"), 40))
     assert text.startswith("NFCORE_") and "_69: bad input" in text
+
+
+def test_where_a_name_has_no_room_its_row_has_the_error_alone():
+    (run,) = failed("rates")
+    run = run._replace(failed="load_warehouse", error="401 token expired for ana")
+    (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
+    context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
+    texts = [plain(why_line(entry, context, size)) for size in (68, 42, 30, 24)]
+    assert texts[0].startswith("load_warehouse: 401 token expired for ana  r requeue")
+    assert texts[1] == "load_…ouse: 401 token expired for ana  r a"
+    assert texts[2:] == ["401 token expired for ana  r a", "401 token expired…  r a"]
+
+
+@pytest.mark.parametrize(("ended_at", "mends"), [(None, ("postpone",)), (START, ("ack_run",))])
+def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged(ended_at, mends):
+    run = RunFacts("rates-2026-04-25", "rates", START - HOUR, ended_at, "SUCCESS" if ended_at else "RUNNING")
+    run = run._replace(deadline_at=START - 60 * S)
+    (entry,) = fleet_entries([offer("rates", run.state, ALIVE, runs=[run])], START)
+    words, found, _ = why_of(entry, START)
+    assert "late" in words or "after its deadline" in words
+    assert found == mends
+
+
+async def test_a_host_that_does_not_answer_is_no_state_file():
+    told = [Offer("ssh://etl9", problem="no ssh server listens", has_file=False), FILES[1]]
+    app = fleet_app(Files(told))
+    async with app.run_test(size=(100, 24)) as pilot:
+        await pilot.pause()
+        assert rows_of(app)[0].startswith(" 1 state file on")
 
 
 def test_nights_and_the_next_start_take_no_more_cells_than_they_fill():

@@ -31,10 +31,10 @@ async def test_causes_come_first_and_the_strip_says_what_happened_and_what_each_
     async with open_console(session, clock, "4") as driver:
         assert "3 causes · 31 dead letters · 1 failed · oldest 13m" in driver.text
         row = driver.find("UnicodeDecodeError")
-        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row holds 30 13m"
+        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row 'ut… holds 30 13m"
         assert [line.split()[1] for line in driver.lines[4:7]] == ["◆", "◆", "✗"]
         # of many it says from when to when, and whether they are one failure
-        assert "30 tasks ◆ DEAD poison · from 03:06:50 to 03:06:50 · 'utf-8' codec can't de" in driver.text
+        assert "30 tasks ◆ DEAD poison · at 03:06:50 · 'utf-8' codec can't decode byte" in driver.text
         assert "Same failure every time; nothing changed between attempts." in driver.text
         await driver.press("a")
         assert "32 tasks ◆ DEAD · from 03:06:50 to 03:18:30 · 3 different errors" in " ".join(driver.text.split())
@@ -233,14 +233,16 @@ async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(c
         assert driver.text.count("no executor runs it") == 2, "beside the list that is empty, too"
 
 
-async def test_a_late_run_that_goes_on_has_lost_nothing(clock: StillClock):
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_late_run_that_goes_on_has_lost_nothing_and_gets_another_deadline(clock: StillClock, size):
     projection = projection_of([("dump", []), ("upload", ["dump"])])
     row = projection.tasks["dump"]
     row.state, row.attempt, row.attempts[1] = TaskState.RUNNING, 1, AttemptRow(1, started_at=START, outcome="running")
     projection.run = projection.run._replace(deadline_at=START - S)
-    async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
+    async with open_console(FakeSession(projection), clock, "4", size=size) as driver:
         text = " ".join(driver.text.split())
         assert "Runs now 1" in text and "● dump" in text
+        assert "T gives the run another deadline, or none" in text and "T deadline…" in driver.lines[-1]
         assert "lost" not in text
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redrive.console.model.runs import TaskTrend, run_grid
 from redrive.console.present.run_grid import Slot, duration_lines, grid_layout, slots_of, title_line
+from redrive.console.present.tasks import TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.spec import TaskSpec
@@ -101,6 +102,26 @@ async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillC
         assert row_of(driver, "notify")[:40].count("▒") == 3 and row_of(driver, "notify").count("·") >= 2
         assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
         assert row_of(driver, "the whole run").count("◆") == 2
+
+
+class LongNames(ManyRuns):
+    """The same nights of tasks whose names all begin alike."""
+
+    PREFIX = "NFCORE_VIRALRECON.ILLUMINA.ASSEMBLY_UNICYCLER.BANDAGE_IMAGE_OF_EACH_SAMPLE_AND_ITS_HOST."
+
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        rows = await super().query(listing, **options)
+        return (
+            rows if listing is not RUN_TASKS else [listing.row._make((self.PREFIX + row[0], *row[1:])) for row in rows]
+        )
+
+
+async def test_names_without_what_all_begin_with_leave_states_their_room(clock: StillClock) -> None:
+    async with open_console(LongNames(), clock, "1", size=(120, 40)) as driver:
+        assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
+        said = [" ".join(line.split()) for line in below(driver)]
+        assert any(line.startswith("settle ◆ DEAD 4m15, the last of 2 attempts") for line in said)
+        assert "NFCORE" not in driver.text
 
 
 async def test_a_cell_of_the_heat_map_is_as_dark_as_the_task_took_long(session: ManyRuns, clock: StillClock) -> None:
@@ -211,7 +232,7 @@ def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
 
 def test_each_run_is_in_the_grid_once() -> None:
     grid = run_grid([summary(13), summary(14)], {})
-    layout = grid_layout(grid, 80)
+    layout = grid_layout(grid, TaskNames(), 80)
     assert plain(title_line(grid, layout)).split() == ["task", "usual", "04-23", "04-24"]
     assert [slot.at for slot in slots_of(layout)] == [0, 1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
 from redrive.console.present.group import members_page
@@ -27,6 +28,19 @@ async def test_the_inbox_opens_its_causes_if_all_tasks_fit(clock: StillClock) ->
             assert len(driver.app.screen.table.order) == 3
         async with open_console(poisoned_run(clock, 100), clock, "4", size=size) as driver:
             assert len(driver.app.screen.table.order) == 3
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_rows_that_the_inbox_leaves_free_have_the_traceback(clock: StillClock, size: tuple[int, int]) -> None:
+    async with open_console(poisoned_run(clock, 100), clock, "4", size=size) as driver:
+        assert "Traceback  attempts #1 #2, the same" in driver.text
+        assert driver.lines[8].startswith(" load_part_0001 "), "of a cause that of its first task"
+        assert driver.text.count("Traceback (most recent call last)") == 1, "the details beside the list have no second"
+        assert driver.lines[7].startswith("─"), "the list has only the rows that it needs"
+        await driver.press("n")
+        assert "Traceback" not in driver.text, "this failure has none"
+        await driver.press("N", "enter")
+        assert "Traceback" not in driver.text or size == (120, 40), "the tasks need the rows"
 
 
 async def test_downstreams_show_what_is_resolved_if_it_fits(clock: StillClock) -> None:

@@ -87,6 +87,16 @@ def test_no_column_of_names_is_wider_than_the_longest_name():
     assert shown == " the-…eus    5 +7   tin and c…"
 
 
+def test_a_column_that_no_row_fills_is_left_out_if_it_may_go():
+    columns = [
+        Column("a", "NAME", width=NAME),
+        Column("b", "LAST RUNS", width=Width(9, 14, rank=1)),
+        Column("c", width=REST),
+    ]
+    assert [one.name for one in measured(columns, {"a": 0, "b": 0})] == ["a", "c"]
+    assert [one.width for one in measured(columns, {"b": 2})][1] == Width(4, 2, rank=1), "its title has room"
+
+
 def test_what_a_cut_would_leave_of_the_last_piece_is_left_out_if_it_says_nothing():
     cell = [Piece("tin and copper"), Piece(" from the north")]
     assert plain(row_line(24, (Width(17, gap=0), cell))) == "tin and copper"

@@ -215,10 +215,17 @@ def test_a_pause_names_who_paused_and_why_and_happens_once(state_file: StateFile
 
 @pytest.mark.parametrize(
     ("held", "columns", "blocked_since"),
-    [("PENDING", {}, START), ("PENDING", {"next_retry_at": START}, None), ("READY", {}, None), ("RETRYING", {}, None)],
+    [
+        ("PENDING", {}, START),
+        ("PENDING", {"next_retry_at": START}, None),
+        ("READY", {}, None),
+        ("RETRYING", {}, None),
+        ("READY", {"spec": '{"kind":"approval"}', "started_at": START}, START),
+        ("READY", {"spec": '{"kind":"approval"}'}, None),
+    ],
 )
 def test_after_a_pause_a_run_stays_blocked_unless_the_pause_held_a_task(
-    state_file: StateFile, held: str, columns: dict[str, int], blocked_since: int | None
+    state_file: StateFile, held: str, columns: dict[str, int | str], blocked_since: int | None
 ) -> None:
     state_file.create({"dead": "", "held": "dead"})
     state_file.set_state("dead", "DEAD_LETTER")
