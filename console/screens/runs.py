@@ -47,7 +47,6 @@ from .panes import DetailedList
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _GRID_FROM = 30  # rows of the screen: below it the grid is shown when it is asked for
 _FRAME_ROWS = 7  # header, tabs, two rules, heading, titles, keys
-_GRID_ROWS_MIN = 4  # below a list that leaves so many free
 _GRID_FRAME_ROWS = 3  # its titles, the runs themselves, a rule
 _LIST_ROWS_MIN = 5
 _CHART_ROWS = (4, 10)
@@ -263,8 +262,7 @@ class RunsScreen(DetailedList):
         """Whether the grid is shown: where there is room for it, or as the operator has chosen."""
         if self._grid_choice is not None:
             return self._grid_choice
-        free = self.screen_rows - _FRAME_ROWS - _GRID_FRAME_ROWS - self.detail_room.rows - len(self._summaries)
-        return bool(self._summaries) and (self.screen_rows >= _GRID_FROM or free >= _GRID_ROWS_MIN)
+        return self.screen_rows >= _GRID_FROM and bool(self._summaries)
 
     @property
     def is_in_grid(self) -> bool:
