@@ -66,6 +66,7 @@ class _Worker:
         self._state: ProcessState | None = None
         self._lifeline = _open_lifeline()
         self._folder = os.open(os.curdir, os.O_PATH | os.O_CLOEXEC)
+        self._files = ""  # the folder of the latest command, whose result the executor has read when it sends more
 
     def run(self) -> int:
         """Run attempts. Returns the exit code: 0 unless the last one failed."""
@@ -76,7 +77,16 @@ class _Worker:
                 code = self._run_attempt(start)
                 if code is not None:
                     return code
+        self._remove_files()
         return 0
+
+    def _remove_files(self) -> None:
+        """Remove the files of the latest command: here, because the executor must not wait for a disk."""
+        if self._files:
+            import shutil  # by the zygote of a flow with commands, before the fork
+
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._files = ""
 
     def _run_attempt(self, start: protocol.Start) -> int | None:
         """Run one attempt. Returns the exit code of the process, or None: it takes the next attempt."""
@@ -101,6 +111,8 @@ class _Worker:
 
     def _run_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int | None:
         """Run the program of a command to its end. Returns as ``_run_attempt``."""
+        self._remove_files()
+        self._files = order.folder
         try:
             pid = self._start_program(order, variables)
         except BaseException as error:

@@ -177,11 +177,13 @@ class Worker(ForkedProcess):
 
     def release(self) -> None:
         """Take the next attempt, or end."""
+        folder = self._running.order.folder
         if self._running.order.spec.kind == "command":
-            shutil.rmtree(self._running.order.folder, ignore_errors=True)
             self._forget_program()
         self.attempt, checked, self._checked = None, self._checked, None
         if checked is None or self.gone.done():
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)  # else the worker does, and the event loop waits for no disk
             self.retire()
             return
         self._cpu_us = checked

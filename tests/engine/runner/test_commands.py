@@ -379,6 +379,18 @@ async def test_the_result_is_the_json_in_its_file(bench: Any) -> None:
     outcome, recorder = await bench.run("t")
     assert load_result(outcome.result) == {"rows": 42, "redrive:decimal": 1}
     assert recorder.text == b"done\n"
+
+
+async def test_a_worker_removes_the_files_of_a_command_before_the_next_one(bench: Any) -> None:
+    await bench.open(flow('echo 1 > "$REDRIVE_RESULT"; mkdir "$(dirname "$REDRIVE_INPUTS")/more"'))
+    await bench.run("t")
+    await bench.run("t")
+    assert (folder_of(bench, 1).exists(), folder_of(bench, 2).exists()) == (False, True)
+
+
+async def test_the_files_of_a_command_go_with_a_worker_that_is_not_used_again(bench: Any) -> None:
+    await bench.open('flow.command("t", "sleep 600", timeout=0.2)')
+    await bench.run("t")
     assert not folder_of(bench, 1).exists()
 
 
