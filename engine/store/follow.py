@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
+from queue import SimpleQueue
 
 import aiosqlite
 import msgspec
@@ -65,11 +67,15 @@ class _AsyncReader:
         self._follower = Follower(path)
         self._path = path
         self._database: aiosqlite.Connection | None = None
+        self._thread = threading.current_thread()  # of the database
 
     async def close(self) -> None:
         if self._database is not None:
             database, self._database = self._database, None
-            await database.close()
+            try:
+                await database.close()
+            finally:  # also when it is cancelled: the thread reports to the loop, which may be closed next
+                self._thread.join()
 
     async def changed(self) -> bool:
         database = self._database
@@ -87,9 +93,20 @@ class _AsyncReader:
         self._follower.prepare_open()
         # Not by aiosqlite, whose thread would outlive an error.
         connection, still = await asyncio.to_thread(opening.open_readonly, self._path)
-        database = aiosqlite.Connection(lambda: connection, iter_chunk_size=BATCH_EVENTS)
-        await database
-        self._database = database
+        threads = SimpleQueue[threading.Thread]()
+
+        def connect() -> sqlite3.Connection:
+            threads.put(threading.current_thread())
+            return connection
+
+        database = aiosqlite.Connection(connect, iter_chunk_size=BATCH_EVENTS)
+        try:
+            await database
+        except asyncio.CancelledError:
+            threads.get().join()
+            connection.close()
+            raise
+        self._database, self._thread = database, threads.get()
         await _run_queries(database, self._follower.verify_identity(still))
         return database
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def state(tmp_path):
 
 
 def row(path: str, task: str, columns: str = "state"):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT {columns} FROM task WHERE name = ?", (task,)).fetchone()
 
 

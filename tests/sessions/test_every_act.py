@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def ask(state: Path, sql: str) -> list[Any]:
-    with sqlite3.connect(state) as connection:
+    with closing(sqlite3.connect(state)) as connection, connection:
         return connection.execute(sql).fetchall()
 
 

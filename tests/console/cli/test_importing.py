@@ -48,6 +48,7 @@ CRON_TZ=Asia/Kolkata
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.setenv("HOME", str(tmp_path))  # cron starts its lines there
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
     for name in ("backup", "poll", "report", "vacuum", "odd", "india", "last_day"):

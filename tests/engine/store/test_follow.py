@@ -9,14 +9,18 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
+from redrive.engine.statefile import opening
 from redrive.engine.statefile.reader import Reader
 from redrive.engine.store import follow
+from support.state_file import StateFileBuilder
 
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """
@@ -378,3 +382,47 @@ def test_a_file_replaced_while_it_was_closed_is_reported_once(tmp_path: Path, st
         reader.changed()
     assert reader.uuid != before and reader.changed() and not reader.changed()
     reader.close()
+
+
+class SlowToClose:
+    """A connection to a file on a slow disk."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def close(self) -> None:
+        time.sleep(0.05)
+        self._connection.close()
+
+
+async def test_a_follower_that_is_cancelled_again_and_again_leaves_no_thread(
+    run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that is still closing reports to a loop that may be closed by then."""
+    opened, original = threading.Event(), opening.open_readonly
+
+    def open_slow_disk(path: str) -> opening.ReadonlyDatabase:
+        connection, is_static = original(path)
+        opened.set()
+        return opening.ReadonlyDatabase(SlowToClose(connection), is_static)  # type: ignore[arg-type]
+
+    async def read() -> None:
+        async for _ in follow.follow(run_file.path, 0):
+            pass
+
+    monkeypatch.setattr(opening, "open_readonly", open_slow_disk)
+    for turns in range(8):  # of the loop behind the opening: the thread starts in one of them
+        opened.clear()
+        reading = asyncio.create_task(read())
+        while not opened.is_set() and not reading.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        while not reading.done():
+            reading.cancel()
+            await asyncio.sleep(0)
+        assert reading.cancelled()
+        assert [thread.name for thread in threading.enumerate() if "connection_worker" in thread.name] == []
