@@ -76,7 +76,8 @@ class CommandServer:
 
 def _server_environment() -> dict[str, str]:
     """The environment of the test process without what its first test has set, as its folder for state files."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "REDRIVE_", "PYTEST_"))}
+    own = ("HOME", "PYTEST_", "REDRIVE_", "XDG_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 
 def _wait(connection: socket.socket, timeout: float, words: Sequence[str]) -> int:
