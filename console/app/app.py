@@ -11,7 +11,7 @@ from ...engine.core.views import run_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration, shell_command
+from ...engine.domain.text import first_names, format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
@@ -405,4 +405,4 @@ def exit_lines(board: Board | None, runner: RunnerStatus, target: str, ssh_argum
 
 def _dead_letter_names(board: Board) -> str:
     names = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
-    return ", ".join(one_line(name) for name in names[:3]) + (" ..." if len(names) > 3 else "")
+    return first_names(names, 3, one_line)

@@ -111,6 +111,8 @@ def skip(file: shared.NamedFile, substitute: str | None, **options: Any) -> int:
     return _act("skip", file, TaskActOptions(**options), extra)
 
 
+_COMMANDS_SHOWN = 5  # in the sentence that asks which run is meant
+
 #: Acts on tasks without options of their own -> the rest of their help.
 _PLAIN_ACTS = {
     "approve": "TASK waits for an approval (`redrive help approvals`).",
@@ -288,7 +290,7 @@ def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpo
     if not matching and not everything:
         raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: redrive inbox")
     if len(matching) > 1 and not everything:
-        commands = "; ".join(ack_command(endpoint.target, run.run_id) for endpoint, run in matching[:_NAMED_MAX])
+        commands = "; ".join(ack_command(endpoint.target, run.run_id) for endpoint, run in matching[:_COMMANDS_SHOWN])
         raise RedriveError(f"{word!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
     return matching
 
@@ -337,9 +339,6 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
 # --- ``redrive note``: notes on a cause -------------------------------------------------------------------------------
 
 
-_NAMED_MAX = 5
-
-
 @command("note")
 @shared.of_run
 @click.argument("text")
@@ -357,24 +356,22 @@ def send_note(file: shared.NamedFile, text: str, fingerprint: str, downstream: s
 
     async def use(session: Session) -> operate.Acted:
         projection = await session.snapshot(session.run_id)
-        options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
+        options = {"fingerprint": _whole_fingerprint(projection, fingerprint), "downstream": downstream, "text": text}
         command = new_command("note", projection.run.run_id, options=options)
         return await session.send(command), operate.place_of(session, projection.run)
 
     return code_of_answers(operate.act_on(file.to_change(), use, as_json=as_json)[0])
 
 
-def cause_of(projection: RunProjection, digits: str) -> str:
+def _whole_fingerprint(projection: RunProjection, digits: str) -> str:
     """The loose fingerprint of this run that starts with ``digits``; without a match ``digits`` itself, for other runs.
 
     Raises RedriveError if several fingerprints match.
     """
     attempts = [attempt for row in projection.tasks.values() for attempt in row.attempts.values()]
-    marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
-    found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
+    pairs = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
+    found = {loose for loose, strict in pairs if loose.startswith(digits) or (strict or "").startswith(digits)}
     if digits in found or not found:
         return digits
-    if len(found) > 1:
-        named = ", ".join(sorted(found)[:_NAMED_MAX])
-        raise RedriveError(f"{digits} fits {len(found)} causes ({named}); give more digits")
+    operate.refuse_several(digits, found)
     return found.pop()

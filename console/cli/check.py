@@ -32,7 +32,6 @@ from .main import explain
 from .options import json_option, params_of
 from .output import with_schema, write_new_file
 
-NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
@@ -150,7 +149,7 @@ def _print_sharing(spec: FlowSpec) -> None:
     for downstream in filter(None, named):
         others = [flow for flow in flows_that_name(downstream) if flow != spec.name]
         if others and (downstream not in declared or declared[downstream].shared):
-            flows = f"{'flow' if len(others) == 1 else 'flows'} {first_names(others, NAMES_SHOWN)}"
+            flows = f"{'flow' if len(others) == 1 else 'flows'} {first_names(others)}"
             echo(one_line(f"downstream {downstream} is shared with {flows}: shared=False, if it is another system"))
 
 
@@ -169,7 +168,7 @@ def _print_findings(findings: Sequence[Finding]) -> int:
     for finding in findings:
         alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
     for (level, message, line), names in alike.items():
-        place = f"line {line}: " if line else f"{first_names(names, NAMES_SHOWN)}: " if names[0] else ""
+        place = f"line {line}: " if line else f"{first_names(names)}: " if names[0] else ""
         echo(one_line(f"{level}: {place}{message}"))
     return len(alike)
 

@@ -23,7 +23,7 @@ from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
-from ...engine.domain.text import counted, format_bytes, place_words, shell_command
+from ...engine.domain.text import counted, first_names, format_bytes, place_words, shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.runner import process
 from ...engine.runner.cgroups import delegated
@@ -290,15 +290,13 @@ def _format(connection: sqlite3.Connection) -> DoctorFinding:
 def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: str) -> DoctorFinding:
     """The finding of a run that has ended although tasks of it have not."""
     names = runs.unfinished_tasks(connection, run_id)
-    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
     skip = shell_command(["redrive", "skip", *place_words(path, run_id), "--", names[0]])
     how = f"requeue or skip the failed tasks above, or {skip}"
     return DoctorFinding(
-        "error", "run", f"{text}; it has ended, and {counted(len(names), 'task')} never did ({shown}): {how}"
+        "error",
+        "run",
+        f"{text}; it has ended, and {counted(len(names), 'task')} never did ({first_names(names)}): {how}",
     )
-
-
-_NAMED_MAX = 5
 
 
 # --- ``redrive prune``: deletes old runs step by step, and says what that freed --------------------------------------

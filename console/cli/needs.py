@@ -34,7 +34,6 @@ from .state_files import files_of_machine, hosts_of, offer_of_session
 if TYPE_CHECKING:
     from ..sessions.ssh import SshSession
 
-_NAMED_MAX = 5
 _RUNS_MAX = 20  # of a file; the others are counted
 
 
@@ -159,7 +158,7 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     """One line for all schedules that wait for one supervisor: that it is dead, or hangs, is one cause."""
     flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), machine_now_us()
     due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
-    words = f"{counted(len(flows), 'schedule')} ({first_names(flows, _NAMED_MAX)}){due}"
+    words = f"{counted(len(flows), 'schedule')} ({first_names(flows)}){due}"
     hang = needs[0].detail
     return one_line(
         f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, first_names
 from ...engine.errors import AddressError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
@@ -399,7 +399,7 @@ def select_targets(
     rows = [projection.tasks[name] for name in names]
     if fingerprint is not None:
         rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN]
-        rows = [row for row in rows if any(mark.startswith(fingerprint) for mark in _marks(row))]
+        rows = [row for row in rows if any(one.startswith(fingerprint) for one in _fingerprints_of(row))]
         rows = [row for row in rows if downstream in (None, spec_of(row).downstream)]
         if not rows:
             calling = f" and calls {downstream}" if downstream is not None else ""
@@ -412,24 +412,28 @@ def select_targets(
 
 def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
     """Raise RedriveError if the first digits of a fingerprint match several causes."""
-    causes = {_marks(row)[-1] for row in rows if fingerprint not in _marks(row)}
-    if len(causes) > 1:
-        named = ", ".join(sorted(causes)[:5])
-        raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
+    refuse_several(fingerprint, {_fingerprints_of(row)[-1] for row in rows if fingerprint not in _fingerprints_of(row)})
     called = sorted({spec_of(row).downstream or "none" for row in rows})
     if len(called) > 1:
-        named = ", ".join(called[:5])
+        named = first_names(called)
         raise RedriveError(
             f"{fingerprint} fits {len(called)} causes, one for each downstream ({named}); add --downstream NAME,"
             " or name the tasks"
         )
 
 
-def _marks(row: TaskRow) -> list[str]:
-    """The fingerprints of the latest failure: strict, then loose."""
+def refuse_several(digits: str, fingerprints: Collection[str]) -> None:
+    """Raise RedriveError if the first digits of a fingerprint match several."""
+    if len(fingerprints) > 1:
+        named = first_names(sorted(fingerprints))
+        raise RedriveError(f"{digits} fits {len(fingerprints)} causes ({named}); give more digits")
+
+
+def _fingerprints_of(row: TaskRow) -> list[str]:
+    """Of the latest failure: strict, then loose."""
     latest = row.latest
-    marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
-    return [mark for mark in marks if mark]
+    both = (row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None)
+    return [one for one in both if one]
 
 
 def print_answer(answer: acts.Answer, as_json: bool, place: ActPlace) -> None:

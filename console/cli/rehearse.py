@@ -30,7 +30,6 @@ from .group import command
 from .options import json_of, json_option, params_of, seconds_of
 from .output import with_schema
 
-NAMES_SHOWN = 5
 USUAL_SECONDS = 1.0  # of a task without earlier runs
 LIST_LENGTH = 10  # of a task that is mapped over
 _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
@@ -164,7 +163,7 @@ def _crash(word: str) -> Fault:
 def _night_lines(night: Night, faults: Sequence[Fault]) -> list[str]:
     lines = [_sentence(night, faults), "", *night.timeline.splitlines()]
     for cause in night.inbox:
-        lines += ["", f"{cause.title}: {first_names(cause.tasks, NAMES_SHOWN)}", f"  {cause.evidence}"]
+        lines += ["", f"{cause.title}: {first_names(cause.tasks)}", f"  {cause.evidence}"]
     pages = [f"page: {page.title}: {page.body['why']}" for page in night.pages]
     return [*lines, *([""] if pages else []), *pages]
 

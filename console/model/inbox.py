@@ -353,14 +353,14 @@ def _asked(row: TaskRow) -> str:
     return f"asked at {format_clock(row.started_at or row.changed_at)}{ends}"
 
 
-def fingerprint_of(attempt: AttemptRow) -> str:
+def fingerprint_of_attempt(attempt: AttemptRow) -> str:
     """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
     return cause_fingerprint(attempt.fingerprint_loose, attempt.fingerprint) or ""
 
 
 def fingerprint_of_task(row: TaskRow) -> str:
     """The same of the failure for which a task is in its state; empty without one."""
-    return (row.failure_fingerprint is not None and mark_of(row)) or ""
+    return (row.failure_fingerprint is not None and _fingerprint_of_failure(row)) or ""
 
 
 def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
@@ -381,10 +381,10 @@ def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
 
 def has_fingerprint(cause: InboxCause, tasks: Mapping[str, TaskRow]) -> bool:
     """Whether an act can name the cause by its fingerprint: lost attempts have none, and a wait is no failure."""
-    return any(mark_of(tasks[name]) == cause.fingerprint for name in cause.tasks[:1])
+    return any(_fingerprint_of_failure(tasks[name]) == cause.fingerprint for name in cause.tasks[:1])
 
 
-def mark_of(row: TaskRow) -> str | None:
+def _fingerprint_of_failure(row: TaskRow) -> str | None:
     """The fingerprint by which acts name why a task failed."""
     latest = row.latest
     of_attempt = () if latest is None else (latest.fingerprint_loose, latest.fingerprint)

@@ -29,7 +29,7 @@ from ..model.inbox import (
     InboxCause,
     compare,
     failures_of,
-    fingerprint_of,
+    fingerprint_of_attempt,
     fingerprint_of_task,
     kind_of,
 )
@@ -175,9 +175,9 @@ def attempt_line(attempt: AttemptRow, scene: Scene, columns: int, checks: int = 
         sign_of(view.style, scene.glyphs),
         Piece(f" {wall(attempt.started_at)} {offset(view.clock)}  ", Role.DIM),
     ]
-    mark = f"  fp {one_line(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]}"
+    mark = f"  fp {one_line(fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]}"
     room = columns - width(line) - cells(mark)
-    has_mark = bool(fingerprint_of(attempt)) and room >= _TEXT_CELLS_MIN
+    has_mark = bool(fingerprint_of_attempt(attempt)) and room >= _TEXT_CELLS_MIN
     room = room if has_mark else max(columns - width(line), _TEXT_CELLS_MIN)
     tail = [Piece(mark, Role.DIM)] if has_mark else []
     text = one_line(failure + describe_checks_before(checks))
@@ -240,7 +240,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
     ("line by line", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
-    ("fingerprint", lambda attempt, scene: _text_of(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]),
+    ("fingerprint", lambda attempt, scene: _text_of(fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
     ("kind", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),

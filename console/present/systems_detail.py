@@ -42,7 +42,6 @@ from .tasks import Scene
 
 _INDENT = 3
 _TOKEN_BAR_CELLS = 10
-_NAMED_MAX = 5
 
 
 def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[Line]:
@@ -122,7 +121,7 @@ def _changes(changes: Sequence[Event], scene: Scene) -> Iterator[Line]:
 def _held_text(guard: BreakerStatus) -> Iterator[str]:
     yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
     if guard.held:
-        yield f": {first_names(guard.held, _NAMED_MAX)}"
+        yield f": {first_names(guard.held)}"
     if guard.running:
         yield f"; {counted(guard.running, 'call')} on the way"
 

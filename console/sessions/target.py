@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...engine.domain.text import did_you_mean, place_words, shell_command
+from ...engine.domain.text import did_you_mean, first_names, place_words, shell_command
 from ...engine.errors import NotFoundError, RedriveError
 from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
@@ -144,9 +144,8 @@ def one_run(word: str, runs: Sequence[RunName]) -> str:
     if not found:
         meant = did_you_mean(word, [run.run_id for run in runs]) or "; `redrive runs` lists the runs"
         raise NotFoundError(f"there is no run {word!r} in this state file{meant}")
-    more = f", and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
-    listed = ", ".join(f"{run.run_id} ({run.state})" for run in found[:_NAMED_MAX])
-    raise RedriveError(f"@{word} fits {len(found)} runs: {listed}{more}")
+    listed = first_names(found, _NAMED_MAX, lambda run: f"{run.run_id} ({run.state})")
+    raise RedriveError(f"@{word} fits {len(found)} runs: {listed}")
 
 
 def run_in(path: str, word: str) -> str:

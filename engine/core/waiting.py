@@ -18,7 +18,7 @@ import msgspec
 from ..domain import states
 from ..domain.rows import RunFacts, RunRow
 from ..domain.states import RunState, TaskState
-from ..domain.text import counted, format_clock, format_duration
+from ..domain.text import counted, first_names, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
 from .breaker import HOLDING, Breaker, BreakerStatus
 from .outcome import NOT_STARTED
@@ -611,23 +611,17 @@ def _asked(rows: Sequence[TaskRow]) -> HeldTasks:
     if len(names) == 1:
         return HeldTasks(WaitReason.APPROVAL, names, f"{names[0]} waits for an approval{until}")
     first = f", the first{until}" if until else ""
-    return HeldTasks(WaitReason.APPROVAL, names, f"{len(names)} approvals wait ({_shown(names)}){first}")
+    return HeldTasks(WaitReason.APPROVAL, names, f"{len(names)} approvals wait ({first_names(names)}){first}")
 
 
 #: The waits for a breaker, which name its downstream.
 _OF_BREAKERS = frozenset([WaitReason.CREDENTIAL, WaitReason.FORCED_OPEN])
 
-_NAMED_MAX = 5
-
 
 def _nothing(names: Sequence[str]) -> HeldTasks:
     """Tasks that no event will ever start or end, which no rule of redrive allows."""
-    lost = f"{_count(names)} unfinished with nothing left to wait for ({_shown(names)})"
+    lost = f"{_count(names)} unfinished with nothing left to wait for ({first_names(names)})"
     return HeldTasks(WaitReason.NOTHING, tuple(names), f"{lost}: a fault of redrive, please report it")
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
 
 
 def _count(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ def counted(count: int, noun: str) -> str:
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
 
 
-def first_names(names: Sequence[Named], most: int, show: Callable[[Named], str] = str) -> str:
+def first_names(names: Sequence[Named], most: int = 5, show: Callable[[Named], str] = str) -> str:
     """Return the first ``most`` names, and the number of the others: ``load, clean and 3 more``.
 
     ``show``: makes what is shown of a name; called for these names alone, because there may be 100,000.

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from ...core.spec import FlowSpec, collector_slowed
-from ...domain.text import counted
+from ...domain.text import counted, first_names
 from ...errors import CycleError, FlowError, FlowImportError
 from ...statefile.processes import open_files
 from .. import process, protocol
@@ -212,8 +212,7 @@ def threads() -> dict[int, str]:
 
 def named_threads(names: Sequence[str]) -> str:
     """Return "2 threads (heartbeat, grpc)"."""
-    shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-    return f"{counted(len(names), 'thread')} ({shown})"
+    return f"{counted(len(names), 'thread')} ({first_names(names, NAMES_SHOWN)})"
 
 
 def _kernel_name(thread: str) -> str:
