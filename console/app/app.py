@@ -11,7 +11,7 @@ from ...engine.core.views import run_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import first_names, format_duration, shell_command
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
@@ -392,8 +392,8 @@ def exit_lines(board: Board | None, runner: RunnerStatus, target: str, ssh_argum
         lines[0] += f" in {elapsed}"
     lines[0] += deadline_note(run)
     if board.dead_letters:
-        letters = f"dead letter{'s' if board.dead_letters != 1 else ''}"
-        lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")
+        letters = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
+        lines.append(f"{counted(len(letters), 'dead letter')} to decide: {named(letters)}")
     if run.ended_at is None:
         goes_on = "the run goes on" if run.blocked_since is None else "the run waits for a decision"
         attach = shell_command(["redrive", "attach", target, *ssh_arguments])
@@ -401,8 +401,3 @@ def exit_lines(board: Board | None, runner: RunnerStatus, target: str, ssh_argum
         if runner.is_alive:
             lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target, *ssh_arguments])}")
     return lines
-
-
-def _dead_letter_names(board: Board) -> str:
-    names = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
-    return first_names(names, 3, one_line)

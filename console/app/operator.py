@@ -23,6 +23,7 @@ from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
+from ...engine.domain.text import first_names
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS, BY_NAME
@@ -366,8 +367,8 @@ class OperatorActions:
         """Show which act has no answer, else the rest of the grace period, if there is one."""
         late = [one for one in self.unanswered if self._seconds_since(one) >= LATE_SECONDS]
         if late:
-            more = f" and {len(late) - 1} more" if len(late) > 1 else ""
-            self.show_warning(f"{late[0].words}{more}: sent, no answer for {self._seconds_since(late[0])} s")
+            words = first_names(late, 1, lambda one: one.words)
+            self.show_warning(f"{words}: sent, no answer for {self._seconds_since(late[0])} s")
             return
         grace = self._grace
         if grace is None:

@@ -10,6 +10,7 @@ from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import TaskState
+from ...engine.domain.text import first_names
 from ..model.board import Board
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, choose
@@ -65,10 +66,9 @@ class RunControl:
         if not sent:
             leave()
             return
-        more = f" and {len(sent) - 1} more" if len(sent) > 1 else ""
         choose(
             self._console,
-            f"No answer yet: {sent[0].words}{more}",
+            f"No answer yet: {first_names(sent, 1, lambda one: one.words)}",
             _UNANSWERED,
             lambda how: leave() if how == "leave" else None,
         )

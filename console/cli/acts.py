@@ -69,7 +69,7 @@ requeue_options = shared.options(
     click.option("--rate", metavar="N/s", help="At most N starts per second."),
     click.option("--not-before", metavar="DURATION|TIME", help="Start after 1h, or at 06:00 or 2026-04-25T06:00."),
     click.option("--timeout", metavar="DURATION", help="A timeout for this generation alone."),
-    click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter for this generation alone."),
+    shared.param_option("A parameter for this generation alone."),
     click.option("--single-shot", is_flag=True, help="One attempt only."),
     click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
     click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),

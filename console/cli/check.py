@@ -29,7 +29,7 @@ from ..sessions.target import is_remote
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .group import ExitCode, command
 from .main import explain
-from .options import json_option, params_of
+from .options import json_option, param_option, params_of
 from .output import with_schema, write_new_file
 
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
@@ -37,7 +37,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 @command("check")
 @click.argument("flows", nargs=-1, required=True, metavar="[PROGRAM|FOLDER]...")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@param_option("A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings, too: for a pipeline that releases the flow.")

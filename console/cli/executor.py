@@ -48,7 +48,7 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 
 @command("resume")
 @shared.Words(acts=True, local=True).declare
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
+@shared.param_option("Another value from now on.")
 @click.option(
     "--accept-changes",
     is_flag=True,
@@ -96,7 +96,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 
 @command("rerun")
 @shared.Words(acts=True, local=True, old_run=True, needed="flow").declare
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value than the run had.")
+@shared.param_option("Another value than the run had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options
 def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) -> int:

@@ -326,6 +326,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON val
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 
 
+def param_option(explanation: str) -> Callable[[Command], Command]:
+    """``--param`` of a command, read by ``params_of``."""
+    return click.option("--param", multiple=True, metavar="NAME=VALUE", help=explanation)
+
+
 def _give_ids(context: click.Context, option: click.Parameter, first: str | None) -> None:
     """Let the commands of this process have ``first`` as their id, the second one ``first/2``."""
     if first is not None:

@@ -27,7 +27,7 @@ from ...engine.testing.playing import START
 from ..text.figures import number
 from ..text.text import echo_json, echo_lines
 from .group import command
-from .options import json_of, json_option, params_of, seconds_of
+from .options import json_of, json_option, param_option, params_of, seconds_of
 from .output import with_schema
 
 USUAL_SECONDS = 1.0  # of a task without earlier runs
@@ -43,7 +43,7 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
 @click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
 @click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
 @click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@param_option("A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Where earlier runs are.")
 @click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the dice.")

@@ -21,7 +21,7 @@ from ..sessions.address import Endpoint
 from ..sessions.target import MACHINE, state_for_flow
 from ..text.text import echo
 from .group import ExitCode, code_of_error, code_of_result, command, command_line
-from .options import Number, params_of, running_options, seconds_of, written_option
+from .options import Number, param_option, params_of, running_options, seconds_of, written_option
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -54,7 +54,7 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 @click.argument("flow", metavar="PROGRAM")
 @written_option
 @click.option("--run-id", metavar="ID", help="Name of the run; an existing run is resumed.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it.")
+@param_option("A parameter of the flow; @FILE or - reads it.")
 @click.option("--at", metavar="TIME", help="The day or time of the schedule that the run is for, as 2026-11-21.")
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
 @click.option("--only", multiple=True, metavar="TASK", help="Run this task alone; may be given again.")

@@ -57,14 +57,14 @@ from .days import instant_of, read_served
 from .event_lines import EventPrinter
 from .group import CommandWithCommands, ExitCode, command, command_with_commands
 from .operate import postpone_options_of
-from .options import Number, json_option, params_of, serving_options, written_option
+from .options import Number, json_option, param_option, params_of, serving_options, written_option
 from .output import echo_values, print_list, print_table, with_schema
 from .run import end_sentence, run_arguments
 
 
 @command("serve")
 @click.argument("sources", nargs=-1, metavar="[FOLDER|PROGRAM]...")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one PROGRAM.")
+@param_option("A parameter of every run, for one PROGRAM.")
 @written_option
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
@@ -139,7 +139,7 @@ def _reporter(printer: EventPrinter) -> Callable[[str], None]:
 @click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
 @click.option("--again", is_flag=True, help="Also dates whose run has ended.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@param_option("A parameter of every run.")
 @written_option
 @serving_options
 @json_option
@@ -326,7 +326,7 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
 
 @schedule.command("next")
 @flow_argument
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@param_option("A parameter that the flow declares.")
 @click.option("--next", "count", default=5, show_default=True, type=Number(1, 1000), metavar="N", help="So many runs.")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
@@ -439,7 +439,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
 @flow_argument
 @click.option("--at", metavar="TIME", help="A logical time, as of a missed run, by the clock of the flow.")
 @click.option("--early", is_flag=True, help="Also a logical time that is still to come, which then starts no more.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the run.")
+@param_option("A parameter of the run.")
 def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)

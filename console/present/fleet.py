@@ -9,7 +9,7 @@ from ...engine.core.views import RUN_STYLES, run_style, run_view
 from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
@@ -29,7 +29,7 @@ from ..text.columns import (
     screen_row,
     that_fit,
 )
-from ..text.figures import DAY, age, number
+from ..text.figures import DAY, age, need_human, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
@@ -365,9 +365,8 @@ def fleet_heading(
     if filter_text:
         parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
     if waiting:
-        need = "needs" if waiting == 1 else "need"
         where = " in all" if filter_text else ""
-        parts.append([Piece(f"{counted(waiting, 'thing')} {need} a human{where}")])
+        parts.append([Piece(f"{counted(waiting, 'thing')} {need_human(waiting)}{where}")])
     if paused:
         parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
     *left, right = that_fit(
@@ -396,16 +395,15 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
         [
             Piece(" "),
             Piece(glyphs.dead, Role.HUMAN),
-            Piece(f" {_names(rows)}", Role.STRONG),
+            Piece(f" {first_names(rows, 1, _name)}", Role.STRONG),
             Piece(f"  {need_sentence(words[key], now_us + rows[0].offer.clock_offset_us)}"),
         ]
         for key, rows in found.items()
     ]
 
 
-def _names(entries: Sequence[FleetEntry]) -> str:
-    first = _flow_name(entries[0]) if is_row(entries[0]) else one_line(entries[0].offer.path)
-    return first if len(entries) == 1 else f"{first} and {len(entries) - 1} more"
+def _name(entry: FleetEntry) -> str:
+    return _flow_name(entry) if is_row(entry) else one_line(entry.offer.path)
 
 
 def search_text(entry: FleetEntry, now_us: int) -> str:

@@ -14,13 +14,13 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, first_names, format_duration
 from ..keys.keymap import shown_key
 from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..text.event_text import describe_event, event_subject
-from ..text.figures import SECOND, clock, number, offset, wall, wall_day
+from ..text.figures import SECOND, clock, need_human, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
@@ -85,8 +85,7 @@ def waiting_fact(waiting: Sequence[WaitingRun], size: int, glyphs: Glyphs) -> Li
     if size < _WIDE:
         return [Piece(f"{glyphs.dead} {count}", Role.HUMAN)]
     first = f": {shorten_middle(one_line(found[0].run.run_id), _NAME_CELLS_MIN, glyphs.more)}"
-    need = "needs" if len(found) == 1 else "need"
-    return [Piece(f"{glyphs.dead} {count} {need} a human{first if size >= _WIDEST else ''}", Role.HUMAN)]
+    return [Piece(f"{glyphs.dead} {count} {need_human(len(found))}{first if size >= _WIDEST else ''}", Role.HUMAN)]
 
 
 def run_line(
@@ -172,8 +171,8 @@ def _sensors(board: Board) -> Line:
     rows = sensing_tasks(board)
     if not rows:
         return []
-    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return [Piece(f"waits for {one_line(rows[0].name)} (sensor, {counted(rows[0].deferrals, 'check')}){more}")]
+    named = first_names(rows, 1, lambda row: f"{one_line(row.name)} (sensor, {counted(row.deferrals, 'check')})")
+    return [Piece(f"waits for {named}")]
 
 
 def _elapsed(view: RunView, unit: str) -> Line:
@@ -304,8 +303,8 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
         parts.append([Piece(f"clock {offset(round(status.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
     if status.others:
-        more = f" and {len(status.others) - 1} more" if len(status.others) > 1 else ""
-        found.insert(0, join([[Piece(f"also open by {one_line(status.others[0])}{more}", Role.DIM)], *parts, executor]))
+        others = Piece(f"also open by {first_names(status.others, 1, one_line)}", Role.DIM)
+        found.insert(0, join([[others], *parts, executor]))
     if status.executor.gone_at is not None:
         found.append([executor[0]])
     if size >= _WIDE:

@@ -24,7 +24,7 @@ from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
 from ..sessions.address import parse
 from ..text.columns import FILL, Column, Columns, Width, field, longest_cells, measured, with_fields
-from ..text.figures import DAY, SECOND, clock, column, number, times_text, wall, wall_day
+from ..text.figures import DAY, SECOND, clock, column, need_human, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
@@ -53,7 +53,7 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     alarms = [one for one in waiting if not one.is_notice]
     shown = alarms or waiting
     named = first_names(shown, _NAMED_RUNS_MAX, waiting_text)
-    need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
+    need = need_human(len(shown)) if alarms else _not_acknowledged(len(shown))
     return f"{counted(len(shown), 'other run')} {need}: {named}"
 
 
@@ -89,7 +89,7 @@ def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
     """How many runs of a file need a human, and how many ended badly before others succeeded; empty if none."""
     notices = sum(one.is_notice for one in waiting)
     count = len(waiting) - notices
-    parts = [f"{counted(count, 'run')} need{'s' if count == 1 else ''} a human"] if count else []
+    parts = [f"{counted(count, 'run')} {need_human(count)}"] if count else []
     parts += [f"{counted(notices, 'run')} {_not_acknowledged(notices)}"] if notices else []
     return ", ".join(parts)
 

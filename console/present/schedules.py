@@ -38,7 +38,7 @@ from ..text.columns import (
     screen_titles,
     with_fields,
 )
-from ..text.figures import DAY, local_day, number, wall, wall_day
+from ..text.figures import DAY, local_day, need_human, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -573,7 +573,7 @@ def summary_sentence(needs: Iterable[Need]) -> str:
     found = list(needs)
     notices = sum(need.is_notice for need in found)
     count = attention_count(found)
-    first = f"{counted(count, 'thing')} need{'s' if count == 1 else ''} a human" if count else "nothing needs a human"
+    first = f"{counted(count, 'thing')} {need_human(count)}" if count else "nothing needs a human"
     return f"{first}, {counted(notices, 'notice')}" if notices else first
 
 

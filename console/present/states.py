@@ -26,7 +26,7 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
-from ..text.figures import age, number, times_text
+from ..text.figures import age, need_human, number, times_text
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten_middle
@@ -186,8 +186,7 @@ def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
 
 def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
     """How many runs or state files need a human, behind a dot; nothing if none does."""
-    words = f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"
-    return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(words)] if waiting else []
+    return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(f"{number(waiting)} {need_human(waiting)}")] if waiting else []
 
 
 def no_match_line(filter_text: str, count: str = "") -> Line:

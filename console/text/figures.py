@@ -92,6 +92,11 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def need_human(count: int) -> str:
+    """What follows a count of things: ``needs a human``, ``need a human``."""
+    return "needs a human" if count == 1 else "need a human"
+
+
 # --- Bars, column charts and tables of numbers as plain text ---------------------------------------------------------
 
 
