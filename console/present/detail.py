@@ -8,7 +8,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
 from ...engine.core.views import row_style
-from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskUsage
+from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
@@ -87,7 +87,10 @@ def _conclusion(row: TaskRow, scene: tasks.Scene, *, is_brief: bool) -> Line:
                 f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us, scene.runner))}", Role.DIM
             )
         ]
-    return [Piece("  "), *tasks.state_facts(row, scene)[2:]]
+    head, *facts = tasks.state_facts(row, scene)
+    if row.state is TaskState.RETRYING:  # the countdown goes on behind the word
+        return [Piece(head.text.removeprefix(scene.view(row.name).style.word), head.role), *facts]
+    return [Piece("  "), *facts[1:]]
 
 
 def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:

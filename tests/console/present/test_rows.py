@@ -507,6 +507,16 @@ def test_the_last_line_that_a_task_wrote_is_cut_below_the_list_and_not_wrapped()
     assert [plain(line).split()[0] for line in lines] == ["dump", "#1"] and plain(lines[0]).rstrip().endswith("…")
 
 
+def test_the_countdown_of_a_retry_stands_below_the_list_too():
+    builder = EventBuilder(projection_of([("load", [])]))
+    events = (*builder.start("load"), *builder.after(1).fail("load", "RETRYING", next_retry_at=builder.at + 11 * S))
+    for event in events:
+        builder.projection.apply(event)
+    board = Board(builder.projection)
+    head, *_ = detail.summary_lines(board.row("load"), Scene(board, builder.at, UTF8), 80, 4)
+    assert plain(head).startswith(" load  ↻ retry in 11s ")
+
+
 def test_all_that_children_of_a_map_task_hold_names_the_same_one():
     names = [f"size[{number}]" for number in range(12)]
     projection = projection_of([*((name, []) for name in names), ("size", sorted(names)), ("total", ["size"])])
