@@ -102,10 +102,6 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 
 
 def _listed_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    return _task_row(graph.rows.name_at(y), size, scene, lit)
-
-
-def _found_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     return _task_row(graph.task_at_row(y), size, scene, lit)
 
 
@@ -184,7 +180,7 @@ def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
 
 _ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
     Step.ROWS: _listed_row,
-    Step.FOUND: _found_row,
+    Step.FOUND: _listed_row,
     Step.GROUPS: _group_row,
 }
 

@@ -18,6 +18,7 @@ from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Step, Zoom
 from ..model.lists import next_order, parse_task_filter
+from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.states import DONE
 from ..present.tasks import Scene, TaskNames
@@ -26,7 +27,7 @@ from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import TEXTS_ROWS_MIN, GroupKey, StripView, TaskScreen
+from .panes import TEXTS_ROWS_MIN, GroupKey, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
@@ -62,7 +63,7 @@ class GraphScreen(TaskScreen):
         self.texts.styles.height = "1fr"
         self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
         self.texts.display = self.texts_rule.display = False
-        self.strip_view = StripView(self.scene)
+        self.strip_view = Bar(STRIP_ROWS)
         self._refresh_scene()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
         self._is_following = False
@@ -370,8 +371,9 @@ class GraphScreen(TaskScreen):
             self.texts.show_task(self.writer_of(name) if name is not None else None, group)
         if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
-        if self.strip_view.display:
-            self.strip_view.show_task(name)
+        if self.strip_view.display and name is not None:
+            row, columns = self.board.row(name), self.app.size.width
+            self.strip_view.show_lines(summary_lines(row, self.scene(), columns, STRIP_ROWS))
 
     def _group_of_task(self, name: str | None) -> GroupKey | None:
         """The group of several tasks in which a task stands now; of one that is done, that of what runs."""

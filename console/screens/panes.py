@@ -21,7 +21,7 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, past_durations, summary_lines, title_line
+from ..present.detail import detail_page, past_durations, title_line
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, members_page
 from ..present.tasks import Scene
@@ -30,7 +30,7 @@ from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import PAGING, SHARE, STRIP_ROWS, Bar, DetailRoom, Divider, KeyHint, bindings, detail_room
+from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, bindings, detail_room
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
@@ -595,22 +595,3 @@ class DetailScreen(PageScreen):
         super().tick(now_us)
         self.page.expire_running()
         read_page(self, self.page)
-
-
-class StripView(Bar):
-    """The strip below the graph of a narrow terminal: the selected task in a few rows."""
-
-    def __init__(self, scene: Callable[[], Scene]) -> None:
-        super().__init__(STRIP_ROWS)
-        self._scene_of = scene
-        self._shown_task: str | None = None
-
-    def show_task(self, name: str | None) -> None:
-        """Update the rows and repaint changed ones."""
-        self._shown_task, scene = name, self._scene_of()
-        row = scene.board.projection.tasks.get(name) if name is not None else None
-        self.show_lines(summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else [])
-
-    def on_resize(self) -> None:
-        """Render the rows for another width."""
-        self.show_task(self._shown_task)

@@ -293,10 +293,6 @@ class _ZoomLevel(msgspec.Struct, frozen=True):
     move: Callable[[Graph, int, int], None]
 
 
-def _row_name(graph: Graph, y: int) -> str | None:
-    return graph.rows.name_at(y) if 0 <= y < graph.rows.height else None
-
-
 def _group_name(graph: Graph, y: int) -> str | None:
     return graph.groups.task_for(y) if 0 <= y < len(graph.groups.rows) else None
 
@@ -347,30 +343,26 @@ def _move_along_line(graph: Graph, dx: int) -> None:
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
 
 
+_TASK_LIST = _ZoomLevel(
+    lambda graph: graph.rows.height if graph.found is None else len(graph.found),
+    lambda graph, name: graph.rows.row_of(name) if graph.found is None else graph.found_rows.get(name, -1),
+    lambda graph, x, y: graph.task_at_row(y) if 0 <= y < graph.height else None,
+    _move_by_rows,
+)
 _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
+    Step.ROWS: _TASK_LIST,
+    Step.FOUND: _TASK_LIST,
     Step.GROUPS: _ZoomLevel(
         lambda graph: len(graph.groups.rows),
         lambda graph, name: graph.groups.row_of(name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
     ),
-    Step.ROWS: _ZoomLevel(
-        lambda graph: graph.rows.height,
-        lambda graph, name: graph.rows.row_of(name),
-        lambda graph, x, y: _row_name(graph, y),
-        _move_by_rows,
-    ),
     Step.DRAWING: _ZoomLevel(
         lambda graph: graph.drawing.height * graph.drawings.label_size.rows,
         lambda graph, name: _row_in_drawing(graph, name),
         lambda graph, x, y: graph.drawing.at(x, y // graph.drawings.label_size.rows),
         _move_in_drawing,
-    ),
-    Step.FOUND: _ZoomLevel(
-        lambda graph: len(graph.found or ()),
-        lambda graph, name: graph.found_rows.get(name, -1),
-        lambda graph, x, y: graph.found[y] if graph.found is not None and 0 <= y < len(graph.found) else None,
-        _move_by_rows,
     ),
 }
 
