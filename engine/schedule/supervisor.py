@@ -282,7 +282,8 @@ class Supervisor:
         services = self._services.values()
         if self._has_read and services and not self._options.wait and not self._broken:
             self._has_read = False  # once, after the first reading
-            if all(service.is_standby and not service.is_stepping for service in services):
+            waits = (one.is_standby and not one.is_stepping and not one.row.has_failed_start() for one in services)
+            if all(waits):
                 raise ExecutorBusyError("all of these flows are served already; `--wait` stands by")
 
     # --- Flow files --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from typing import NamedTuple, Optional, Tuple
 
 from ..domain.rows import ExecutorState
@@ -63,10 +64,21 @@ def _read_lock(state_path: str) -> Tuple[Optional[LockHolder], bool]:
     except OSError:
         return None, False
     try:
-        is_held = not try_lock(descriptor, fcntl.LOCK_SH)
-        return read_holder(descriptor), is_held
+        holder = read_holder(descriptor)
+        try:
+            return holder, not try_lock(descriptor, fcntl.LOCK_SH)
+        except OSError:
+            return holder, holder is not None and _seems_held(state_path, holder)
     finally:
         os.close(descriptor)
+
+
+def _seems_held(state_path: str, holder: LockHolder) -> bool:
+    """Whether the holder lives, where the file system refuses locks: by its process, or its sign of life."""
+    if holder.released_at is not None or holder.host == socket.gethostname():
+        return holder.is_alive()
+    seen_at = heartbeat_at(state_path)
+    return seen_at is not None and time.time() * 1000000 - seen_at < SILENT_US
 
 
 def executor_of(
@@ -128,4 +140,7 @@ def try_lock(descriptor: int, kind: int) -> bool:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        why = "its file system refuses locks ({}), without which two could write: use a local disk"
+        raise OSError(error.errno, why.format(error.strerror)) from error
     return True

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from redrive.engine.domain.rows import RunFacts
@@ -39,6 +43,23 @@ def test_a_free_lock_is_taken_and_an_owned_one_is_not(state: str) -> None:
 def test_an_owner_is_not_disturbed(state: str, owned: lock.StateLock) -> None:
     assert ownership.try_acquire(state) is None
     assert lock_file.last_holder(state) == owned.holder
+
+
+def test_where_locks_are_refused_files_are_read_and_not_written(
+    state: str, owned: lock.StateLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some mounts of NFS do: the process of the holder, or the age of its sign of life, says whether it lives."""
+    other = lock_file.LockHolder("executor-2", 7, 1, "boot", "another-host", 1)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    assert lock_file.executor_of(state, False, time.time_ns() // 1000, None).alive
+    assert lock_file.current_holder(state) == owned.holder
+    with pytest.raises(StorageError, match=r"refuses locks .* use a local disk"):
+        ownership.try_acquire(state)
+    Path(lock_file.lock_path(state)).write_text(json.dumps(other._asdict()))
+    assert lock_file.current_holder(state) == other
+    os.utime(lock_file.lock_path(state), (1, 1))
+    assert lock_file.current_holder(state) is None
+    assert lock_file.executor_of(state, False, time.time_ns() // 1000, None).is_unseen
 
 
 def test_a_lock_file_that_loses_its_name_meanwhile_is_not_taken(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
