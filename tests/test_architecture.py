@@ -21,7 +21,8 @@ import redrive.console
 import redrive.engine
 import redrive.themes
 from redrive.console.cli.group import SECTIONS
-from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, READING, modules_in
+from redrive.console.sessions.bundle import AGENT, LISTING, SENDING, module_of, with_imports
+from redrive.engine.statefile.reader import READS
 from support.checkout import stop_unless_current
 from support.state_file import StateFileBuilder
 
@@ -31,7 +32,8 @@ FOLDERS = {".package": redrive, "console": redrive.console, "engine": redrive.en
 PACKAGE_OF = {folder: package for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()}
 
 #: What ssh carries to hosts with an old Python: nothing newer may slip into these.
-CARRIED = tuple(f"engine/{module}.py" for module in modules_in((*READING, *CHANGING, *ON_DEMAND, "agent")))
+READING = (module_of((question, {})) for question in READS)
+CARRIED = tuple(f"engine/{module}.py" for module in with_imports(AGENT, SENDING, LISTING, *READING, "agent/bootstrap"))
 STANDARD_LIBRARY_SINCE_3_7 = {"dataclasses", "contextvars", "graphlib", "tomllib", "zoneinfo"}
 ALLOWED_AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "uv.lock", "console", "engine", "themes", "tests"}
 SQL = re.compile(

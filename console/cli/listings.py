@@ -19,7 +19,7 @@ from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
-from ...engine.domain.rows import RunRow, RunSummary
+from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
@@ -38,7 +38,19 @@ from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import load_memories
-from ..sessions.session import Session, machine_now_us, rows_of
+from ..sessions.session import (
+    Ahead,
+    Question,
+    Session,
+    board_question,
+    causes_question,
+    list_question,
+    machine_now_us,
+    no_questions,
+    part_question,
+    rows_of,
+    runs_question,
+)
 from ..sessions.target import is_remote
 from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
@@ -55,13 +67,13 @@ _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
-def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
-    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
+def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool, asks: Ahead = no_questions) -> int:
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``asks``: what it asks."""
     if follow:
         from .following import follow_view  # here: it imports the event loop
 
         return follow_view(endpoint, read, as_json=as_json)
-    print_lines(read_once(endpoint, read))
+    print_lines(read_once(endpoint, read, asks))
     return 0
 
 
@@ -95,7 +107,15 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
 
-    return print_view(endpoint, read, follow=follow, as_json=as_json)
+    def asks(run_id: str | None) -> Sequence[Question]:
+        memories = () if as_json else (causes_question(run_id),)
+        pages = list_question(lists.PAGES, limit=_PAGES_MAX)
+        return [board_question(run_id), list_question(lists.BREAKERS), pages, _HEALTH, *memories]
+
+    return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
+
+
+_HEALTH: Question = "health", {}
 
 
 #: The state of a task in the place of RUNNING, and why: its executor cannot write how its attempt has ended.
@@ -107,7 +127,7 @@ UNWRITTEN, _UNWRITTEN_NOTE = (
 
 async def _health_of(session: Session) -> Health | None:
     """What the living executor of a file knows of itself; None: there is none, or it cannot be known."""
-    return next(iter(await session.read(partial(rows_of, Health), "health")), None)
+    return next(iter(await session.ask(partial(rows_of, Health), _HEALTH)), None)
 
 
 def _storage_lines(health: Health | None, now_us: int) -> list[str]:
@@ -127,7 +147,7 @@ def _executor_advice_lines(run: RunRow, session: Session) -> list[str]:
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """For each task that needs a human, how its cause ended last time."""
     causes = Inbox(board).causes()
-    known = await load_memories(session, board.projection.run.run_id, causes)
+    known = await load_memories(session, session.run_id, causes, are_all=True)
     incidents = {key: describe_last_incident(memory, session.now_us()) for key, memory in known.items()}
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
@@ -216,15 +236,19 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
 PEACE_OF_RUN = "nothing in this run needs a human"
 
 
+def asks_of_inbox(run_id: str | None) -> Sequence[Question]:
+    """What ``inbox_of_run`` asks about a run, and what is asked for it before."""
+    return [part_question(run_id), list_question(lists.BREAKERS), causes_question(run_id), runs_question(run_id)]
+
+
 async def inbox_of_run(
     session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, peace: str = PEACE_OF_RUN
 ) -> list[Shown]:
     """The lines of one run, the first with its name. ``need``: its own; ``peace``: what is said if it needs nobody."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
-    known = await load_memories(session, run.run_id, groups)
+    known = await load_memories(session, run.run_id, groups, are_all=True)
     status, address = session.status, session.address
-    found = (one for one in await session.runs() if one.run.run_id == run.run_id)
-    summary = next(found, RunSummary(run, {}))  # a part of a run has only what its inbox shows
+    (summary,) = await session.runs(run.run_id)  # a part of a run has only what its inbox shows
     if as_json:
         fields = {
             "run_id": run.run_id,
@@ -296,8 +320,8 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
     """TASK may be a glob, as 'load_*'; left out: every task that waits or needs a human."""
 
     async def read(session: Session) -> list[Shown]:
-        projection = await session.part(session.run_id, file.tasks, has_blockers=True)
-        if not file.tasks or not projection.tasks.keys() >= set(file.tasks):  # a glob
+        projection = await session.part(session.run_id, file.tasks, has_blockers=True) if file.tasks else None
+        if projection is None or not projection.tasks.keys() >= set(file.tasks):  # a glob
             projection = await session.snapshot(session.run_id)
         rows = rows_like(projection, file.tasks)
         waiting = [row.name for row in rows if file.tasks or row.state in _EXPLAINED]
@@ -318,7 +342,11 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *notes]
 
-    print_lines(read_once(file.to_read(), read))
+    def asks(run_id: str | None) -> Sequence[Question]:
+        run = part_question(run_id, file.tasks, has_blockers=True) if file.tasks else board_question(run_id)
+        return [run, list_question(lists.BREAKERS), _HEALTH]
+
+    print_lines(read_once(file.to_read(), read, asks))
     return 0
 
 
@@ -424,9 +452,13 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
         health = await _health_of(session)
-        return [*lines, *await _needing_lines(session), *_storage_lines(health, now_us), *schedule_lines]
+        return [*lines, *_needing_lines(session, waiting), *_storage_lines(health, now_us), *schedule_lines]
 
-    return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+    def asks(run_id: str | None) -> Sequence[Question]:
+        lists_of_text = () if as_json else (list_question(lists.ATTENTION_RUNS), _HEALTH)
+        return [runs_question(), list_question(lists.SCHEDULES), *lists_of_text]
+
+    return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
 
 
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal
@@ -448,7 +480,7 @@ async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
 
     columns = get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     lines = grid_lines(grid, columns, session.now_us(), glyphs_for(sys.stdout.encoding), session.status)
-    return [*map(stripped, lines), *await _needing_lines(session)]
+    return [*map(stripped, lines), *_needing_lines(session, await _waiting_by_run(session))]
 
 
 def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
@@ -461,11 +493,10 @@ async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:
     return {one.run.run_id: one for one in waiting_runs(rows, session.status, session.now_us())}
 
 
-async def _needing_lines(session: Session) -> list[str]:
+def _needing_lines(session: Session, waiting: Mapping[str, WaitingRun]) -> list[str]:
     """How many runs need a human; nothing if none does."""
-    waiting = [*(await _waiting_by_run(session)).values()]
     command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
-    return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
+    return [f"{present.needing_sentence([*waiting.values()])}: {command}"] if waiting else []
 
 
 async def _schedule_lines(session: Session) -> list[str]:

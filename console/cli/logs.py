@@ -20,7 +20,7 @@ from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputStream
-from ..sessions.session import LiveSession, Session
+from ..sessions.session import LiveSession, Question, Session, board_question, part_question
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
 from .named_tasks import names_like
@@ -29,6 +29,7 @@ from .output import with_schema
 
 _NAME_CELLS_MAX = 30
 _NAMED_MAX = 3
+_AHEAD_TASKS = 100  # whose output is asked for at once
 
 
 @command("logs")
@@ -55,6 +56,8 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
             raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session))
         printer = OutputPrinter(names, as_json)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
+        for task in tasks[:_AHEAD_TASKS]:
+            task.ask_ahead(projection)
         for task in tasks:
             await task.print_new(projection, lines)
         if not (follow or as_json or printer.has_printed):
@@ -68,10 +71,13 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
             echo(f"redrive: {one_line(advice)}", err=True)
         await _follow(session, projection, tasks)
 
+    def asks(run_id: str | None) -> Sequence[Question]:
+        return [part_question(run_id, patterns) if patterns and not follow else board_question(run_id)]
+
     if follow:
-        with_session(file.to_read(), show_and_follow)
+        with_session(file.to_read(), show_and_follow, asks)
     else:
-        read_once(file.to_read(), show)
+        read_once(file.to_read(), show, asks)
     return 0
 
 
@@ -118,6 +124,11 @@ class _TaskOutput:
         self._printer = printer
         self._stream: OutputStream | None = None
         self._is_read = False  # the stream was read after its attempt had ended
+
+    def ask_ahead(self, projection: RunProjection) -> None:
+        """Ask for what is printed first."""
+        if (stream := self._next_stream(projection.tasks[self._name])) is not None:
+            stream.ask_ahead()
 
     async def print_new(self, projection: RunProjection, lines_max: int | None = None) -> None:
         """Print output since the last call. ``lines_max``: only so many lines at the end of it."""

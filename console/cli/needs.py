@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
-from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
+from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
@@ -21,15 +21,15 @@ from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
-from ..sessions.session import Session, machine_now_us
+from ..sessions.session import Question, Session, machine_now_us
 from ..sessions.target import is_remote
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import PEACE_OF_RUN, cause_value, inbox_of_run, print_view
+from .listings import PEACE_OF_RUN, asks_of_inbox, cause_value, inbox_of_run, print_view
 from .output import Shown, print_lines
-from .state_files import files_of_machine, hosts_of, offer_of_session
+from .state_files import OFFER, files_of_machine, hosts_of, offer_of_session
 
 if TYPE_CHECKING:
     from ..sessions.ssh import SshSession
@@ -55,55 +55,65 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
         raise click.UsageError("--follow goes with one state file")
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
-        return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+        return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=_asks_of_session)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
     print_lines(lines)
     return exit_code_of(needs)
 
 
 Answer = tuple[Sequence[Need], list[Shown]]
-#: Await a use with a session on the file at a path.
-Reach = Callable[[str, Use[list[Shown]]], Awaitable[list[Shown]]]
+
+
+class _Files(NamedTuple):
+    """How the files that are meant are read: ``begin`` asks ahead about the one at a path, ``read`` awaits a use with a
+    session on it."""
+
+    begin: Callable[[str, Sequence[Question]], None]
+    read: Callable[[str, Use[list[Shown]]], Awaitable[list[Shown]]]
 
 
 def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
     """What needs a human in the files that are meant, and the lines that say it: by one login per host."""
     target, hosts = hosts_of(file.name, file.hosts)
 
-    async def answer(found: Sequence[Offer], reach: Reach) -> Answer:
+    async def answer(found: Sequence[Offer], files: _Files) -> Answer:
         if target is not None and found[0].has_file and found[0].problem:
             raise StateFileError(found[0].problem)
         needs = needs_of(found, machine_now_us())
-        return needs, [] if is_quiet else await _lines_of_files(found, needs, reach, file.ssh, as_json)
+        return needs, [] if is_quiet else await _lines_of_files(found, needs, files, file.ssh, as_json)
 
     async def of_hosts(sessions: Mapping[str, SshSession], found: Sequence[Offer]) -> Answer:
-        return await answer(found, _reach_by(sessions))
+        return await answer(found, _files_by(sessions))
 
     async def of_session(session: Session) -> Answer:
-        async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
-            return await use(session)
-
-        return await answer([await offer_of_session(session)], reach)
+        files = _Files(lambda path, questions: session.ask_ahead(questions), lambda path, use: use(session))
+        return await answer([await offer_of_session(session)], files)
 
     if hosts:
         from .hosts import with_hosts  # here: it imports the event loop
 
         return with_hosts(hosts, file.ssh, of_hosts)
     if target is not None and is_remote(target):
-        return read_once(Endpoint(target, file.ssh), of_session)
+        return read_once(Endpoint(target, file.ssh), of_session, lambda run_id: [OFFER])
 
-    async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
+    async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
         return read_once(Endpoint(path), use)
 
-    return finish(answer(files_of_machine(target, file.ssh), reach))
+    return finish(answer(files_of_machine(target, file.ssh), _Files(lambda path, questions: None, read)))
 
 
-def _reach_by(sessions: Mapping[str, SshSession]) -> Reach:
+def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
     """By the sessions of hosts; one that was lost is not asked again."""
     lost: dict[str, LinkError] = {}
 
-    async def reach(path: str, use: Use[list[Shown]]) -> list[Shown]:
-        target = next(target for target in sessions if parse(target) == replace(parse(path), path=""))
+    def target_of(path: str) -> str:
+        return next(target for target in sessions if parse(target) == replace(parse(path), path=""))
+
+    def begin(path: str, questions: Sequence[Question]) -> None:
+        sessions[target_of(path)].open_ahead(path, questions)
+
+    async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
+        target = target_of(path)
         if target in lost:
             raise lost[target]
         try:
@@ -113,20 +123,24 @@ def _reach_by(sessions: Mapping[str, SshSession]) -> Reach:
             lost[target] = error
             raise
 
-    return reach
+    return _Files(begin, read)
+
+
+def _asks_of_session(run_id: str | None) -> Sequence[Question]:
+    return [OFFER, *asks_of_inbox(run_id)]
 
 
 async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
-    run_id = session.run_id
-    needs = needs_of([await offer_of_session(session)], machine_now_us())
+    run_id, offer = session.run_id, await offer_of_session(session)
+    needs = needs_of([offer], machine_now_us())
     if run_id is None:
-        return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
+        return await _lines_of_file(session, _plan(needs, offer, as_json), as_json=as_json)
     need = next((one for one in needs if one.run_id == run_id), None)
     return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
 
 
 async def _lines_of_files(
-    found: Sequence[Offer], needs: Sequence[Need], reach: Reach, ssh: SshOptions, as_json: bool
+    found: Sequence[Offer], needs: Sequence[Need], files: _Files, ssh: SshOptions, as_json: bool
 ) -> list[Shown]:
     now_us = {offer.path: machine_now_us() + offer.clock_offset_us for offer in found}
     is_only = len(found) == 1 and found[0].has_file
@@ -138,15 +152,18 @@ async def _lines_of_files(
         lines += [_unserved_line([need for need in unserved if need.detail == cause]) for cause in causes]
         needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
         paths = list(dict.fromkeys(need.path for need in needs))
+    only = found[0] if is_only else None
+    plans = {path: _plan([need for need in needs if need.path == path], only, as_json) for path in paths}
+    read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
+    for path in read:
+        files.begin(path, [question for run_id in plans[path].read for question in asks_of_inbox(run_id)])
     for path in paths:
-        of_file = [need for need in needs if need.path == path]
-        place = [path, *ssh.arguments]
-        if not is_only and all(need.kind in OF_SCHEDULES for need in of_file):
+        of_file, place = plans[path].needs, [path, *ssh.arguments]
+        if path not in read:
             lines += [_line_of_need(need, place, as_json, now_us[path]) for need in of_file]
             continue
         try:
-            read = partial(_lines_of_file, needs=of_file, as_json=as_json, is_only=is_only)
-            lines += await reach(path, read)
+            lines += await files.read(path, partial(_lines_of_file, plan=plans[path], as_json=as_json))
         except RedriveError as error:  # of one host or file; what the others need stands all the same
             kind = NeedKind.UNREACHABLE if isinstance(error, LinkError) else NeedKind.UNREADABLE
             lost = Need(kind, path, 0, detail=str(error))
@@ -165,28 +182,55 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     )
 
 
-async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
-    """What needs a human in one file; of the only file also that its latest run needs nothing.
+class _Plan(NamedTuple):
+    """What is shown of one file.
 
-    Runs that need the same for the same cause are one block, that of the latest of them.
+    Attributes:
+        needs: what needs a human in it.
+        only: the file, if it is the only one that is shown: then also that its latest run needs nothing.
+        runs: which are of interest, that one first.
+        alike: of several that need the same for the same cause, each -> the latest, which stands for all.
+        read: those of which the tasks are shown.
     """
-    latest = await _latest_run(session) if is_only else None
-    by_run = {need.run_id: need for need in reversed(needs) if need.kind in OF_RUNS}
-    chosen = [one for one in dict.fromkeys([latest, *reversed(by_run)]) if one is not None]
+
+    needs: Sequence[Need]
+    only: Offer | None
+    runs: Sequence[str]
+    alike: Mapping[str, str]
+    read: Sequence[str]
+
+    def need_of(self, run_id: str) -> Need | None:
+        """The most urgent need of a run."""
+        return next((need for need in self.needs if need.kind in OF_RUNS and need.run_id == run_id), None)
+
+
+def _plan(needs: Sequence[Need], only: Offer | None, as_json: bool) -> _Plan:
+    latest = only.latest.run_id if only is not None and only.latest is not None else None
+    needing = [need.run_id for need in needs if need.kind in OF_RUNS]
+    runs = [run_id for run_id in dict.fromkeys([latest, *needing]) if run_id is not None]
     alike = {} if as_json else _runs_alike(needs)
-    shown = [run_id for run_id in chosen if run_id not in alike]
+    plan = _Plan(needs, only, runs, alike, ())
+    shown = [run_id for run_id in runs if run_id not in alike][:_RUNS_MAX]
+    notices = [run_id for run_id in shown if (need := plan.need_of(run_id)) and need.is_notice and run_id != latest]
+    return plan._replace(read=[run_id for run_id in shown if run_id not in notices])
+
+
+async def _lines_of_file(session: Session, plan: _Plan, *, as_json: bool) -> list[Shown]:
+    """What needs a human in one file. Runs that need the same for the same cause are one block."""
+    needs = plan.needs
+    shown = [run_id for run_id in plan.runs if run_id not in plan.alike]
     place = [session.address, *session.ssh_arguments]
     first = [need for need in needs if need.kind is NeedKind.STORAGE]  # what follows is older then
     peace = "nothing needs a human" if not needs else "" if first else PEACE_OF_RUN
     lines: list[Shown] = [_line_of_need(need, place, as_json, session.now_us()) for need in first]
     for run_id in shown[:_RUNS_MAX]:
-        need = by_run.get(run_id)
-        if need is not None and need.is_notice and run_id != latest:
+        need = plan.need_of(run_id)
+        if need is not None and run_id not in plan.read:
             lines.append(_line_of_need(need, place, as_json, session.now_us()))
             continue
         projection = await session.part(run_id)
         lines += await inbox_of_run(session, projection, need, as_json=as_json, peace=peace)
-        others = [other for other in chosen if alike.get(other) == run_id]
+        others = [other for other in plan.runs if plan.alike.get(other) == run_id]
         if others and need is not None:
             lines.append(_same_in_line(others, need, place))
     if len(shown) > _RUNS_MAX and not as_json:
@@ -219,13 +263,6 @@ def _same_in_line(others: Sequence[str], need: Need, place: Sequence[str]) -> st
     cause = ["--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"]
     act = ["redrive", "requeue", *place, *cause]
     return one_line(f"{words}{shell_command(act)} --reason TEXT")
-
-
-async def _latest_run(session: Session) -> str | None:
-    try:
-        return (await session.part()).run.run_id
-    except NotFoundError:
-        return None  # a schedule without a run
 
 
 def _line_of_need(need: Need, place: Sequence[str], as_json: bool, now_us: int) -> str:

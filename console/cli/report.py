@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
 from operator import attrgetter
 
 import click
+from msgspec.structs import replace
 
 from ...engine.core.projection import is_operator_act
 from ...engine.core.spec import collector_paused
@@ -22,7 +24,7 @@ from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData,
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
 from ..sessions.reads import TEXTS_OF, load_memories, past_attempts, read_evidence
-from ..sessions.session import Session, listed_events
+from ..sessions.session import Session, board_question, listed_events
 from ..text.text import echo
 from .group import command
 from .options import NamedFile, Words
@@ -45,7 +47,7 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
         return report_html(await read_report(session), _colours("light"), _colours("dark"))
 
     with collector_paused():  # all that is made stays until the report is written
-        text = with_session(file.to_read(), read)
+        text = with_session(file.to_read(), read, lambda run_id: [board_question(run_id)])
     if path is None:
         echo(text, nl=False)
         return 0
@@ -80,31 +82,35 @@ async def read_report(session: Session) -> ReportData:
     """Read the run that the session was opened for. Raises RedriveError."""
     board, now_us = Board(await session.snapshot(session.run_id)), session.now_us()
     run_id = board.projection.run.run_id
-    pages = await session.query(lists.PAGE_HEADS)
-    board.update_lists(await session.query(lists.BREAKERS), pages)
-    board.duration_stats = await session.duration_stats(run_id)
-    acts = [event for event in await _events_of(session, run_id, EventKind.OPERATOR) if is_operator_act(event)]
-    acts += await _events_of(session, run_id, EventKind.NOTE)
-    acts.sort(key=attrgetter("seq"))
-    causes, total = await _causes(session, board)
+    near_limits = tasks_near_limits(board)
+    breakers, pages, board.duration_stats, acts, (causes, total), past = await asyncio.gather(
+        session.query(lists.BREAKERS),
+        session.query(lists.PAGE_HEADS),
+        session.duration_stats(run_id),
+        _acts_and_notes(session, run_id),
+        _causes(session, board),
+        asyncio.gather(*(past_attempts(session, name) for name in near_limits)),
+    )
+    board.update_lists(breakers, pages)
     runner = runner_of(board.projection.run, session.status)
-    past = {name: await past_attempts(session, name) for name in tasks_near_limits(board)}
-    return ReportData(board, session.address, now_us, causes, total, acts, runner, past)
+    by_name = dict(zip(near_limits, past, strict=True))
+    return ReportData(board, session.address, now_us, causes, total, acts, runner, by_name)
 
 
-async def _events_of(session: Session, run_id: str, kind: str) -> list[Event]:
-    return await listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=kind)
+async def _acts_and_notes(session: Session, run_id: str) -> list[Event]:
+    kinds = EventKind.OPERATOR, EventKind.NOTE
+    of_kinds = (listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=kind) for kind in kinds)
+    acts, notes = await asyncio.gather(*of_kinds)
+    return sorted([*filter(is_operator_act, acts), *notes], key=attrgetter("seq"))
 
 
 async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:
     """The first causes with their evidence, and the number of all."""
     run_id, causes = board.projection.run.run_id, Inbox(board).causes()
     shown = causes[:CAUSES_MAX]
-    memories = await load_memories(session, run_id, shown)
-    found = []
-    for cause in shown:
-        name = cause.tasks[0]
-        attempts = [one.attempt for one in failures_of(board.row(name))[-TEXTS_OF:]]
-        evidence = await read_evidence(session, run_id, name, attempts, memories.get(cause.key))
-        found.append(CauseEvidence(cause, evidence))
-    return found, len(causes)
+    first = [board.row(cause.tasks[0]) for cause in shown]
+    attempts = [[one.attempt for one in failures_of(row)[-TEXTS_OF:]] for row in first]
+    evidence = (read_evidence(session, run_id, row.name, some) for row, some in zip(first, attempts, strict=True))
+    memories, found = await asyncio.gather(load_memories(session, run_id, shown), asyncio.gather(*evidence))
+    with_memory = (replace(one, memory=memories.get(cause.key)) for cause, one in zip(shown, found, strict=True))
+    return [*map(CauseEvidence, shown, with_memory)], len(causes)

@@ -9,7 +9,7 @@ from ...engine.errors import LinkError
 from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import read_once
-from ..sessions.session import Session, row_of
+from ..sessions.session import Question, Session, row_of
 from ..sessions.target import existing_target, is_remote, named_target
 
 
@@ -45,10 +45,13 @@ def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
         return found
     if not is_remote(target):
         return [offer_of(target)]
-    return [read_once(Endpoint(target, ssh), offer_of_session)]
+    return [read_once(Endpoint(target, ssh), offer_of_session, lambda run_id: [OFFER])]
+
+
+OFFER: Question = "offer", {}
 
 
 async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
-    offer = await session.read(partial(row_of, Offer), "offer")
+    offer = await session.ask(partial(row_of, Offer), OFFER)
     return offer._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

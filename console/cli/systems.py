@@ -28,7 +28,7 @@ from ..present.states import RowContext
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
-from ..sessions.session import Session, machine_now_us, new_command
+from ..sessions.session import Question, Session, board_question, list_question, machine_now_us, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.columns import Column, Columns, field
 from ..text.event_text import UNSENT_UNTIL
@@ -78,8 +78,15 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         _print_pages(pages, as_json, place.status.executor.alive, shell_context(place.now_us))
         await _print_rows(session, board.projection, (), as_json=as_json)
 
-    with_session(endpoint, use)
+    def asks(run_id: str | None) -> Sequence[Question]:
+        return [*_asks_of_run(run_id), list_question(BREAKERS), list_question(PAGES)]
+
+    with_session(endpoint, use, asks)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
+
+
+def _asks_of_run(run_id: str | None) -> Sequence[Question]:
+    return [board_question(run_id)]
 
 
 # --- ``redrive systems breakers``: lists circuit breakers, and sets them by hand -------------------------------------
@@ -113,7 +120,7 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
             _print_breakers(board, as_json, session.now_us())
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use)
+    return with_session(endpoint, use, lambda run_id: [*_asks_of_run(run_id), list_question(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -163,7 +170,7 @@ def list_or_update_pages(
             echo(f"{act} {page}: {answer.message}", err=as_json)
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use)
+    return with_session(endpoint, use, lambda run_id: [list_question(PAGES)])
 
 
 def _test_senders(endpoint: Endpoint) -> int:
@@ -282,7 +289,7 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
             echo(place_line(projection.run, session.address))
         await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
-    with_session(endpoint, use)
+    with_session(endpoint, use, _asks_of_run)
     return ExitCode.SUCCESS
 
 

@@ -6,6 +6,7 @@ paths or settings.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
@@ -13,35 +14,24 @@ import shlex
 import tokenize
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ... import engine
 from ...engine.errors import AddressError
 from ...engine.statefile.reader import READS
 from .address import checked_user
+from .session import Question
 
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
 
-#: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
-READING = (
-    *("errors", "domain/events", "domain/rows", "agent/agent", "agent/executor_socket"),
-    *(f"statefile/{name}" for name in ("copies", "durations", "formats", "lists", "lock_file", "opening", "paths")),
-    *(f"statefile/{name}" for name in ("processes", "reader", "snapshot")),
-)
-#: What changes a run or reads long texts; sent before the first such request.
-CHANGING = (
-    *("domain", "agent/command_client"),
-    *(f"statefile/{name}" for name in ("action", "breakers", "clean_ups", "dry_run", "large_results", "logs")),
-    *(f"statefile/{name}" for name in ("map_tasks", "open_writing", "operator_actions", "run_acts", "task_acts")),
-    *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
-)
-#: What an inbox and a list of state files need; sent before the first such request.
-ON_DEMAND = (
-    "domain",
-    *(f"statefile/{name}" for name in ("causes", "health_file", "state_files", "start_requests", "supervisor_file")),
-)
+#: What starts the agent, and what its requests import when they come; modules below ``engine/``.
+AGENT, SENDING, LISTING = "agent/agent", "agent/command_client", "statefile/state_files"
 
+#: An import at the start of a line: one below TYPE_CHECKING or in a function is not needed with the module.
+_IMPORT = re.compile(r"^from (\.{1,2})([\w.]*) import ([\w, ]+|\([^)]*\))", re.MULTILINE)
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"
 _HOME = re.compile(r"(~[A-Za-z0-9_.-]*)(/.*)?")
@@ -69,36 +59,59 @@ def interpreter(python: str, become: str | None = None) -> str:
     return sudo + word
 
 
-def first_bundle(settings: Mapping[str, object]) -> bytes:
+def first_bundle(settings: Mapping[str, Any]) -> bytes:
     """Return the first bytes for standard input: the bootstrap, then the modules and the ``settings`` of the agent."""
     boot = (_ENGINE / "agent/bootstrap.py").read_bytes()
-    names = READING if settings.get("path") else READING + ON_DEMAND  # without a path, the agent chooses a file
-    body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": module_sources(names)}
+    sources = module_sources(first_modules(settings))
+    body = {"main": f"{_PACKAGE}.{AGENT.replace('/', '.')}", "settings": settings, "sources": sources}
     return _frame(boot) + _frame(json.dumps(body).encode())
 
 
-def modules_for(what: str) -> Sequence[str]:
-    """Return the modules that the agent needs for one of READS, beside READING."""
-    module = f"statefile/{READS[what][0]}"
-    return next((group for group in (CHANGING, ON_DEMAND) if module in group), ())
+def first_modules(settings: Mapping[str, Any]) -> Sequence[str]:
+    """Return the modules that the agent needs to start: also to list files, or to choose one without a path."""
+    listing = () if settings.get("path") else (LISTING,)
+    return with_imports(AGENT, *listing, *map(module_of, settings.get("asks", ())))
 
 
-def module_sources(folders: Iterable[str]) -> dict[str, str]:
-    """Return the sources of the modules in ``folders`` (see READING) by full name, without docstrings and comments."""
-    return {
-        f"{_PACKAGE}.{module.replace('/', '.')}": _without_docs((_ENGINE / f"{module}.py").read_text(encoding="utf-8"))
-        for module in modules_in(folders)
-    }
+def module_of(question: Question) -> str:
+    """Return the module that answers one of READS."""
+    return f"statefile/{READS[question[0]][0]}"
 
 
-def modules_in(folders: Iterable[str]) -> list[str]:
-    """Return the modules in ``folders`` as sorted paths below ``engine/`` without suffix."""
+def with_imports(*modules: str) -> list[str]:
+    """Return modules with all that they import, sorted."""
     found: set[str] = set()
-    for name in folders:
-        folder = _ENGINE / name
-        files = folder.glob("*.py") if folder.is_dir() else [_ENGINE / f"{name}.py"]
-        found.update(file.relative_to(_ENGINE).with_suffix("").as_posix() for file in files)
-    return sorted(module for module in found if not module.endswith("__init__"))
+    rest = [*modules]
+    while rest:
+        module = rest.pop()
+        if module not in found:
+            found.add(module)
+            rest += _imports_of(module)
+    return sorted(found)
+
+
+@cache
+def _imports_of(module: str) -> Sequence[str]:
+    found = []
+    for dots, path, names in _IMPORT.findall(_text_of(module)):
+        folder = (Path(module).parent if len(dots) == 1 else Path()) / path.replace(".", "/")
+        within = [folder / name for name in re.findall(r"\w+", names)]
+        found += [one.as_posix() for one in (folder, *within) if (_ENGINE / one).with_suffix(".py").is_file()]
+    return found
+
+
+def _text_of(module: str) -> str:
+    return (_ENGINE / f"{module}.py").read_text(encoding="utf-8")
+
+
+def module_sources(modules: Iterable[str]) -> dict[str, str]:
+    """Return the sources of modules by full name, without docstrings and comments."""
+    return {f"{_PACKAGE}.{module.replace('/', '.')}": _without_docs(_text_of(module)) for module in modules}
+
+
+def packed_sources(modules: Iterable[str]) -> str:
+    """Return the sources of modules as the agent loads them: compressed, in the letters of a JSON text."""
+    return base64.b64encode(zlib.compress(json.dumps(module_sources(modules)).encode(), 9)).decode()
 
 
 def _without_docs(text: str) -> str:

@@ -29,7 +29,7 @@ from ...engine.statefile.state_files import Offer
 from ..model.board import Link
 from ..text.text import one_line
 from .address import AROUND, SshAddress, SshOptions
-from .bundle import ON_DEMAND, boot_command, first_bundle, module_sources
+from .bundle import boot_command, first_bundle, first_modules, packed_sources, with_imports
 from .session import decoding, rows_of
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
@@ -115,7 +115,7 @@ class Connection:
     async def request(self, ask: str, *, modules: Sequence[str] = (), **fields: object) -> Any:
         """Send an idempotent request and await the response; resend it after a reconnection.
 
-        ``modules``: the modules that the agent needs for it. Raises NoAnswerError after REQUEST_TIMEOUT_SECONDS, of a
+        ``modules``: those that the agent imports for it. Raises NoAnswerError after REQUEST_TIMEOUT_SECONDS, of a
         command after SILENCE_SECONDS without a byte, and LinkError when the connection has ended finally.
         """
         asked_at = time.monotonic()
@@ -173,7 +173,7 @@ class Connection:
             self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
             self.clock_offset_seconds = clock_offset_us(hello) / 1e6  # until ``_compare_clocks`` knows it better
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, LinkError) as error:
             self._agent = None
             await agent.close()
             raise LinkError(f"what answers on {self._address.place} is not the agent", final=True) from error
@@ -440,7 +440,7 @@ class AgentProcess:
         """
         marker = secrets.token_hex(16)
         bundle = first_bundle({**settings, "marker": marker})
-        self._sent_modules.update(() if settings.get("path") else ON_DEMAND)
+        self._sent_modules.update(first_modules(settings))
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -453,8 +453,9 @@ class AgentProcess:
             raise LinkError(f"cannot start {argv[0]}: {error.strerror}", final=True) from error
         self._reading = asyncio.create_task(self._read(MessageDecoder(marker)))
         self._write(bundle)
+        answers_seconds = REQUEST_TIMEOUT_SECONDS if settings.get("asks") else 0.0  # they come with the greeting
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
+            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS + answers_seconds):
                 while not (await asyncio.wait({self._hello}, timeout=silence_seconds))[0]:
                     if time.monotonic() - self.received_at >= silence_seconds:
                         raise TimeoutError
@@ -483,11 +484,11 @@ class AgentProcess:
         self._write(json.dumps({"ask": ask, **fields}).encode() + b"\n")
 
     def send_modules(self, modules: Iterable[str]) -> None:
-        """Send those of the modules that this agent does not have yet."""
-        new = [module for module in modules if module not in self._sent_modules]
+        """Send those of the modules, and of what they import, that this agent does not have yet."""
+        new = [module for module in with_imports(*modules) if module not in self._sent_modules]
         if new:
             self._sent_modules.update(new)
-            self.notify("load", sources=module_sources(new))
+            self.notify("load", sources=packed_sources(new))
 
     def kill(self) -> None:
         """Kill ssh and its child processes."""
@@ -596,6 +597,14 @@ def _resolve(answer: asyncio.Future[object], message: Message) -> None:
         answer.set_result(message["ok"])
     else:
         answer.set_exception(error_of(*message["error"]))
+
+
+def answered(message: Message) -> asyncio.Future[object]:
+    """Return an answer that has come with another message."""
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    _resolve(answer, message)
+    answer.exception()  # mark as retrieved: it may not be read
+    return answer
 
 
 def error_of(kind: str, sentence: str) -> RedriveError:

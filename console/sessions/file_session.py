@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from ...engine.statefile.copies import Original, original_of
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
-from .session import Session, Value, current_actor, other_actors, rows_of, unanswered
+from .session import Question, Session, Value, current_actor, other_actors, rows_of, unanswered
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes
@@ -91,6 +91,9 @@ class FileSession(Session):
     async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         """Read one of ``READS``."""
         return await self._read(lambda connection: self._decoded(decode, reader.read(connection, what, options)))
+
+    def ask_ahead(self, questions: Iterable[Question]) -> None:
+        """The answers are at hand when they are read."""
 
     def _decoded(self, decode: Callable[[Any], Value], sent: Any) -> Value:
         """Decode what was read here. Raises CorruptFileError for a value that no redrive has written."""

@@ -11,7 +11,7 @@ from ..model.board import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession
-from .session import LiveSession, Session
+from .session import Ahead, LiveSession, Session, no_questions
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -19,24 +19,26 @@ AnySession = TypeVar("AnySession", bound=Session)
 Use = Callable[[Session], Awaitable[Result]]
 
 
-def with_session(endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]]) -> Result:
-    """Open a session for a command in an event loop, await ``use``, close the session."""
+def with_session(
+    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], asks: Ahead = no_questions
+) -> Result:
+    """Open a session for a command in an event loop, await ``use``, close the session. ``asks``: its questions."""
     from ...engine.asyncio_log import run_with_log  # here: most commands read once
     from .open import open_session
 
     found: list[Result] = []
 
     async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
-        found.append(await _use(await open_session(endpoint, is_console=False), use))
+        found.append(await _use(await open_session(endpoint, is_console=False, asks=asks), use))
 
     run_with_log(open_and_use())
     return found[0]
 
 
-def read_once(endpoint: Endpoint, use: Use[Result]) -> Result:
+def read_once(endpoint: Endpoint, use: Use[Result], asks: Ahead = no_questions) -> Result:
     """The same for a ``use`` that awaits nothing but the session's answers: without an event loop, unless by ssh."""
     if is_remote(endpoint.target):
-        return with_session(endpoint, use)
+        return with_session(endpoint, use, asks)
 
     async def use_named(session: Session) -> Result:
         if endpoint.run is not None:

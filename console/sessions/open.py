@@ -21,17 +21,23 @@ from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import SILENCE_SECONDS, AgentProcess, Message, clock_offset_us, offers_in, silent_host
-from .session import LiveSession
+from .session import Ahead, LiveSession, list_question, no_questions
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
 
 
 async def open_session(
-    endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True, may_prompt: bool = True
+    endpoint: Endpoint,
+    *,
+    read_only: bool = False,
+    is_console: bool = True,
+    may_prompt: bool = True,
+    asks: Ahead = no_questions,
 ) -> LiveSession:
     """Open a session for a state file and the run that is named. ``is_console``: the executor lists the operator while
-    it is open; ``may_prompt``: ssh may ask on the terminal, which no screen has taken.
+    it is open; ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``asks``: questions about the
+    run that is named (None: the latest), which are sent ahead.
 
     Raises RedriveError with one sentence.
     """
@@ -41,9 +47,12 @@ async def open_session(
         from .ssh import SshSession
 
         whole = None if run is None else parse(f"{target}@{run}").path
+        first = asks(None) if run is None else [list_question(RUN_NAMES)]
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
-            return SshSession.open(target, read_only=read_only, is_console=is_console, options=options, whole=whole)
+            return SshSession.open(
+                target, read_only=read_only, is_console=is_console, options=options, asks=first, whole=whole
+            )
 
         signed_in = connect_with_sign_in(parse(target), endpoint.ssh, connect) if may_prompt else connect(endpoint.ssh)
         session = remote = await signed_in
@@ -55,6 +64,7 @@ async def open_session(
     if run is not None:
         try:
             session.run_id = one_run(run, await session.query(RUN_NAMES))
+            session.ask_ahead(asks(session.run_id))
         except BaseException:
             await session.close()
             raise

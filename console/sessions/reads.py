@@ -13,7 +13,7 @@ from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import LogChunk
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause
 from ..model.log import LineAssembler
-from .session import Session
+from .session import Session, list_question, log_question
 
 # --- The output of one attempt as lines, each once; only the unfinished line is kept in memory -----------------------
 
@@ -48,12 +48,20 @@ class OutputStream:
         self._read_bytes = 0
         self._dropped_bytes = 0  # that a line has stood for
 
+    def ask_ahead(self) -> None:
+        """Ask what ``read_new`` reads first: of several streams in one round trip."""
+        where = self.run_id, self.task, self.attempt
+        size = list_question(OUTPUT, run_id=where[0], task=where[1], attempt=where[2])
+        self._session.ask_ahead([size, log_question(*where, after=0, limit=PAGE_CHUNKS, before=None)])
+
     async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
         """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""
         # The size first: output that is written between the two reads is not mistaken for dropped output.
-        size = await self._size()
-        while chunks := await self._session.log(
-            self.run_id, self.task, self.attempt, after=self._last_id, limit=PAGE_CHUNKS
+        size, last_id = await self._size()
+        while (last_id is None or self._last_id < last_id) and (
+            chunks := await self._session.log(
+                self.run_id, self.task, self.attempt, after=self._last_id, limit=PAGE_CHUNKS
+            )
         ):
             for chunk in chunks:
                 for line in self._lines_of(chunk, size):
@@ -65,9 +73,9 @@ class OutputStream:
             for text in self._assembler.close():
                 yield OutputLine(self._last_at, text)
 
-    async def _size(self) -> int:
+    async def _size(self) -> tuple[int, int | None]:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
-        return rows[0].output_bytes if rows else 0
+        return (rows[0].output_bytes, rows[0].last_id) if rows else (0, None)
 
     def _lines_of(self, chunk: LogChunk, size: int) -> Iterator[OutputLine]:
         """The lines that a new chunk finishes, after the gap before it."""
@@ -107,10 +115,14 @@ async def read_evidence(
 
     ``memory``: the history of its cause, if it was read already.
     """
-    texts = [AttemptTexts(attempt, await session.attempt_text(run_id, name, attempt)) for attempt in attempts]
-    history = await past_attempts(session, name)
-    rows = await session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
-    return EvidenceData(texts, history, rows, memory)
+    import asyncio  # here: a command that reads a local file does without
+
+    history, rows, texts = await asyncio.gather(
+        past_attempts(session, name),
+        session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS),
+        asyncio.gather(*(session.attempt_text(run_id, name, attempt) for attempt in attempts)),
+    )
+    return EvidenceData([*map(AttemptTexts, attempts, texts)], history, rows, memory)
 
 
 async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
@@ -121,10 +133,17 @@ async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttem
 # --- What became of causes before ---------------------------------------------------------------------------------
 
 
-async def load_memories(session: Session, run_id: str, causes: Sequence[InboxCause]) -> dict[str, CauseHistory]:
-    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError."""
+async def load_memories(
+    session: Session, run_id: str | None, causes: Sequence[InboxCause], *, are_all: bool = False
+) -> dict[str, CauseHistory]:
+    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError.
+
+    ``are_all``: the causes are all of the inbox of a run; then the question can be asked ahead of it.
+    """
     asked = causes[:CAUSES_MAX]
     if not asked:
         return {}
-    known = await session.cause_histories(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
-    return {cause.key: memory for cause, memory in zip(asked, known, strict=False)}
+    pairs = [(cause.fingerprint, cause.downstream) for cause in asked]
+    known = await session.cause_histories(run_id, None if are_all else pairs)
+    by_pair = {(memory.fingerprint, memory.downstream): memory for memory in known}
+    return {cause.key: by_pair.get(pair) or CauseHistory(*pair) for cause, pair in zip(asked, pairs, strict=True)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
+Question = tuple[str, Mapping[str, object]]  # one of READS, and its options
+Ahead = Callable[[str | None], Sequence[Question]]  # what a command will ask about a run; None: the latest
 
 
 def machine_now_us() -> int:
@@ -110,9 +112,12 @@ class Session(Protocol):
 
         ``has_blockers``: also with all that explains why these tasks wait.
 
-        No events follow it. Over ssh it is the whole run.
+        No events follow it.
         """
         return await self.snapshot(run_id)
+
+    def ask_ahead(self, questions: Iterable[Question]) -> None:
+        """Send questions whose answers are read next: together they cost one round trip."""
 
     async def send(self, command: Command) -> Answer:
         """Send a command. Sending it again with the same id changes nothing."""
@@ -125,9 +130,9 @@ class Session(Protocol):
 
     # --- Questions ------------------------------------------------------------------------------------------------
 
-    async def runs(self) -> Sequence[RunSummary]:
-        """Every run of the file, latest first."""
-        return await self.read(decode_runs, "runs")
+    async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:
+        """Every run of the file, latest first; or one."""
+        return await self.ask(decode_runs, runs_question(run_id))
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return the first ``limit`` events of a run after the event ``after``, in order; independent of ``events``."""
@@ -147,8 +152,8 @@ class Session(Protocol):
     ) -> Sequence[LogChunk]:
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
         with ``after`` < 0, the last ones of all."""
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.read(partial(rows_of, LogChunk), "log", **where, after=after, limit=limit, before=before)
+        question = log_question(run_id, task, attempt, after=after, limit=limit, before=before)
+        return await self.ask(partial(rows_of, LogChunk), question)
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
@@ -162,13 +167,18 @@ class Session(Protocol):
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
-        return await self.read(partial(rows_of, listing.row), "query", what=listing.name, options=options)
+        return await self.ask(partial(rows_of, listing.row), list_question(listing, **options))
 
-    async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
-        """Return the past incidents of each of ``causes``, in their order; of very many causes only the first."""
+    async def cause_histories(
+        self, run_id: str | None, causes: Sequence[Cause] | None = None
+    ) -> Sequence[CauseHistory]:
+        """Return the past incidents of each of ``causes``, in their order; of very many causes only the first.
+
+        ``causes`` None: those of what needs a human.
+        """
         from ...engine.core.causes import CauseHistory
 
-        return await self.read(partial(rows_of, CauseHistory), "cause_history", run_id=run_id, causes=causes)
+        return await self.ask(partial(rows_of, CauseHistory), causes_question(run_id, causes))
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""
@@ -179,6 +189,49 @@ class Session(Protocol):
         from ...engine.statefile.pruning import PrunePreview
 
         return await self.read(partial(row_of, PrunePreview), "preview_prune", options=options)
+
+    async def ask(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        """Read one of ``READS``, as ``read`` does."""
+        what, options = question
+        return await self.read(decode, what, **options)
+
+
+# --- What ``ask_ahead`` takes ----------------------------------------------------------------------------------------
+
+
+def no_questions(run_id: str | None) -> Sequence[Question]:
+    """Nothing is asked ahead."""
+    return ()
+
+
+def board_question(run_id: str | None) -> Question:
+    """A run with all its tasks."""
+    return "board", {"run_id": run_id, "is_whole": True}
+
+
+def part_question(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Question:
+    """What ``Session.part`` reads."""
+    return "part", {"run_id": run_id, "names": names, "has_blockers": has_blockers}
+
+
+def runs_question(run_id: str | None = None) -> Question:
+    """What ``Session.runs`` reads."""
+    return "runs", {"run_id": run_id}
+
+
+def list_question(listing: Listing[Row], **options: Option) -> Question:
+    """What ``Session.query`` reads."""
+    return "query", {"what": listing.name, "options": options}
+
+
+def log_question(run_id: str, task: str, attempt: int, **options: int | None) -> Question:
+    """What ``Session.log`` reads."""
+    return "log", {"run_id": run_id, "name": task, "attempt": attempt, **options}
+
+
+def causes_question(run_id: str | None, causes: Sequence[Cause] | None = None) -> Question:
+    """What ``Session.cause_histories`` reads."""
+    return "cause_history", {"run_id": run_id, "causes": causes}
 
 
 class LiveSession(Session, Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,20 @@ from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFile
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from .address import SshAddress, SshOptions, parse
-from .bundle import CHANGING, modules_for
-from .connection import Connection, EventBuffer, Message, clock_offset_us, offers_in
+from .bundle import SENDING, module_of
+from .connection import Connection, EventBuffer, Message, answered, clock_offset_us, offers_in
 from .session import (
     LiveSession,
+    Question,
     Value,
+    board_question,
     current_actor,
     decode_events,
     decode_projection,
     decoding,
     merge_history,
     other_actors,
+    part_question,
     row_of,
     rows_of,
     unanswered,
@@ -49,8 +52,10 @@ WINDOW_SECONDS = 0.5
 
 
 class AgentHeartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat of the agent."""
+    """A heartbeat of the agent. ``now``: microseconds UTC by its clock; ``path``: the file that it has open."""
 
+    now: int = 0
+    path: str | None = None
     problem: str | None = None
     present: Sequence[str] = ()
     read_only: str | None = None
@@ -69,6 +74,7 @@ class SshSession(LiveSession):
         actor: str,
         read_only: bool,
         is_console: bool,
+        asks: Sequence[Question],
         whole: str | None = None,
         is_list: bool = False,
     ) -> None:
@@ -84,11 +90,14 @@ class SshSession(LiveSession):
         self._partial: RunProjection | None = None  # returned by ``snapshot`` before it was complete
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
-        self._settings = {"path": address.path, "actor": actor, "is_console": is_console}
+        self._settings: dict[str, Any] = {"path": address.path, "actor": actor, "is_console": is_console, "asks": asks}
         if whole is not None:
             self._settings["whole"] = whole
         if is_list:
             self._settings["list"] = True
+        self._asked: list[tuple[Question, Awaitable[Any]]] = []  # ahead, whose answers nobody has read
+        self._opening: dict[str, tuple[Sequence[Question], asyncio.Task[Any]]] = {}  # files that are opened ahead
+        self._open_there = address.path  # the file that the agent opened last
         self.files: Sequence[Offer] = ()  # of the host, if they were asked for
         self.is_whole = False
         self._acknowledged = 0  # the latest event of which the agent knows
@@ -103,26 +112,41 @@ class SshSession(LiveSession):
         read_only: bool = False,
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
+        asks: Sequence[Question] = (),
         whole: str | None = None,
         is_list: bool = False,
     ) -> SshSession:
         """Connect. ``is_console``: the executor lists ``actor`` while the session is open.
 
+        ``asks``: questions that are answered with the greeting.
         ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
         ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
-        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, whole, is_list)
+        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, asks, whole, is_list)
         await session._connection.open()
         return session
 
+    def open_ahead(self, path: str, asks: Sequence[Question]) -> None:
+        """Begin ``open_file``, with questions about it: those of several files cost one round trip together."""
+        opening = asyncio.create_task(self._request_file(parse(path).path, asks))
+        opening.add_done_callback(_retrieve_error)
+        self._opening[path] = asks, opening
+
     async def open_file(self, path: str) -> None:
         """Open the file of an ``Offer.path`` of the host, in place of the one before. No events may be followed."""
-        opened = await self._connection.request("file", path=parse(path).path)
+        if path not in self._opening:
+            self.open_ahead(path, ())
+        asks, opening = self._opening.pop(path)
+        opened = await opening
         self._settings.pop("list", None)
-        self._uuid = None
+        self._uuid, self._heartbeat = None, AgentHeartbeat()
         with decoding("a state file"):
-            self._on_hello(opened)
+            self._on_hello(opened, asks)
+
+    async def _request_file(self, path: str, asks: Sequence[Question]) -> Any:
+        self._open_there = path
+        return await self._connection.request("file", modules=[*map(module_of, asks)], path=path, asks=asks)
 
     @property
     def address(self) -> str:
@@ -159,10 +183,26 @@ class SshSession(LiveSession):
     # --- Requests --------------------------------------------------------------------------------------------------
 
     async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        return decode(await self._read(what, options))
+        return decode(await self._read((what, options)))
 
-    async def _read(self, what: str, options: Mapping[str, object]) -> Any:
-        return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
+    def ask_ahead(self, questions: Iterable[Question]) -> None:
+        for question in questions:
+            answer = asyncio.create_task(self._request(question))
+            answer.add_done_callback(_retrieve_error)
+            self._asked.append((question, answer))
+
+    async def _read(self, question: Question) -> Any:
+        for place, (asked, answer) in enumerate(self._asked):
+            if asked == question:
+                del self._asked[place]
+                return await answer
+        return await self._request(question)
+
+    async def _request(self, question: Question) -> Any:
+        if self._open_there != self._path:  # another file was opened ahead
+            await self._request_file(self._path, ())
+        what, options = question
+        return await self._connection.request("read", modules=(module_of(question),), what=what, options=options)
 
     async def snapshot(
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
@@ -176,7 +216,7 @@ class SshSession(LiveSession):
         filled, self._completed = self._completed, None
         if filled is not None and run_id in (None, filled.run.run_id):
             return filled
-        board = await self._read("board", {"run_id": run_id})
+        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else board_question(run_id))
         self._reset = None
         with decoding("a run"):
             projection = decode_projection(board)
@@ -184,6 +224,13 @@ class SshSession(LiveSession):
         if is_partial:
             await self._load_rest_within(projection, board["parents"] is None, patience_seconds)
         return projection
+
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
+    ) -> RunProjection:
+        part = await self._read(part_question(run_id, names, has_blockers))
+        with decoding("a part of a run"):
+            return decode_projection(part)
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of events after ``since``; see ``LiveSession``. A new call ends an earlier one."""
@@ -217,7 +264,7 @@ class SshSession(LiveSession):
         if self._connection.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._connection.problem or 'the host is silent'}")
         try:
-            answer = await self._connection.request("send", modules=CHANGING, command=command.as_json())
+            answer = await self._connection.request("send", modules=(SENDING,), command=command.as_json())
         except LinkError as error:
             if self.status.link is Link.CLOSED or isinstance(error, NoAnswerError):
                 raise unanswered(command, self, error) from None
@@ -226,7 +273,7 @@ class SshSession(LiveSession):
             return parse_answer(answer)
 
     async def usage(self) -> Sequence[TaskUsage]:
-        return rows_of(TaskUsage, await self._connection.request("usage", modules=CHANGING))
+        return rows_of(TaskUsage, await self._connection.request("usage", modules=(SENDING,)))
 
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
 
@@ -251,7 +298,7 @@ class SshSession(LiveSession):
         while start is not None:
             requested_at = time.monotonic()
             options = {"run_id": projection.run.run_id, "start": start, "count": count, "has_parents": has_parents}
-            window = await self._read("history", options)
+            window = await self._read(("history", options))
             with decoding("a part of a run"):
                 if not merge_history(projection, window, start):
                     break  # the tasks of the run have changed
@@ -271,14 +318,24 @@ class SshSession(LiveSession):
 
     # --- Messages of the agent --------------------------------------------------------------------------------------
 
-    def _on_hello(self, hello: Message) -> None:
-        """Handle a hello; after a reconnection, continue after the last event if the file is still the same."""
+    def _on_hello(self, hello: Message, asks: Sequence[Question] | None = None) -> None:
+        """Handle a hello; after a reconnection, continue after the last event if the file is still the same.
+
+        ``asks``: the questions that it answers; None: those of the settings, which a reconnection does not repeat.
+        """
+        questions = self._settings["asks"] if asks is None else asks
+        self._settings["asks"] = ()
         if "files" in hello:
             self.files = offers_in(hello, self._address, clock_offset_us(hello))
             return
-        self._path = self._settings["path"] = row_of(
-            str, hello["path"]
-        )  # a reconnection must not choose another default file
+        with decoding("a greeting"):
+            self._asked = [(one, answered(sent)) for one, sent in zip(questions, hello["answers"], strict=True)]
+            # One that was sent after it may have been handled before.
+            self._heartbeat = max(self._heartbeat, _heartbeat_of(hello["beat"]), key=lambda beat: beat.now)
+        self._path = row_of(str, hello["path"])
+        self._settings["path"] = self._path  # a reconnection must not choose another default file
+        if asks is None:
+            self._open_there = self._path
         if self._settings.pop("whole", None) is not None:
             self.is_whole = bool(hello.get("whole"))
         before, self._uuid = self._uuid, hello["uuid"]
@@ -297,7 +354,9 @@ class SshSession(LiveSession):
             if self._buffer is not None:
                 self._buffer.start(message["following"])
         elif "beat" in message:
-            self._heartbeat = _with_printable_texts(row_of(AgentHeartbeat, message["beat"]))
+            heartbeat = _heartbeat_of(message["beat"])
+            if self._uuid is None or heartbeat.path in (None, self._path):  # not of another file that was opened ahead
+                self._heartbeat = heartbeat
             self._tick()
         elif "reset" in message:
             self._uuid = message["uuid"]
@@ -333,8 +392,9 @@ def unpacked_events(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         yield [seq, at, *columns, payload.replace(OWN_INSTANT, str(at)) if isinstance(payload, str) else payload]
 
 
-def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:
+def _heartbeat_of(sent: object) -> AgentHeartbeat:
     """Return the heartbeat with sentences that are safe to show in errors and in the status."""
+    heartbeat = row_of(AgentHeartbeat, sent)
     return msgspec.structs.replace(
         heartbeat,
         problem=heartbeat.problem and one_line(heartbeat.problem),

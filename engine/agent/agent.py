@@ -8,6 +8,7 @@ then a response ``{"id", "ok": value}`` or ``{"id", "error": [kind, sentence]}``
 ``{"events"}``, ``{"beat"}`` and ``{"reset"}``. The agent ends when its input ends.
 """
 
+import binascii
 import json
 import os
 import re
@@ -178,12 +179,21 @@ class Agent(object):
         actor = str(settings["actor"]) if settings.get("is_console", True) else None
         self._presence = executor_socket.Presence(self.path, actor)
         self._reader.open()
-        return {"path": self.path, "whole": is_whole, "uuid": self._reader.uuid, "now": _now_us()}
+        self._problem, self._next_presence = None, 0.0
+        answers = [self._answer(what, options) for what, options in settings.get("asks", ())]
+        opened = {"path": self.path, "whole": is_whole, "uuid": self._reader.uuid, "now": _now_us()}  # type: JsonObject
+        return dict(opened, answers=answers, beat=self._beat())
+
+    def _answer(self, what: str, options: Dict[str, Any]) -> JsonObject:
+        """What a question of READS gets that came with the opening of the file."""
+        try:
+            return {"ok": read(self._reader.connection, what, options)}
+        except Exception as error:
+            return {"error": _described(self.path, error)}
 
     def serve(self) -> None:
         """Run until the input ends or the output is closed."""
         threading.Thread(target=self._apply_commands, daemon=True).start()
-        self._beat()  # before any response: a client that sends one request and leaves gets the executor's status
         while True:
             ready = self._wait()
             if self._wakeup.descriptor in ready:
@@ -193,7 +203,8 @@ class Agent(object):
             if self._presence.descriptor in ready:
                 self._presence.receive()
             self._poll()
-            self._beat()
+            if self._is_beat_due():
+                self._output.send({"beat": self._beat()})
 
     def receive(self) -> bool:
         """Handle the requests that have arrived, or wait for one. False at the end of the input."""
@@ -243,8 +254,26 @@ class Agent(object):
             self._busy_until = self._sent_at + BUSY_SECONDS
             self._output.send(_packed(rows))
 
-    def _beat(self) -> None:
-        """Send a sign of life every BEAT_SECONDS, and at once when its content changes."""
+    def _is_beat_due(self) -> bool:
+        """A sign of life is sent every BEAT_SECONDS, and at once when its content changes."""
+        return time.monotonic() >= self._next_beat or self._status() != self._last_status
+
+    def _beat(self) -> JsonObject:
+        self._last_status = self._status()
+        self._next_beat = time.monotonic() + BEAT_SECONDS
+        return {
+            "now": _now_us(),
+            "path": self.path,
+            "problem": self._problem,
+            "present": self._presence.names,
+            "read_only": executor_socket.read_only_reason(self.path),
+            "service_pid": service_pid(self.path),
+            "storage_problem": self._presence.storage_problem,
+            "executor": self._executor(),
+        }
+
+    def _status(self) -> List[object]:
+        """What a sign of life is sent for at once."""
         now = time.monotonic()
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS
@@ -252,21 +281,7 @@ class Agent(object):
         seen_at = heartbeat_at(self.path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
         presence = self._presence
-        status = [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
-        if now < self._next_beat and status == self._last_status:
-            return
-        self._last_status = status
-        self._next_beat = now + BEAT_SECONDS
-        beat: JsonObject = {
-            "now": _now_us(),
-            "problem": self._problem,
-            "present": presence.names,
-            "read_only": executor_socket.read_only_reason(self.path),
-            "service_pid": service_pid(self.path),
-            "storage_problem": presence.storage_problem,
-            "executor": self._executor(),
-        }
-        self._output.send({"beat": beat})
+        return [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
 
     def _is_attached(self) -> bool:
         return self._presence.descriptor is not None
@@ -307,11 +322,7 @@ class Agent(object):
 
     def _file(self, request: Request) -> JsonObject:
         """Go on with another file of this host: a command reads several by one login."""
-        opened = self.open(dict(self._settings, path=request["path"]))
-        self._problem = self._last_status = None
-        self._next_presence = 0.0
-        self._beat()
-        return opened
+        return self.open(dict(self._settings, path=request["path"], asks=request["asks"]))
 
     def _follow(self, request: Request) -> None:
         if request["since"] is None:
@@ -333,7 +344,7 @@ class Agent(object):
 
     def _load(self, request: Request) -> None:
         """Add the sources of further modules, which the console sends before the first request that needs them."""
-        self._sources.update(request["sources"])
+        self._sources.update(json.loads(zlib.decompress(binascii.a2b_base64(request["sources"])).decode()))
 
     def _read(self, request: Request) -> Json:
         value: Json = read(self._reader.connection, request["what"], request["options"])

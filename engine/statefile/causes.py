@@ -11,6 +11,7 @@ history in words.
 
 import json
 import sqlite3
+from collections import Counter
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from ..domain.acts import past_of, sender_command_id
@@ -18,7 +19,8 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import NoteWritten
 from ..domain.events import EventKind
 from ..domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, NO_CAUSE, SkipCause, TaskState
-from .lists import dag_name_of, in_list
+from .lists import CAUSE, in_list
+from .snapshot import read_run
 
 CAUSES_MAX = 100  # per request
 EPISODES_MAX = 5  # per cause
@@ -51,6 +53,11 @@ _TASKS = (
     "SELECT task.name, task.state, task.generation, task.dead_letter_kind, task.skip_cause, task.spec FROM "
     + _NAMES
     + " CROSS JOIN task ON task.run_id = :run AND task.name = failed.name"
+)
+_OPEN = (
+    "SELECT " + CAUSE + " AS cause, task.spec FROM task LEFT JOIN attempt"
+    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
+    " WHERE task.run_id = ? AND task.state IN " + in_list(NEEDS_HUMAN) + " AND cause IS NOT NULL"
 )
 _DECISIONS = (
     "SELECT task, new, generation, at, actor, reason, command_id FROM event INDEXED BY idx_event_decision"
@@ -89,8 +96,12 @@ class _Task(NamedTuple):
     spec: str
 
 
-def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]) -> List[Row]:
+def read_cause_histories(
+    connection: sqlite3.Connection, run_id: Optional[str], causes: Optional[Iterable[Any]] = None
+) -> List[Row]:
     """The history of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
+
+    ``run_id`` None: of the latest run; ``causes`` None: of what needs a human in it.
 
     ``fingerprint`` and ``downstream`` as given; ``runs``: the number of other runs with the cause, since ``first_at``;
     ``episodes``: the latest first, without what waits for a decision in this run; what waits in other runs is one
@@ -98,9 +109,19 @@ def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: It
     first.
     Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
-    requested = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
-    search = _Search(connection, run_id, dag_name_of(connection, run_id))
+    run = read_run(connection, run_id)
+    found = _causes_of(connection, run.run_id) if causes is None else causes
+    requested = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in found]
+    search = _Search(connection, run.run_id, run.dag_name)
     return [search.history_of(cause) for cause in requested[:CAUSES_MAX]]
+
+
+def _causes_of(connection: sqlite3.Connection, run_id: str) -> List[Cause]:
+    """The causes of what needs a human, those of most tasks first."""
+    found = Counter()  # type: Counter[Cause]
+    for cause, spec in connection.execute(_OPEN, (run_id,)):
+        found[(cause, json.loads(spec).get("downstream"))] += 1
+    return [cause for cause, _ in found.most_common()]
 
 
 def _history_row(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:

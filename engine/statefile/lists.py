@@ -231,10 +231,11 @@ class RunTaskRow(NamedTuple):
 
 
 class OutputSize(NamedTuple):
-    """How much an attempt has printed, and how much of the output was dropped."""
+    """How much an attempt has printed, how much of the output was dropped, and the last piece of what is there."""
 
     output_bytes: int
     output_dropped_bytes: int
+    last_id: Optional[int] = None
 
 
 class RunName(NamedTuple):
@@ -500,7 +501,9 @@ RUN_TASKS = Listing(
 OUTPUT = Listing(
     "output",
     OutputSize,
-    "SELECT {columns} FROM attempt WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
+    "SELECT output_bytes, output_dropped_bytes,"
+    " (SELECT max(id) FROM log WHERE run_id = :run_id AND name = :task AND attempt = :attempt)"
+    " FROM attempt WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
     {"run_id": None, "task": None, "attempt": None},
 )
 
@@ -558,19 +561,17 @@ _ASKED = (
 )
 
 
-_RUNS_OF_FILE = "SELECT " + RUN_COLUMNS + " FROM run ORDER BY rowid DESC"
-
-
-def runs(connection: sqlite3.Connection) -> List[RunSummary]:
-    """All runs, latest first."""
+def runs(connection: sqlite3.Connection, run_id: Optional[str] = None) -> List[RunSummary]:
+    """All runs, latest first; or one."""
+    only, values = ("", ()) if run_id is None else (" WHERE run_id = ?", (run_id,))
     counts: Dict[str, Dict[str, int]] = {}
     with read_snapshot(connection):
-        for run_id, state, count in connection.execute(
-            "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
-        ):
-            counts.setdefault(run_id, {})[state] = count
+        sql = "SELECT run_id, state, count(*) FROM task" + only + " GROUP BY run_id, state"
+        for one, state, count in connection.execute(sql, values):
+            counts.setdefault(one, {})[state] = count
         asked: Dict[str, int] = dict(connection.execute(_ASKED).fetchall())
-        found = [RunRow(*values) for values in connection.execute(_RUNS_OF_FILE)]
+        sql = "SELECT " + RUN_COLUMNS + " FROM run" + only + " ORDER BY rowid DESC"
+        found = [RunRow(*row) for row in connection.execute(sql, values)]
     return [RunSummary(run, counts.get(run.run_id, {}), asked.get(run.run_id, 0)) for run in found]
 
 

@@ -12,10 +12,12 @@ import re
 import sqlite3
 import zlib
 from contextlib import contextmanager
-from typing import Iterator, List, NamedTuple, Optional, Pattern, Tuple
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
 from ..errors import CorruptFileError, RedriveError
-from .transitions import Transaction
+
+if TYPE_CHECKING:  # a far host that reads gets no module that writes
+    from .transitions import Transaction
 
 # --- Output and long texts of attempts -------------------------------------------------------------------------------
 
@@ -62,7 +64,7 @@ Key = Tuple[str, str, int]  # run, task, number of the attempt
 
 
 def append(
-    transaction: Transaction,
+    transaction: "Transaction",
     run_id: str,
     name: str,
     attempt: int,
@@ -91,12 +93,12 @@ def append(
     _trim_to(connection, run_id, limit_bytes)
 
 
-def finish(transaction: Transaction, run_id: str, name: str, attempt: int) -> None:
+def finish(transaction: "Transaction", run_id: str, name: str, attempt: int) -> None:
     """Pack the rest of the output of an attempt that has ended."""
     _pack(transaction.connection, (run_id, name, attempt), PACK_BYTES_MIN)
 
 
-def _insert(transaction: Transaction, key: Key, data: bytes, seen: int, dropped: int) -> None:
+def _insert(transaction: "Transaction", key: Key, data: bytes, seen: int, dropped: int) -> None:
     while data:
         is_head = seen < HEAD_BYTES
         cut = _boundary(data, CHUNK_BYTES)

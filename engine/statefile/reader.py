@@ -291,6 +291,7 @@ class WriteNotices(object):
 READS = {
     "board": ("snapshot", "board"),
     "history": ("snapshot", "history"),
+    "part": ("parts", "part"),
     "runs": ("lists", "runs"),
     "health": ("health_file", "read_of"),
     "offer": ("state_files", "offer_of_connection"),

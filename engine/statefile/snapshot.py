@@ -77,6 +77,7 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
 RUN_COLUMNS = ", ".join(RunRow._fields)
 
 EDGES_AT_ONCE = 12000  # with more edges, they follow with the history
+WHOLE_TASKS_MAX, WHOLE_EDGES_MAX = 20000, 500000  # in one answer: a console takes 16 MB
 
 #: Columns that are not sent: long texts are read on demand, tokens are private.
 _EXCLUDED = frozenset(
@@ -127,29 +128,43 @@ def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("COMMIT")
 
 
-def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, Any]:
-    """A run (default: the latest) as of ``seq``. Raises NotFoundError when the file has no such run."""
+def board(connection: sqlite3.Connection, run_id: Optional[str], is_whole: bool = False) -> Dict[str, Any]:
+    """A run (default: the latest) as of ``seq``. ``is_whole``: with the history of finished tasks, unless they are too
+    many for one answer. Raises NotFoundError when the file has no such run."""
     with read_snapshot(connection):
-        run = read_run(connection, run_id)
-        seq = latest_seq(connection)
-        tasks = _rows(connection, "task", run.run_id, "ORDER BY position, name")
-        unfinished = "AND name IN (SELECT name FROM task WHERE run_id = :run_id AND state <> '" + _DONE + "')"
-        attempts = _rows(connection, "attempt", run.run_id, unfinished + " ORDER BY name, attempt")
-        places = {row["name"]: place for place, row in enumerate(tasks)}
-        parents = _parents(connection, run.run_id, list(places))
-        unfinished_places = {row["name"]: places[row["name"]] for row in tasks if row["state"] != _DONE}
-        kill_steps = _kill_steps(connection, run.run_id, unfinished_places)
+        return pack_run(connection, read_run(connection, run_id), None, is_whole)
+
+
+def pack_run(
+    connection: sqlite3.Connection, run: RunRow, names: Optional[Sequence[str]], is_whole: bool
+) -> Dict[str, Any]:
+    """Pack a run, or of its tasks ``names`` alone, without the instants of their latest events.
+
+    ``done`` tasks have finished and follow with the history.
+    """
+    some = "" if names is None else " AND name IN (SELECT value FROM json_each(:names))"
+    values = {"names": json.dumps(names)}
+    tasks = _rows(connection, "task", run.run_id, some + " ORDER BY position, name", values)
+    is_whole = is_whole and len(tasks) <= WHOLE_TASKS_MAX
+    if not is_whole:
+        some += " AND name IN (SELECT name FROM task WHERE run_id = :run_id AND state <> '" + _DONE + "')"
+    attempts = _rows(connection, "attempt", run.run_id, some + " ORDER BY name, attempt", values)
+    places = {row["name"]: place for place, row in enumerate(tasks)}
+    parents = [[name for name in found if name in places] for found in _parents(connection, run.run_id, list(places))]
+    whole = {row["name"]: places[row["name"]] for row in tasks if is_whole or row["state"] != _DONE}
+    if names is None:
         _add_changed(connection, run.run_id, tasks)
     specs = [json.loads(row.pop("spec")) for row in tasks]
+    edges_max = WHOLE_EDGES_MAX if is_whole else EDGES_AT_ONCE
     return {
-        "seq": seq,
+        "seq": latest_seq(connection),
         "run": run,
-        "parents": _pack_parents(parents, specs, places) if sum(map(len, parents)) <= EDGES_AT_ONCE else None,
+        "parents": _pack_parents(parents, specs, places) if sum(map(len, parents)) <= edges_max else None,
         "specs": _pack_specs(specs),
         "attempts": _pack_attempts(attempts, places),
-        "tasks": _pack_rows([_board_row(row) for row in tasks]),
-        "ladder": kill_steps,
-        "done": len(tasks) - len(unfinished_places),
+        "tasks": _pack_rows([row if row["name"] in whole else _board_row(row) for row in tasks]),
+        "ladder": _kill_steps(connection, run.run_id, whole),
+        "done": len(tasks) - len(whole),
     }
 
 
@@ -228,7 +243,8 @@ def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) 
     parents: Dict[str, List[str]] = {name: [] for name in names}
     sql = "SELECT child, parent FROM edge WHERE run_id = ? AND child BETWEEN ? AND ?"
     for child, parent in connection.execute(sql, (run_id, min(names, default=""), max(names, default=""))):
-        parents[child].append(parent)
+        if child in parents:
+            parents[child].append(parent)
     return list(parents.values())
 
 
@@ -243,8 +259,6 @@ def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) 
 
 
 def _board_row(row: Row) -> Row:
-    if row["state"] != _DONE:
-        return row
     return {key: value if key in _BOARD_COLUMNS else None for key, value in row.items()}
 
 

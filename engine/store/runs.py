@@ -16,7 +16,6 @@ from typing import NamedTuple
 import msgspec
 
 from ..core.advice import PastDuration
-from ..core.breaker import SHUT
 from ..core.causes import declared_sender
 from ..core.dag import distinct
 from ..core.part import Part, part_of
@@ -33,11 +32,11 @@ from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule
 from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
-from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..errors import RefusedError
 from ..statefile import durations
-from ..statefile.lists import IS_APPROVAL, in_list
+from ..statefile.lists import in_list
+from ..statefile.parts import names_of_part
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
 from ..statefile.supervisor_file import read_known
@@ -208,58 +207,19 @@ def load_part(
 ) -> RunProjection:
     """Return what ``load_run`` returns with the tasks ``names`` alone, without the instants of their latest events.
 
-    ``has_blockers``: with all that explains why they wait as well: the tasks above them up to those that succeeded, and
-    what runs. ``names`` None: with what the inbox shows: the tasks that need a human, and those below them; or all
-    tasks, if one of them could start once a human ends its wait. The cost is that of the tasks, not of the run.
+    ``names`` and ``has_blockers``: as of ``names_of_part``. The cost is that of the tasks, not of the run.
     """
     with read_snapshot(connection), collector_paused():
         run = read_run(connection, run_id)
         run_id = run.run_id
-        if names is None and _may_be_held(connection, run):
+        wanted = names_of_part(connection, run, names, has_blockers)
+        if wanted is None:
             return load_run(connection, run_id)
         seq = latest_seq(connection)
-        wanted = names
-        if wanted is None or has_blockers:
-            sql = _OF_INBOX if wanted is None else _WITH_BLOCKERS
-            values = {"run": run_id, "names": json.dumps(wanted)}
-            wanted = [name for (name,) in connection.execute(sql, values)]
         tasks = _read_tasks(connection, run_id, wanted)
         parents, children = _read_edges(connection, run_id, tasks, wanted)
         _read_attempts(connection, run_id, tasks, wanted)
     return RunProjection(run, tasks, parents, children, seq)
-
-
-#: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
-_OF_INBOX = (
-    "WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run"
-    f" AND (state IN {in_list(states.NEEDS_HUMAN)}"
-    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{states.DEADLINE_MODE}')"
-    f" OR (state = '{TaskState.READY}' AND attempt = 0 AND {IS_APPROVAL}))"
-    " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
-    " SELECT name FROM found"
-)
-
-#: SQL: tasks, what is above them up to what succeeded, and what runs, which holds slots.
-_WITH_BLOCKERS = (
-    "WITH RECURSIVE found(name) AS (SELECT value FROM json_each(:names)"
-    f" UNION SELECT name FROM task WHERE run_id = :run AND state = '{TaskState.RUNNING}'"
-    " UNION SELECT edge.parent FROM found CROSS JOIN task ON task.run_id = :run AND task.name = found.name"
-    f" AND task.state <> '{TaskState.SUCCESS}' CROSS JOIN edge ON edge.run_id = :run AND edge.child = found.name)"
-    " SELECT name FROM found"
-)
-
-
-def _may_be_held(connection: sqlite3.Connection, run: RunRow) -> bool:
-    """Whether tasks may wait for a human although none has failed: for the end of a pause, or for a breaker."""
-    if run.ended_at is not None:
-        return False
-    dead = connection.execute(
-        "SELECT 1 FROM task WHERE run_id = ? AND state = ? LIMIT 1", (run.run_id, TaskState.DEAD_LETTER)
-    ).fetchone()
-    shut = connection.execute(
-        f"SELECT 1 FROM breaker WHERE state IN {in_list(SHUT)} AND reopens_at IS NULL LIMIT 1"
-    ).fetchone()
-    return run.paused_since is not None or (run.blocked_since is not None and dead is None) or shut is not None
 
 
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:

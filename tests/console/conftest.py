@@ -19,7 +19,7 @@ from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
 from redrive.console.present.runs import ListedRun, run_columns
 from redrive.console.present.states import RowContext
-from redrive.console.sessions.session import Cause, Value
+from redrive.console.sessions.session import Cause, Question, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
@@ -143,7 +143,13 @@ class FakeSession:
     async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         raise AssertionError(f"no test has an answer to {what}: each question has a method below")
 
-    async def runs(self) -> Sequence[RunSummary]:
+    async def ask(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        return await self.read(decode, question[0], **question[1])
+
+    def ask_ahead(self, questions: Iterable[Question]) -> None:
+        raise NotImplementedError
+
+    async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:
         self._raise()
         if self.summaries is not None or self.projection is None:
             return self.summaries or ()
@@ -224,8 +230,11 @@ class FakeSession:
             return [cast(Row, attention_run(one, known)) for one in known if needs_attention(one)]
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
 
-    async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
+    async def cause_histories(
+        self, run_id: str | None, causes: Sequence[Cause] | None = None
+    ) -> Sequence[CauseHistory]:
         self._raise()
+        assert causes is not None
         known = [{**unknown(*cause), **self.memories.get(cause[0], {})} for cause in causes]
         return msgspec.convert(known, list[CauseHistory])
 

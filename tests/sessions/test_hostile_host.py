@@ -19,6 +19,7 @@ import pytest
 from redrive.console.sessions import bundle, connection
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.connection import AgentProcess
+from redrive.console.sessions.session import part_question, runs_question
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import RedriveError, SnapshotNeeded
@@ -49,6 +50,8 @@ async def first_events(session: SshSession) -> object:
 
 REQUESTS: tuple[Request, ...] = (
     lambda session: session.runs(),
+    lambda session: session.part(),
+    lambda session: session.part(RUN, ["broken"], has_blockers=True),
     lambda session: session.snapshot(),
     first_events,
     lambda session: session.run_events(RUN, 0, 100),
@@ -61,6 +64,9 @@ REQUESTS: tuple[Request, ...] = (
     *(lambda session, listing=listing: session.query(listing) for listing in LISTINGS),
     lambda session: session.send(COMMAND),
 )
+
+
+ASKED = [part_question(None), runs_question()]
 
 
 class Recorded:
@@ -99,7 +105,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         notify(agent, ask, **fields)
 
     async def ask_everything() -> None:
-        session = await SshSession.open(str(SshAddress("far", str(path))))
+        session = await SshSession.open(str(SshAddress("far", str(path))), asks=ASKED)
         for request in REQUESTS:
             await request(session)
         await session.close()
@@ -175,11 +181,10 @@ async def visit(host: HostileHost, number: int) -> None:
     with (
         mock.patch("asyncio.create_subprocess_exec", host),
         mock.patch.object(AgentProcess, "kill", kill),
-        mock.patch.object(connection, "module_sources", lambda modules: {}),  # this host runs no agent
-        mock.patch.object(bundle, "module_sources", lambda modules: {}),
+        mock.patch.object(bundle, "module_sources", lambda modules: {}),  # this host runs no agent
     ):
         try:
-            session = await SshSession.open("ssh://far/state.db")
+            session = await SshSession.open("ssh://far/state.db", asks=ASKED)
         except RedriveError as error:
             assert str(error).isprintable()
             return

@@ -23,13 +23,14 @@ import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress, SshOptions
 from redrive.console.sessions.bundle import (
-    CHANGING,
-    ON_DEMAND,
-    READING,
+    AGENT,
+    LISTING,
+    SENDING,
     boot_command,
     first_bundle,
+    module_of,
     module_sources,
-    modules_in,
+    with_imports,
 )
 from redrive.console.sessions.connection import AgentProcess
 from redrive.console.sessions.session import decode_projection, merge_history
@@ -40,6 +41,7 @@ from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
 from redrive.engine.statefile.formats import SCHEMA_VERSION
 from redrive.engine.statefile.opening import open_readonly
+from redrive.engine.statefile.reader import READS
 from redrive.engine.store import database, runs
 from support.commands import quoted
 from support.formats import older_file
@@ -106,6 +108,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
+    pipe.send_modules([module_of((what, options))])
     return await pipe.request("read", what=what, options=options)
 
 
@@ -135,7 +138,7 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
     )
     assert (await read(pipe, "duration_stats", run_id="night-2"))["task_00000"][-1] == 1
     pipe.notify("follow", since=projection.seq + 1)
-    pipe.send_modules(CHANGING)
+    pipe.send_modules([SENDING])
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
@@ -155,7 +158,7 @@ async def test_an_old_python_reads_an_older_file_and_converts_it_by_an_act(
     assert merge_history(board, await read(pipe, "history", run_id="night-1", start=0, count=100))
     assert (board.tasks["load"].state, board.run.acknowledged_at) == ("DEAD_LETTER", None)
     assert path.read_bytes() == before
-    pipe.send_modules(CHANGING)
+    pipe.send_modules([SENDING])
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["load", "DEAD_LETTER", 0]]}
     answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
@@ -175,10 +178,10 @@ async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Conn
 
 async def test_the_sources_go_over_in_few_bytes() -> None:
     """At 56 kbit/s a kilobyte is a seventh of a second before the first picture."""
-    assert len(first_bundle({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 26 * 1024
+    assert len(first_bundle({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 18 * 1024
 
 
-@pytest.mark.parametrize("name", modules_in((*READING, *CHANGING, *ON_DEMAND)))
+@pytest.mark.parametrize("name", with_imports(AGENT, LISTING, SENDING, *(module_of((one, {})) for one in READS)))
 def test_what_goes_over_is_the_same_program(name: str) -> None:
     """But for what only people read, and line by line in its place."""
     ((full_name, lean),) = module_sources([name]).items()
@@ -272,7 +275,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(
     held = open(f"{run_file.path}.lock")
     fcntl.flock(held, fcntl.LOCK_EX)
     pipe, listener, _ = await connect(run_file.path)
-    pipe.send_modules(CHANGING)
+    pipe.send_modules([SENDING])
     command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
     answer = asyncio.create_task(pipe.request("send", command={**command, "reason": "", "options": {}}))
     pipe.notify("follow", since=run_file.head())
@@ -325,7 +328,6 @@ async def test_a_user_who_may_not_write_is_reported_why(connect: Connect, run_fi
         python = str(script)
     os.chmod(path, 0o444)
     os.chmod(shared_folder, 0o555)
-    pipe, listener, _ = await connect(path, python)
-    beat = await listener.next("beat")
-    assert "not writable" in beat["read_only"]
+    pipe, _, hello = await connect(path, python)
+    assert "not writable" in hello["beat"]["read_only"]
     assert decode_projection(await read(pipe, "board", run_id=None)).run.run_id == "night-1"

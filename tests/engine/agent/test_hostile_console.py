@@ -20,9 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, boot_command, first_bundle, module_sources, modules_in
+from redrive.console.sessions.bundle import (
+    LISTING,
+    SENDING,
+    boot_command,
+    first_bundle,
+    module_of,
+    packed_sources,
+    with_imports,
+)
 from redrive.console.sessions.connection import MessageDecoder
 from redrive.engine.agent.agent import COMMANDS_MAX, LINE_BYTES_MAX
+from redrive.engine.statefile import reader
 from redrive.engine.statefile.lists import LISTINGS
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
@@ -47,6 +56,8 @@ COMMAND = {
 }
 READS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("board", {"run_id": RUN}),
+    ("board", {"run_id": RUN, "is_whole": True}),
+    ("part", {"run_id": RUN, "names": ["broken"], "has_blockers": True}),
     ("history", {"run_id": RUN, "start": 0, "count": 100, "has_parents": True}),
     ("history", {"run_id": RUN, "start": 0, "count": 100}),
     ("runs", {}),
@@ -65,6 +76,7 @@ READS: tuple[tuple[str, dict[str, Any]], ...] = (
 REQUESTS: tuple[dict[str, Any], ...] = (
     *({"ask": "read", "what": what, "options": options} for what, options in READS),
     {"ask": "clock"},
+    {"ask": "file", "path": "/nowhere.db", "asks": [["runs", {}]]},
     {"ask": "usage"},
     {"ask": "follow", "since": 0},
     {"ask": "follow", "since": None},
@@ -111,7 +123,8 @@ class FarAgent:
         """Wait for the greeting as a console does: the bootstrap's buffered reader can hold bytes behind the bundle."""
         with self._has_new:
             assert self._has_new.wait_for(lambda: self._is_greeted, LIMIT_SECONDS)
-        sources = module_sources(modules_in((*CHANGING, *ON_DEMAND)))
+        reading = (module_of((question, {})) for question in reader.READS)
+        sources = packed_sources(with_imports(LISTING, SENDING, *reading))
         self._write(json.dumps({"ask": "load", "sources": sources}).encode() + b"\n")
 
     def send(self, lines: list[bytes], ids: Collection[int]) -> Counter[object]:
