@@ -32,6 +32,7 @@ from ...engine.core.waiting import (
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
+from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR, BreakerRow, ExecutorState, PageRow
 from ...engine.domain.states import (
     ABOUT_TO_START,
@@ -43,7 +44,6 @@ from ...engine.domain.states import (
     UNDER_WAY,
     WAITING,
     TaskState,
-    TaskUsage,
 )
 from ...engine.statefile.durations import DurationStats
 

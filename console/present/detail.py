@@ -8,7 +8,8 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
 from ...engine.core.views import row_style
-from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
+from ...engine.domain.liveness import TaskUsage
+from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS

@@ -16,7 +16,8 @@ from ...engine.core import views
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
-from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState, TaskUsage
+from ...engine.domain.liveness import TaskUsage
+from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_bytes, format_duration
 from ..model.board import Board
 from ..model.inbox import failures_of

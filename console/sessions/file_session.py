@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...engine.agent import executor_socket
 from ...engine.clock import wall_time_us
+from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR
-from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, NoAnswerError, StateFileError
 from ...engine.statefile import lock_file, reader
 from ...engine.statefile.copies import Original, original_of

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ...engine.core.causes import CauseHistory
     from ...engine.core.projection import Successes
     from ...engine.domain.acts import Answer
-    from ...engine.domain.states import TaskUsage
+    from ...engine.domain.liveness import TaskUsage
     from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
 

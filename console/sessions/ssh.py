@@ -17,8 +17,8 @@ import msgspec
 from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import OWN_INSTANT, Event
+from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
-from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line

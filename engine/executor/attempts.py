@@ -23,7 +23,8 @@ from ..core.outcome import Outcome, OutcomeKind
 from ..core.schedule import local_time
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
-from ..domain.states import HEARTBEAT_SECONDS, effect_key
+from ..domain.liveness import HEARTBEAT_SECONDS
+from ..domain.states import effect_key
 from ..errors import StorageError
 from ..flow.source import open_zone
 from ..runner.attempt import Attempt

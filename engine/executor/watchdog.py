@@ -1,6 +1,6 @@
 """Detects vanished processes, silent, late and slow tasks, a deadline out of reach, and long outages of downstreams.
 
-Checked once a second by the heartbeat. ``domain/states.py`` and ``core/decide.py`` make the decisions.
+Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/decide.py`` make the decisions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ..core.schedule import expected_at
 from ..core.spec import ExpectedBy
 from ..core.views import describe_task, task_view
 from ..core.waiting import long_wait
-from ..domain import states
+from ..domain import liveness
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
-from ..domain.states import MOVING, DeadLetterKind, Liveness, TaskState
+from ..domain.liveness import Liveness
+from ..domain.states import MOVING, DeadLetterKind, TaskState
 from ..domain.text import format_clock, format_duration, format_seconds, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.source import open_zone
@@ -73,7 +74,7 @@ class Watchdog:
         now = self._clock.monotonic()
         for outage in self._outages.update(self._clock.now_us()):
             self._page(self._outage(outage))
-        if now - self._swept_at >= states.SWEEP_SECONDS:
+        if now - self._swept_at >= liveness.SWEEP_SECONDS:
             self._swept_at = now
             self._check_waits()
             self.sweep()
@@ -89,7 +90,9 @@ class Watchdog:
             token = supervisor.claim.token
             is_there = supervisor.start_ticks is None or identity(supervisor.pid)[0] == supervisor.start_ticks
             silent_seconds = self._attempts.loop.time() - supervisor.last_seen_at
-            match states.check_liveness(is_there, token in self._suspects, supervisor.sends_heartbeats, silent_seconds):
+            match liveness.check_liveness(
+                is_there, token in self._suspects, supervisor.sends_heartbeats, silent_seconds
+            ):
                 case Liveness.SUSPECT:
                     suspects.add(token)
                 case Liveness.LOST:

@@ -29,7 +29,7 @@ from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
-from ..domain.states import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_seconds
+from ..domain.liveness import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_seconds
 from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker

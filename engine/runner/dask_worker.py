@@ -31,7 +31,7 @@ from ..core.outcome import Outcome
 from ..core.spec import FlowSpec
 from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
-from ..domain.states import LEASE_SECONDS
+from ..domain.liveness import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
 from .outcome_of_exit import lost, not_started, refused

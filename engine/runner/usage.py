@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..domain.states import TaskUsage
+from ..domain.liveness import TaskUsage
 from ..statefile.processes import read_file, stat_fields
 from . import process
 

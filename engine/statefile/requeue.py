@@ -18,9 +18,9 @@ from ..domain.event_payloads import (
     TaskMoved,
 )
 from ..domain.events import JsonObject
+from ..domain.liveness import HEARTBEAT_SECONDS, fence_seconds
 from ..domain.states import (
     DEADLINE_MODE,
-    HEARTBEAT_SECONDS,
     MOVING,
     NEEDS_HUMAN,
     DeadLetterKind,
@@ -31,7 +31,6 @@ from ..domain.states import (
     describe_passed,
     effect_key,
     ends_run,
-    fence_seconds,
 )
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
 from ..domain.text import counted, format_clock

@@ -19,7 +19,8 @@ from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import EventKind
-from ..domain.states import TIMED, TaskState, cut_off_cause, fence_seconds
+from ..domain.liveness import fence_seconds
+from ..domain.states import TIMED, TaskState, cut_off_cause
 from ..statefile.clean_ups import set_bounds
 from ..statefile.lists import in_list
 from ..statefile.processes import is_alive

@@ -154,7 +154,7 @@ CREATE TABLE attempt (
 
 CREATE INDEX idx_attempt_running ON attempt(outcome) WHERE outcome = 'running';
 CREATE INDEX idx_attempt_name ON attempt(name, started_at); -- history across runs: durations, healed fingerprints
-CREATE INDEX idx_attempt_cause ON attempt(fingerprint_loose, run_id) WHERE fingerprint_loose IS NOT NULL; -- memory.py
+CREATE INDEX idx_attempt_cause ON attempt(fingerprint_loose, run_id) WHERE fingerprint_loose IS NOT NULL; -- causes.py
 
 CREATE TABLE event (                      -- append-only; told in the transaction of the change
     seq        INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -31,8 +31,9 @@ from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, Successes
 from redrive.engine.domain.acts import ActPreview, Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.liveness import TaskUsage
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunSummary
-from redrive.engine.domain.states import RunState, TaskUsage
+from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import ATTENTION_RUNS, Listing, Row

@@ -16,7 +16,8 @@ from redrive.console.sessions.session import LiveSession
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
-from redrive.engine.domain.states import TaskState, TaskUsage
+from redrive.engine.domain.liveness import TaskUsage
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.executor import host
 from redrive.engine.runner.protocol import BadRow

@@ -30,7 +30,7 @@ from typing import NoReturn
 import msgspec
 
 from ...core.spec import FlowSpec
-from ...domain.states import LEASE_SECONDS
+from ...domain.liveness import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import own_stack, process, protocol
 from ..child import Channels, FlowFacts, OutputStream, flush, reset_exit_functions, run_attempt

@@ -45,8 +45,9 @@ from redrive.console.text.pieces import Role, count_rows, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
+from redrive.engine.domain.liveness import TaskUsage
 from redrive.engine.domain.rows import RunFacts, RunRow
-from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState, TaskUsage
+from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.logs import AttemptText

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.domain.states import TaskUsage
+from redrive.engine.domain.liveness import TaskUsage
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 

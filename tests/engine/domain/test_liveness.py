@@ -1,7 +1,7 @@
 """The process decides, the clock only asks (003.40, 003.41)."""
 
 import pytest
-from redrive.engine.domain.states import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Liveness, check_liveness
+from redrive.engine.domain.liveness import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Liveness, check_liveness
 
 
 def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_silence_begins_after_90():

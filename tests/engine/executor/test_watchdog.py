@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
-from redrive.engine.domain import states
+from redrive.engine.domain import liveness
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.runner.attempt import Attempt
 from redrive.engine.runner.forked_process import ForkedProcess
@@ -89,7 +89,7 @@ def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_second
 
 def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
-    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
     on_exited = ForkedProcess.exited
     lost: list[Any] = []
 
@@ -116,8 +116,8 @@ def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_e
 
 def test_a_task_that_has_gone_silent_is_reported_once_and_goes_on(tmp_path, monkeypatch):
     """003.41: five seconds of garbage collection must not kill it."""
-    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(states, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
     flow, silent = Flow("f"), tmp_path / "silent"
     os.mkfifo(silent)
 
@@ -141,8 +141,8 @@ def test_a_task_that_has_gone_silent_is_reported_once_and_goes_on(tmp_path, monk
 
 
 def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(states, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.1)
     flow = Flow("f")
     flow.command("quiet", "sleep 2.5", timeout=60)
     assert "SUCCESS" == run(tmp_path, flow)

@@ -26,7 +26,7 @@ from redrive import __version__
 from redrive.engine import Executor, RunOptions
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import DaskOptions, FlowSpec, TaskSpec
-from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
+from redrive.engine.domain.liveness import LEASE_SECONDS, fence_seconds
 from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster
 from redrive.engine.runner.dask_worker import Message, Offer, RemoteFlow
