@@ -132,6 +132,7 @@ class FlowService:
         self._clock = shared.machine.clock
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
+        self.stood_by = False  # another supervisor had the flow when this one came
         self._executor: _WatchedProcess | None = None
         self._is_woken = False  # since the step in progress began
         self._run_id: str | None = None  # of the executor that this service has seen
@@ -160,8 +161,21 @@ class FlowService:
         """Whether another supervisor serves the flow."""
         return self._held is None
 
-    def restore(self, stored: ServedSchedule) -> None:
-        """Go on from what an earlier supervisor knew."""
+    def acquire(self) -> None:
+        """Become the one service of the state file, if nobody else is, and go on from what the one before it knew."""
+        create_state_folder(self.state_path)
+        try:
+            self._held = lock.acquire(self.state_path + lock_file.SERVICE, self._shared.id)
+        except ExecutorBusyError as error:
+            self.report(f"is served already, by pid {error.pid} on {error.host}; this process stands by")
+            self.stood_by = True
+            return
+        own = self.gone_since, self._failure
+        self._restore(self._shared.file.claim(self.target, self.served.name, self.state_path))
+        if self.stood_by:  # it has read the flow's file itself
+            self.gone_since, self._failure = own
+
+    def _restore(self, stored: ServedSchedule) -> None:
         self.row, self.gone_since = stored, stored.gone_since
         spec = self.served.spec
         if stored.expression is not None and stored.timezone is not None:
@@ -174,14 +188,6 @@ class FlowService:
         if stored.start_error is not None and stored.spec:
             since, at = stored.failed_since or 0, stored.failed_at or 0
             self._failure = StartFailure(stored.start_error, since, at, is_of_reading=stored.gone_since is not None)
-
-    def acquire(self) -> None:
-        """Become the one service of the state file, if nobody else is."""
-        create_state_folder(self.state_path)
-        try:
-            self._held = lock.acquire(self.state_path + lock_file.SERVICE, self._shared.id)
-        except ExecutorBusyError as error:
-            self.report(f"is served already, by pid {error.pid} on {error.host}; this process stands by")
 
     def release(self) -> None:
         """Stop; a run goes on."""
@@ -392,6 +398,8 @@ class FlowService:
         return "" if self._followed is None else self._followed.sentence
 
     def _note_edit(self, served: ServedFlow, at: int) -> None:
+        if self.is_standby:  # the one that serves the flow notes it
+            return
         self._edits.append((served, at))
         self._shared.file.note_edits(self.row.id, self._edits_text)
 
@@ -631,8 +639,8 @@ class FlowService:
             why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
             self._warn(why, now, runs_ahead)
         decided = [self._ledger_row(one, now) for one in status.decided]
-        mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
-        self._mark = mark
+        # An older copy of the state file has fewer runs.
+        self._mark = LedgerMark(max(self._mark.until, decided_until), status.last_run_row, schedule)
         row = self._row_of(status, step, holder, now)
         if status.ended != self._ended:
             self._ended, lasts = status.ended, self._shared.file.note_runs(row.id, status.ended)

@@ -103,6 +103,7 @@ class Supervisor:
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
         self._seen_at = self._clock.now_us()
         self._has_read = False
+        self._has_begun = False  # it was not refused when all files had been read
         self._left_out: dict[str, str] = {}
         self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
         self._last_report = ""
@@ -280,10 +281,9 @@ class Supervisor:
     def _refuse_if_served(self) -> None:
         """Raise ExecutorBusyError if other supervisors serve all flows, and this one shall not stand by."""
         services = self._services.values()
-        if self._has_read and services and not self._options.wait and not self._broken:
-            self._has_read = False  # once, after the first reading
-            waits = (one.is_standby and not one.is_stepping and not one.row.has_failed_start() for one in services)
-            if all(waits):
+        if self._has_read and services and not self._has_begun and not self._options.wait and not self._broken:
+            self._has_begun = True
+            if all(service.is_standby and service.stood_by for service in services):
                 raise ExecutorBusyError("all of these flows are served already; `--wait` stands by")
 
     # --- Flow files --------------------------------------------------------------------------------------------------
@@ -446,7 +446,8 @@ class Supervisor:
         for one in self._stored:
             if one.target == target and one.flow != served.name and one.state_path is not None:
                 self._ending[one.state_path, one.flow] = None  # renamed while nobody served it
-        service.restore(self._shared.file.claim(target, served.name, state_path))
+        with contextlib.suppress(RedriveError):  # else its first step says why
+            service.acquire()
         self._requests_at = None
         if source in self._files:
             service.use_flow(served, few_tasks=flow.few_tasks)

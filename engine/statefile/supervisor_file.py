@@ -668,6 +668,13 @@ def _make(path: str) -> None:
             os.unlink(made)
 
 
+#: The schedule that a place has for this supervisor, or for another one of the same folders and files.
+_OF_PLACE = (
+    "target = ? AND (state_path IS NULL OR supervisor_id = ? OR supervisor_id IN"
+    " (SELECT id FROM supervisor WHERE sources = (SELECT sources FROM supervisor WHERE id = ?)))"
+)
+
+
 class SupervisorFile(object):
     """The file, open for the supervisor ``id``. Raises StateFileError, as every method."""
 
@@ -692,13 +699,12 @@ class SupervisorFile(object):
             connection.execute(
                 "INSERT INTO supervisor VALUES (?,?,?,?,?,?,NULL)", (self._id, pid, host, sources, now_us, now_us)
             )
-            rows = connection.execute(
-                "SELECT id, pid FROM supervisor WHERE sources = ? AND id <> ?", (sources, self._id)
-            )
-            earlier = [(self._id, other) for other, pid in rows.fetchall() if identity(pid)[0] is None]
+            rows = connection.execute("SELECT id, pid, sources FROM supervisor WHERE id <> ?", (self._id,))
+            gone = [(other, own) for other, pid, own in rows.fetchall() if identity(pid)[0] is None]
+            earlier = [(self._id, other) for other, own in gone if own == sources]
             connection.executemany("UPDATE schedule SET supervisor_id = ? WHERE supervisor_id = ?", earlier)
-            idle = "DELETE FROM supervisor WHERE id <> ? AND id NOT IN (SELECT supervisor_id FROM schedule)"
-            connection.execute(idle, (self._id,))
+            idle = "DELETE FROM supervisor WHERE id = ? AND id NOT IN (SELECT supervisor_id FROM schedule)"
+            connection.executemany(idle, [(other,) for other, _ in gone])
             connection.execute("DELETE FROM left_out WHERE supervisor_id NOT IN (SELECT id FROM supervisor)")
             connection.executemany("DELETE FROM left_out WHERE supervisor_id = ?", [(id,) for _, id in earlier])
 
@@ -734,8 +740,7 @@ class SupervisorFile(object):
         own = "flow = ? AND state_path = ?", (flow, state_path)
         with self._transaction() as connection:
             if not _stored(connection, *own):
-                of_target = "target = ? AND (supervisor_id = ? OR state_path IS NULL)"
-                known = _stored(connection, of_target, (target, self._id))
+                known = _stored(connection, _OF_PLACE, (target, self._id, self._id))
                 if known:
                     sql = "UPDATE schedule SET flow = ?, state_path = ?, ledger_until = 0, seen_run = 0 WHERE id = ?"
                     connection.execute(sql, (flow, state_path, known[0].id))

@@ -118,7 +118,6 @@ async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -
     clock = CreepingClock()
     with service_of(Flow("f", schedule="every 1h", misfire="skip"), clock, launch, tmp_path) as service:
         file, gaps = service._shared.file, service._shared.gaps
-        service.restore(file.claim(service.target, "f", service.state_path))
         service.acquire()
         try:
             for _ in range(4):
@@ -134,3 +133,39 @@ async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -
             assert found == [("missed", "the machine slept", 5)]
         finally:
             service.release()
+
+
+async def test_one_that_stood_by_goes_on_from_what_the_first_one_has_written(tmp_path: Path) -> None:
+    """It writes no time a second time, and lists none again that an operator has dismissed."""
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        return Launched(None)
+
+    clock, flow = CreepingClock(), Flow("f", schedule="every 1h", misfire="skip")
+    with service_of(flow, clock, launch, tmp_path) as first:
+        path, second_file = first._shared.file.path, SupervisorFile(first._shared.file.path, "two")
+        shared = Supervision("two", launch, second_file, Machine(clock=clock), RunOptions(), print, lambda: None)
+        second = FlowService("f.py:flow", first.served, first.state_path, shared)
+        first.acquire()
+        second.acquire()
+        assert second.is_standby and second.stood_by
+        await steps(first)
+        clock.now += 3 * 3_600_000_000 + 1_800_000_000
+        await steps(first)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE ledger SET fate = 'dropped', listed = 0")
+            connection.commit()
+            first.release()
+            await steps(second)
+            clock.now += 2 * 3_600_000_000
+            await steps(second)
+            second.release()
+            found = connection.execute("SELECT fate, sum(times) FROM ledger GROUP BY fate").fetchall()
+        second_file.close()
+        assert found == [("dropped", 3), ("missed", 2)]
+
+
+async def steps(service: FlowService) -> None:
+    service.wake()
+    for _ in range(4):
+        await service.step()

@@ -142,8 +142,7 @@ class Nights:
         assert served is not None
         state_path = str(self.folder / f"{flow.name}.db")
         flow.service = FlowService(flow.target, served, state_path, self.shared)
-        stored = self.file.claim(flow.target, flow.name, state_path)
-        flow.service.restore(stored)
+        flow.service.acquire()
         flow.service.use_flow(served, few_tasks=False)
 
     def die(self) -> None:

@@ -230,3 +230,17 @@ def test_a_request_of_another_writer_is_no_request(file: SupervisorFile):
     (folder / "loose.start").chmod(0o666)
     (folder / "link.start").symlink_to(folder / f"{request.name}.start")
     assert read_requests() == [request]
+
+
+def test_a_flow_that_a_supervisor_reads_first_under_its_new_name_keeps_what_the_other_one_knows(file: SupervisorFile):
+    """One of the same folders; one of others leaves the schedule, and those that live, as they are."""
+    stored = file.claim("/a.py:flow", "f", "/f.db")
+    save(file, stored, [])
+    pause([stored.id], FOREVER, "holiday", "ana@here")
+    for sources, is_own in (('["/b"]', False), ("[]", True)):
+        with contextlib.closing(SupervisorFile(file.path, sources)) as other:
+            other.register(os.getpid(), "here", sources, 1)
+            renamed = other.claim("/a.py:flow", "g", f"/g{is_own}.db")
+            assert (renamed.id == stored.id) == is_own and (renamed.pause_reason == "holiday") == is_own
+    with contextlib.closing(sqlite3.connect(file.path)) as connection:
+        assert connection.execute("SELECT count(*) FROM supervisor").fetchone() == (3,)
