@@ -73,9 +73,9 @@ class TaskHistory(msgspec.Struct, frozen=True):
     deferrals: int = 0
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
-    fingerprints: tuple[str, ...] = ()  # strict, of this generation in the same environment, oldest first
-    failed_at: tuple[int, ...] = ()  # of the same failures: microseconds UTC
-    classes: tuple[FailureClass, ...] = ()  # of all failed attempts of this generation
+    alike_at: tuple[int, ...] = ()  # ends of the failures just before this one that equal it, the latest first
+    first_failed_at: int | None = None  # of this generation in the same environment, as those: microseconds UTC
+    of_class: int = 0  # earlier failures of its class in this generation, if the class is in ``COUNTED_CLASSES``
     healed: int = 0  # how often a success followed this fingerprint, in all history
     first_started_at: int | None = None  # microseconds UTC
     siblings: Siblings = NO_SIBLINGS
@@ -191,7 +191,7 @@ class _FailureCase(msgspec.Struct, frozen=True):
     @property
     def failing_seconds(self) -> float:
         """How long the task has failed, from its first start on. A sensor has had answers in between: 0."""
-        has_failed = bool(self.history.failed_at) and not self.history.deferrals
+        has_failed = self.history.first_failed_at is not None and not self.history.deferrals
         return _elapsed_seconds(self.history, self.now) if has_failed else 0.0
 
     @property
@@ -202,19 +202,18 @@ class _FailureCase(msgspec.Struct, frozen=True):
     @property
     def failures_alike(self) -> int:
         """The latest identical failures in a row, this one included; 0: it cannot be compared."""
-        strict = self.failure.fingerprint.strict
-        return _count_last(self.history.fingerprints, strict) + 1 if strict else 0
+        return len(self.history.alike_at) + 1 if self.failure.fingerprint.strict else 0
 
     @property
     def alike_seconds(self) -> float:
         """The time from the first to the last of them."""
-        before = self.failures_alike - 1
-        return (self.now - self.history.failed_at[-before]) / 1e6 if 0 < before <= len(self.history.failed_at) else 0.0
+        return (self.now - self.history.alike_at[-1]) / 1e6 if self.history.alike_at else 0.0
 
     @property
     def unanswered_seconds(self) -> float:
         """The time since the first failure that counts."""
-        return (self.now - self.history.failed_at[0]) / 1e6 if self.history.failed_at else 0.0
+        first = self.history.first_failed_at
+        return 0.0 if first is None else (self.now - first) / 1e6
 
     @property
     def may_be_of_downstream(self) -> bool:
@@ -362,7 +361,7 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
 
 def _out_of_memory(case: _FailureCase) -> Decision | None:
     """The same memory is not enough again: at once for what its own limit has ended."""
-    seen = case.history.classes.count(FailureClass.OUT_OF_MEMORY) + 1
+    seen = case.history.of_class + 1
     if case.failure.failure_class is not FailureClass.OUT_OF_MEMORY:
         return None
     if seen >= 2 or case.failure.error_type == MEMORY_LIMIT_ERROR:
@@ -470,6 +469,20 @@ def _any_failure(case: _FailureCase) -> Decision | None:
     return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, why)
 
 
+#: What ends a task by the number of its failures of one class; either comes a few times in a generation.
+COUNTED_CLASSES = frozenset([FailureClass.OUT_OF_MEMORY, FailureClass.AMBIGUOUS])
+
+
+def compares(history: TaskHistory, failure: Failure) -> bool:
+    """Whether a decision depends on ``alike_at`` and ``healed``: a task may have thousands of failures.
+
+    Where it does, a few of them end the task. ``history``: all but these two.
+    """
+    case = _FailureCase(failure, history, history.spec.retry, 0, max)
+    is_of_downstream = history.spec.downstream is not None and is_shape_error(failure)
+    return is_of_downstream or _may_have_hung(case) or _failures_needed(case) is not None
+
+
 #: TRANSIENT, RetryAfter, AUTH, cancellation and losses never count as poison (SPEC 4.1).
 _POISON_CLASSES = frozenset([FailureClass.AMBIGUOUS, FailureClass.UNCLASSIFIED, FailureClass.VALIDATION])
 
@@ -508,19 +521,17 @@ def _poison_reason(case: _FailureCase, needed: int) -> str:
     return f"the same failure {times}"
 
 
-def _count_last(fingerprints: tuple[str, ...], last: str) -> int:
-    """Return how many of the last fingerprints are equal to ``last``."""
-    return next((count for count, one in enumerate(reversed(fingerprints)) if one != last), len(fingerprints))
-
-
 def _hung(case: _FailureCase) -> Decision | None:
     """Applies only to a timeout far above the usual duration: a short one kills what does not hang."""
     judged, threshold = case.history.timeout, case.policy.poison_after
-    if case.failure.failure_class is not FailureClass.TIMEOUT or judged.verdict is not TimeoutVerdict.AMPLE:
-        return None
-    if threshold is None or case.failures_alike < (2 if threshold == "evidence" else threshold):
+    if not _may_have_hung(case) or case.failures_alike < (2 if threshold == "evidence" else threshold or 0):
         return None
     return DeadLetter(DeadLetterKind.HANG, FailureMode.HANG, f"it hung at the same place again; {judged.reason}")
+
+
+def _may_have_hung(case: _FailureCase) -> bool:
+    is_ample = case.history.timeout.verdict is TimeoutVerdict.AMPLE
+    return case.failure.failure_class is FailureClass.TIMEOUT and is_ample and case.policy.poison_after is not None
 
 
 def _timed_out_too_early(case: _FailureCase) -> Decision | None:
@@ -542,7 +553,7 @@ def _too_early(case: _FailureCase) -> DeadLetter | None:
 
 
 def _ambiguous_budget(case: _FailureCase) -> Decision | None:
-    seen = case.history.classes.count(FailureClass.AMBIGUOUS) + 1
+    seen = case.history.of_class + 1
     if case.failure.failure_class is not FailureClass.AMBIGUOUS or case.may_be_of_downstream:
         return None
     if seen >= case.policy.ambiguous_attempts:

@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -40,7 +41,6 @@ from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import MAPS_BELOW, collect_again, expand_below, set_keys
-from ..statefile.reader import Row
 from ..statefile.transitions import (
     CHILDREN_FROM,
     CHILDREN_TO,
@@ -270,14 +270,20 @@ def _with_usual_memory(connection: sqlite3.Connection, task: str, outcome: Outco
 # Loads what ``settle`` decides by: the counters of a task, its earlier failures, and what it has left in the file.
 
 
-#: Earlier failures of the generation, and for each environment field whether it is the same as now. A failure in
-#: another environment does not count as a repetition (SPEC part 4, proof of determinism).
-_PAST = (
-    f"SELECT past.fingerprint, past.ended_at, past.failure_class, past.fingerprint_loose,"
-    f" {', '.join(f'past.{column} IS now.{column}' for column in ENVIRONMENT_FIELDS)}"
+#: Earlier failures of the generation. One in another environment does not count as a repetition (SPEC part 4, proof of
+#: determinism). Each statement below ends at the row that it asks for: a task may have thousands.
+_EARLIER = (
     " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
-    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
-    f" AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)} ORDER BY past.attempt"
+    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt > ?"
+    f" AND past.attempt < now.attempt AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)}"
+)
+_SAME_FIELDS = [f"past.{column} IS now.{column}" for column in ENVIRONMENT_FIELDS]
+_HERE = f"{_EARLIER} AND {' AND '.join(_SAME_FIELDS)}"
+_FIRST = f"SELECT past.ended_at{_HERE} ORDER BY past.attempt LIMIT 1"
+_LATEST = f"SELECT past.fingerprint, past.ended_at{_HERE} ORDER BY past.attempt DESC"
+_COUNT = f"SELECT count(*){_EARLIER} AND past.failure_class = ?"
+_LATEST_OF_CAUSE = (
+    f"SELECT {', '.join(_SAME_FIELDS)}{_EARLIER} AND past.fingerprint_loose = ? ORDER BY past.attempt DESC LIMIT 1"
 )
 
 
@@ -357,19 +363,13 @@ def read_history(
     ``at``: the end of the attempt, microseconds UTC.
     """
     failure = outcome.failure
-    past = _past(connection, claim, spec, failure)
-    alike = [row for row in past if all(row[4:])]
-    return decide.TaskHistory(
+    history = decide.TaskHistory(
         spec=spec,
         failures=stored.failures,
         losses=stored.losses,
         deferrals=stored.deferrals,
         refusals=stored.refusals,
         previous_delay=None if stored.delay_us is None else stored.delay_us / 1e6,
-        fingerprints=tuple(row[0] for row in alike),
-        failed_at=tuple(row[1] for row in alike),
-        classes=tuple(FailureClass(row[2]) for row in past if row[2]),
-        healed=_healed(connection, claim, failure),
         siblings=_siblings(connection, claim, failure),
         timeout=_judge_timeout(connection, claim, spec, outcome, at),
         first_started_at=stored.first_started_at,
@@ -381,29 +381,36 @@ def read_history(
         cancel_requested=stored.cancel_requested_at is not None,
         deadline_passed=_deadline_passed(stored),
         bounded_until=stored.expires_at,
-        changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=load_overrides(stored.overrides).get("verifies"),
+    )
+    return history if failure is None else _with_past(connection, claim, history, failure)
+
+
+def _with_past(
+    connection: sqlite3.Connection, claim: Claim, history: decide.TaskHistory, failure: Failure
+) -> decide.TaskHistory:
+    """Add what the earlier failures say; of a sensor those since its latest answer."""
+    since = connection.execute(_ANSWERED, (claim.run_id, claim.task)).fetchone() if _is_sensor(history) else (None,)
+    place = (claim.run_id, claim.task, claim.attempt, claim.generation, since[0] or 0)
+    strict, loose = failure.fingerprint.strict, failure.fingerprint.loose
+    first = connection.execute(_FIRST, place).fetchone()
+    is_counted = failure.failure_class in decide.COUNTED_CLASSES
+    history = replace(
+        history,
+        first_failed_at=None if first is None else first[0],
+        of_class=connection.execute(_COUNT, (*place, failure.failure_class)).fetchone()[0] if is_counted else 0,
+        changed=_changed(connection.execute(_LATEST_OF_CAUSE, (*place, loose)).fetchone() or ()),
+    )
+    if not strict or not decide.compares(history, failure):
+        return history
+    alike = takewhile(lambda row: row[0] == strict, connection.execute(_LATEST, place))
+    return replace(
+        history, alike_at=tuple(ended_at for _, ended_at in alike), healed=healed_count(connection, claim.task, strict)
     )
 
 
-def _past(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> list[Row]:
-    """Read the earlier failures; of a sensor those since its latest answer, of which the first alone may count."""
-    place = (claim.run_id, claim.task, claim.attempt, claim.generation)
-    if failure is None:
-        return []
-    if spec.kind != "sensor":
-        return connection.execute(_PAST, place).fetchall()
-    (answered,) = connection.execute(_ANSWERED, place[:2]).fetchone()
-    limit = 1 if failure.failure_class is FailureClass.TRANSIENT else -1
-    sql = _PAST.replace(" ORDER BY", f" AND past.attempt > {answered or 0} ORDER BY") + f" LIMIT {limit}"
-    return connection.execute(sql, place).fetchall()
-
-
-def _healed(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> int:
-    """Count how often the failure has healed; a transient one is never poison, and a sensor may have thousands."""
-    if failure is None or failure.failure_class is FailureClass.TRANSIENT:
-        return 0
-    return healed_count(connection, claim.task, failure.fingerprint.strict)
+def _is_sensor(history: decide.TaskHistory) -> bool:
+    return history.spec.kind == "sensor"
 
 
 def _deadline_passed(stored: StoredTask) -> str | None:
@@ -412,9 +419,8 @@ def _deadline_passed(stored: StoredTask) -> str | None:
     return stored.error if is_ended else None
 
 
-def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
-    """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
-    same = next((row[4:] for row in reversed(past) if row[3] == loose), ())
+def _changed(same: Sequence[int]) -> tuple[str, ...]:
+    """Return the environment fields that changed. ``same``: whether each is as it was; empty: there is no such row."""
     return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
 
 

@@ -30,7 +30,6 @@ POLICIES = st.builds(
 class Task:
     def __init__(self) -> None:
         self.starts, self.failures, self.refusals = 0, 0, 0
-        self.classes: list[FailureClass] = []
         self.failed_at: list[int] = []
         self.delay: float | None = None
         self.first: int | None = None
@@ -64,8 +63,8 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
             failures=task.failures,
             refusals=task.refusals,
             previous_delay=task.delay,
-            classes=tuple(task.classes),
-            failed_at=tuple(task.failed_at),
+            of_class=len(task.failed_at),
+            first_failed_at=task.failed_at[0] if task.failed_at else None,
             first_started_at=task.first,
             spec=TaskSpec("a", downstream="api"),
             health=verdict.health,
@@ -75,7 +74,6 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
         if isinstance(decision, Retry):
             task.failures += decision.counts == "failures"
             task.refusals += decision.counts == "refusals"
-            task.classes.append(failure_class)
             task.failed_at.append(now)
             task.delay = decision.delay
             heapq.heappush(due, (now + round(decision.delay * SECOND), number, False))

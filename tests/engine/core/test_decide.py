@@ -1,10 +1,13 @@
 """Decisions about outcomes: each rule, the order of the rules, and the numbers of the documents."""
 
+from itertools import takewhile
+
 import pytest
 from msgspec.structs import replace
 from redrive.engine.core.advice import TimeoutJudgement, TimeoutVerdict
 from redrive.engine.core.breaker import DownstreamHealth
 from redrive.engine.core.decide import (
+    COUNTED_CLASSES,
     SIBLINGS_REASON,
     Cancel,
     DeadLetter,
@@ -46,9 +49,20 @@ def judge(outcome: Outcome, history: TaskHistory | None = None, policy: RetryPol
     return decide(history or TaskHistory(), outcome, policy or RetryPolicy(), NOW, dice)
 
 
-def history_of(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> TaskHistory:
-    classes = (failure_class,) * len(fingerprints)
-    return TaskHistory(failures=len(fingerprints), fingerprints=fingerprints, classes=classes, **fields)
+def history_of(
+    *fingerprints: str, last="aaa", failed_at=(), failure_class=FailureClass.UNCLASSIFIED, **fields
+) -> TaskHistory:
+    """After these failures, the oldest first, of which the last ones equal ``last``, the one that is judged."""
+    count = len(fingerprints)
+    times = failed_at or (NOW,) * count
+    alike = takewhile(lambda pair: pair[0] == last, zip(reversed(fingerprints), reversed(times), strict=True))
+    return TaskHistory(
+        failures=count,
+        alike_at=tuple(at for _, at in alike),
+        first_failed_at=times[0] if times else None,
+        of_class=count if failure_class in COUNTED_CLASSES else 0,
+        **fields,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,9 +97,9 @@ def test_the_poison_check_comes_before_the_attempts_check():
 def test_a_different_failure_in_between_breaks_the_row():
     """000: two consecutive attempts; A, B, A proves nothing."""
     policy = RetryPolicy(max_attempts=10)
-    assert isinstance(judge(failed(fingerprint="b"), history_of("a"), policy), Retry)
-    assert isinstance(judge(failed(fingerprint="a"), history_of("a", "b"), policy), Retry)
-    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b", "a"), policy).kind
+    assert isinstance(judge(failed(fingerprint="b"), history_of("a", last="b"), policy), Retry)
+    assert isinstance(judge(failed(fingerprint="a"), history_of("a", "b", last="a"), policy), Retry)
+    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b", "a", last="a"), policy).kind
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "AssertionError", "builtins.Exception", "CalledProcessError"])
@@ -295,7 +309,7 @@ UNKNOWN = TimeoutJudgement(TimeoutVerdict.UNKNOWN)
 def test_a_timeout_is_a_hang_or_too_short(judged, places, expected):
     """000.42: a timeout tighter than the work must not look like poison, nor like a hang."""
     *before, last = places
-    history = history_of(*before, failure_class=FailureClass.TIMEOUT, timeout=judged)
+    history = history_of(*before, last=last, failure_class=FailureClass.TIMEOUT, timeout=judged)
     decision = judge(failed(FailureClass.TIMEOUT, last), history)
     words: dict[object, str] = {Retry: "retry", Fail: "failed"}
     assert expected == f"{words.get(type(decision)) or decision.kind} {decision.mode}"

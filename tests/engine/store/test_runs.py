@@ -208,7 +208,9 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
     [
         (map_tasks._INPUTS, ("r", "x")),
         (map_tasks._MAPS, ("r", "x")),
-        (settle._PAST, ("r", "x", 1, 0)),
+        (settle._FIRST, ("r", "x", 1, 0, 0)),
+        (settle._LATEST, ("r", "x", 1, 0, 0)),
+        (settle._LATEST_OF_CAUSE, ("r", "x", 1, 0, 0, "l")),
         (settle._READ, (1, 1, 1, "r", "x")),
         (task_acts.CHILDREN_NEEDING_RESULT, ("r", "x")),
     ],
