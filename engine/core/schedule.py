@@ -222,10 +222,29 @@ class Schedule(msgspec.Struct, frozen=True):
         """Whether nothing has to happen before the run of a logical time."""
         return logical not in self.days or self.days[logical].ready_at is not None
 
-    def late_days(self, decided_until: int, started: Collection[int], within_us: int | None) -> list[tuple[int, int]]:
-        """Return when the days without a run are late, each with the day. ``within_us``: after it was ready."""
-        days = [day for at, day in self.days.items() if at > decided_until and at not in started]
-        return [(late_at, day.logical) for day in days if (late_at := day.late_at(within_us)) is not None]
+    def first_undecided(
+        self, decided_until: int, started: Collection[int], replaced_at: int | None = None
+    ) -> int | None:
+        """Return the first logical time without a run, unless another schedule holds when it is due.
+
+        None of a flow that follows others: its days wait for them, and for no instant.
+        """
+        times = iter(()) if self.follows else self.after(decided_until)
+        upcoming = next((at for at in times if at not in started), None)
+        is_other = upcoming is not None and replaced_at is not None and self.due_at(upcoming) > replaced_at
+        return None if is_other else upcoming
+
+    def late_times(
+        self, decided_until: int, started: Collection[int], replaced_at: int | None = None
+    ) -> list[tuple[int, int]]:
+        """Return when logical times without a run count as late, each with the time: the first, or each day.
+
+        ``replaced_at``: as for ``first_undecided``.
+        """
+        first = self.first_undecided(decided_until, started, replaced_at)
+        days = [at for at in self.days if at > decided_until and at not in started]
+        times = days if first is None else [first]
+        return [(late_at, at) for at in times if (late_at := self.late_at(at)) is not None]
 
     def count(self, after: int, until: int) -> int:
         """Return how many logical times there are in ``(after, until]``."""
@@ -384,11 +403,7 @@ def late_starts(
 ) -> list[int]:
     """Return the latest logical times without a decision that are late by now, and were due until ``replaced_at``."""
     if schedule.follows:
-        return [
-            day
-            for late_at, day in schedule.late_days(decided_until, already_run, schedule.start_within_us)
-            if late_at < now
-        ]
+        return [day for late_at, day in schedule.late_times(decided_until, already_run) if late_at < now]
     if schedule.start_within_us is None:
         return []
     until = now - schedule.start_within_us - 1
@@ -531,10 +546,11 @@ def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
 
     A pause holds up starts, and no run that has begun.
     """
-    late_since = _late_since(schedule, facts, now)
     if facts.decided_until is None:
         return Step(StepKind.WAIT) if facts.is_owned else Step(StepKind.RECORD)
-    waiting = Step(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now), late_since=late_since)
+    late = _late_times(schedule, facts)
+    late_since = next((due_at for late_at, due_at in late if late_at < now), None)
+    waiting = Step(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now, late), late_since=late_since)
     if facts.is_owned:
         return waiting
     decision = decide_schedule(schedule, facts.decided_until, facts.started, now, facts.replaced_at)
@@ -574,34 +590,21 @@ def is_ahead(decided_until: int, now: int) -> bool:
 
 def _next_undecided(schedule: Schedule, facts: FlowFacts) -> int | None:
     """Return when the first run is due that has not started, unless another schedule holds by then."""
-    if facts.decided_until is None or schedule.follows:
-        return None
-    upcoming = next((at for at in schedule.after(facts.decided_until) if at not in facts.started), None)
-    if upcoming is None or (facts.replaced_at is not None and schedule.due_at(upcoming) > facts.replaced_at):
-        return None
-    return schedule.due_at(upcoming)
+    upcoming = schedule.first_undecided(facts.decided_until or 0, facts.started, facts.replaced_at)
+    return None if upcoming is None else schedule.due_at(upcoming)
 
 
-def _late_at(schedule: Schedule, facts: FlowFacts, due_at: int) -> int:
-    """Return when a run counts as late: so long after it was due, and after a pause."""
-    tolerance_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
-    return max(due_at, facts.paused_until) + tolerance_us
-
-
-def _late_since(schedule: Schedule, facts: FlowFacts, now: int) -> int | None:
+def _late_times(schedule: Schedule, facts: FlowFacts) -> list[tuple[int, int]]:
+    """Return when runs that have not started count as late, each with when it was due. A pause moves that."""
     within_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
-    for late_at, day in schedule.late_days(facts.decided_until or 0, facts.started, within_us):
-        if max(late_at, _late_at(schedule, facts, 0)) < now:
-            return schedule.due_at(day)
-    due_at = _next_undecided(schedule, facts)
-    return due_at if due_at is not None and _late_at(schedule, facts, due_at) < now else None
+    bounded = msgspec.structs.replace(schedule, start_within_us=within_us)
+    late = bounded.late_times(facts.decided_until or 0, facts.started, facts.replaced_at)
+    return [(max(late_at, facts.paused_until + within_us), schedule.due_at(at)) for late_at, at in late]
 
 
-def _wake_at(schedule: Schedule, facts: FlowFacts, now: int) -> int | None:
-    due_at = _next_undecided(schedule, facts)
-    instants = [facts.paused_until, facts.retry_at, facts.record_at]
-    if due_at is not None:
-        instants += [due_at, _late_at(schedule, facts, due_at) + 1]
+def _wake_at(schedule: Schedule, facts: FlowFacts, now: int, late: list[tuple[int, int]]) -> int | None:
+    instants = [facts.paused_until, facts.retry_at, facts.record_at, _next_undecided(schedule, facts)]
+    instants += [late_at + 1 for late_at, _ in late]
     return min((at for at in instants if at is not None and at > now), default=None)
 
 

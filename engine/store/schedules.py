@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any
 
@@ -504,7 +504,7 @@ def _record_missed(
 def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -> None:
     """Update the progress and the next run of a schedule."""
     fired = _fired_after(transaction.connection, served.name, decided_until)
-    upcoming = None if served.schedule.follows else _first_unfired(served.schedule, decided_until, fired)
+    upcoming = served.schedule.first_undecided(decided_until, fired)
     columns = {
         "expression": served.spec.expression,  # equal ones may be written in another way
         "timezone": served.spec.timezone,
@@ -516,11 +516,6 @@ def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -
     }
     sql = f"UPDATE schedule SET {', '.join(f'{column} = ?' for column in columns)} WHERE dag_name = ?"
     transaction.connection.execute(sql, (*columns.values(), served.name))
-
-
-def _first_unfired(schedule: Schedule, after: int, fired: Iterable[int]) -> int | None:
-    """Return the first logical time after ``after`` without a run."""
-    return next((at for at in schedule.after(after) if at not in fired), None)
 
 
 # --- Late runs -----------------------------------------------------------------------------------------------------
@@ -577,14 +572,8 @@ def _next_late_at(
     if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
-        since, within_us = max(progress.decided_until, reported or 0), served.schedule.start_within_us
-        days = served.schedule.late_days(since, fired, within_us)
-        instants += [max(late_at, late_from) + 1 for late_at, _ in days]
-    if progress is not None and not served.schedule.follows and served.schedule.start_within_us is not None:
-        upcoming = _first_unfired(served.schedule, since, fired)
-        is_ours = upcoming is not None and (until is None or served.schedule.due_at(upcoming) <= until)
-        late_at = served.schedule.late_at(upcoming) if upcoming is not None and is_ours else None
-        instants += [] if late_at is None else [max(late_at, late_from) + 1]
+        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired, until)
+        instants += [max(late_at, late_from) + 1 for late_at, _ in late]
     return min(instants, default=None)
 
 
