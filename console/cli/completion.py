@@ -9,7 +9,6 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from typing import TypeVar
 
 import click
@@ -25,7 +24,7 @@ from click.shell_completion import (
 
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ...engine.statefile.opening import open_readonly
+from ...engine.statefile.opening import read_or
 from ...engine.statefile.paths import default_paths
 from ...engine.store import runs
 from ...engine.store.runs import Name
@@ -185,12 +184,9 @@ def _read(state: str | None, read: Callable[[sqlite3.Connection], Sequence[Row]]
     """Read a state file of this machine; nothing where it cannot be read."""
     try:
         path = existing_target(state)
-        if is_remote(path):
-            return []
-        with closing(open_readonly(path).connection) as connection:
-            return read(connection)
-    except (RedriveError, sqlite3.Error, OSError):
+    except (RedriveError, OSError):
         return []
+    return [] if is_remote(path) else read_or(path, read, [])
 
 
 def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:

@@ -12,9 +12,9 @@ from contextlib import closing
 from typing import NamedTuple, Optional
 
 from ..domain.rows import ExecutorState
-from ..errors import CopiedFileError, RedriveError
+from ..errors import CopiedFileError
 from .lock_file import current_holder
-from .opening import file_uri, has_log, open_readonly
+from .opening import file_uri, has_log, read_or
 from .processes import is_alive
 
 RESCUED = ".rescued"  # suffix of the copy of a file that was lost under a living executor, which puts it back itself
@@ -59,11 +59,7 @@ def living_original(connection: sqlite3.Connection, path: str, run_id: Optional[
 
 def original_of(path: str) -> Optional[Original]:
     """See ``living_original``. None for a file that cannot be read, which another sentence says."""
-    try:
-        with closing(open_readonly(path).connection) as connection:
-            return living_original(connection, path)
-    except (RedriveError, sqlite3.Error):
-        return None
+    return read_or(path, lambda connection: living_original(connection, path), None)
 
 
 def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]) -> None:

@@ -7,10 +7,11 @@ import os
 import sqlite3
 import stat
 import struct
-from typing import NamedTuple, Optional, Tuple, Type
+from contextlib import closing
+from typing import Callable, NamedTuple, Optional, Tuple, Type, TypeVar
 from urllib.parse import quote
 
-from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
+from ..errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, StateFileError, StorageError
 from .formats import SCHEMA_VERSION, OlderFile, show_as_latest, tables_since
 from .paths import folder_sentence, has_content, network_problem
 
@@ -27,6 +28,8 @@ HEADER_BYTES = 100
 START_BYTES = HEADER_BYTES + 8  # with the header of the first page
 JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 APPLICATION_ID = 0x52445256  # "RDRV"
+
+Value = TypeVar("Value")
 
 
 class Header(NamedTuple):
@@ -189,6 +192,15 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         return _open(path)
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
         raise reading_error(path, error) from error
+
+
+def read_or(path: str, read: Callable[[sqlite3.Connection], Value], otherwise: Value) -> Value:
+    """What ``read`` finds in a state file; ``otherwise`` where the file cannot be read, which another sentence says."""
+    try:
+        with closing(open_readonly(path).connection) as connection:
+            return read(connection)
+    except (RedriveError, sqlite3.Error, OSError):
+        return otherwise
 
 
 #: What is in no -wal is all that a copy of the file alone has.

@@ -36,7 +36,7 @@ from .lists import (
     runs_named,
 )
 from .lock_file import SERVICE, executor_of, last_holder, served_by
-from .opening import open_readonly, reading_error
+from .opening import open_readonly, read_or, reading_error
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 from .supervisor_file import (
@@ -204,11 +204,7 @@ class ActTargets(NamedTuple):
 
 def has_targets(path: str, targets: ActTargets) -> bool:
     """Whether a state file has all that an act names; no for a file that cannot be read."""
-    try:
-        with closing(open_readonly(path).connection) as connection:
-            return _has_targets(connection, targets)
-    except (RedriveError, sqlite3.Error):
-        return False
+    return read_or(path, lambda connection: _has_targets(connection, targets), False)
 
 
 def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
@@ -280,18 +276,14 @@ class FiguresReader(object):
         stamps = stamps_of(path)
         known = self._known.get(path)
         if known is None or known[0] != stamps:
-            known = self._known[path] = stamps, _figures(path)
+            known = self._known[path] = stamps, read_or(path, _figures, Figures())
         return known[1]
 
 
-def _figures(path: str) -> Figures:
-    try:
-        with closing(open_readonly(path).connection) as connection:
-            latest = query(connection, LATEST_RUNS, {})
-            counts = {run.run_id: query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
-            return Figures(latest, counts, query(connection, BREAKERS, {}))
-    except (RedriveError, sqlite3.Error):
-        return Figures()
+def _figures(connection: sqlite3.Connection) -> Figures:
+    latest = query(connection, LATEST_RUNS, {})
+    counts = {run.run_id: query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
+    return Figures(latest, counts, query(connection, BREAKERS, {}))
 
 
 def default_path() -> str:

@@ -78,17 +78,11 @@ def _check_owner(path: str, name: str, flow: str) -> None:
 
 def _owners(path: str) -> list[str]:
     """The flow files of the runs in a state file, the latest first."""
-    import sqlite3  # here: a program that runs a flow of its own may fork it after this module is imported
-    from contextlib import closing
-
-    from ..statefile.opening import open_readonly
+    # here: a program that runs a flow of its own may fork it after this module is imported
+    from ..statefile.opening import read_or
 
     sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(rowid) DESC"
-    try:
-        with closing(open_readonly(path).connection) as connection:
-            return [owner for (owner,) in connection.execute(sql)]
-    except (StateFileError, sqlite3.Error):
-        return []
+    return read_or(path, lambda connection: [owner for (owner,) in connection.execute(sql)], [])
 
 
 def _escape(name: str, index: int) -> str:

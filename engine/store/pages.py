@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 
 import msgspec
 from msgspec.structs import replace
@@ -31,11 +30,10 @@ from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.rows import PageRow
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..domain.text import place_words, shell_command
-from ..errors import RedriveError
 from ..statefile import causes
 from ..statefile.breakers import read_breaker
 from ..statefile.lists import PAGES, Listing, in_list, is_whole_run, query
-from ..statefile.opening import open_readonly
+from ..statefile.opening import read_or
 from ..statefile.transitions import Transaction
 from .database import path_of
 
@@ -47,12 +45,8 @@ def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
 
 def is_open_in(state_path: str, cause: str) -> bool:
     """Whether the episode of a cause goes on in a state file; no, if the file cannot be read."""
-    try:
-        with closing(open_readonly(state_path).connection) as connection:
-            sql = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved'"
-            return connection.execute(sql, (cause,)).fetchone() is not None
-    except (RedriveError, sqlite3.Error, OSError):
-        return False
+    sql = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved'"
+    return read_or(state_path, lambda connection: connection.execute(sql, (cause,)).fetchone() is not None, False)
 
 
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
