@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ...engine.statefile.logs import LogChunk, visible
 from ..text.text import sanitize
@@ -67,7 +68,7 @@ class LogText:
         self.first_id = 0
         self.last_id = 0
         self.characters = 0
-        self._open_text = ""  # the unfinished line, from its last carriage return on
+        self._unfinished = LineAssembler()
         self._open_lines = 0  # how many of ``lines`` it takes
         self._at = 0  # of the latest chunk
         self._first: str | None = None  # the first line as received, once closed: its start may arrive later
@@ -118,10 +119,10 @@ class LogText:
             self.lines[:0] = front.lines
         elif self._first is None:
             front._at, front.last_id = self._at, self.last_id
-            front._append_text(self._open_text)
+            front._append_text(self._unfinished.text)
             front._show_open_text()
             self.lines[:] = front.lines
-            self._open_text, self._open_lines = front._open_text, front._open_lines
+            self._unfinished, self._open_lines = front._unfinished, front._open_lines
         else:
             if self.lines:
                 front._at, front.last_id = self.lines[0].at, self.lines[0].id
@@ -132,17 +133,11 @@ class LogText:
 
     def _append_text(self, text: str) -> None:
         self.characters += len(text)
-        *closed, rest = (self._open_text + text).split("\n")
-        for part in closed:
+        for part in self._unfinished.split(text):
             self._close_line(part)
-        rest = _after_last_return(rest)
-        while len(rest) > LINE_CHARACTERS_MAX:
-            self._close_line(rest[:LINE_CHARACTERS_MAX])
-            rest = rest[LINE_CHARACTERS_MAX:]
-        self._open_text = rest
 
     def _show_open_text(self) -> None:
-        shown = list(self._lines_of(self._open_text)) if self._open_text else []
+        shown = list(self._lines_of(self._unfinished.text)) if self._unfinished.text else []
         self._open_lines = len(shown)
         self.lines += shown
 
@@ -158,9 +153,9 @@ class LogText:
             yield LogLine(text, self._at, self.last_id, coloured)
 
     def _close_open_text(self) -> None:
-        if self._open_text:
-            self._close_line(self._open_text)
-            self._open_text = ""
+        if self._unfinished.text:
+            self._close_line(self._unfinished.text)
+            self._unfinished.text = ""
 
     def _append_gap(self, dropped_bytes: int) -> None:
         """Close the unfinished line and append a gap."""
@@ -178,27 +173,30 @@ def _after_last_return(line: str) -> str:
 class LineAssembler:
     """Cuts output that arrives in pieces into lines, and keeps only the unfinished one.
 
-    ``longest``: characters of a line; a longer one becomes several. None: no bound but that of the log.
+    ``longest``: characters of a line; a longer one becomes several. None: no bound but that of the log. ``text``: the
+    unfinished line, from its last carriage return on.
     """
 
     def __init__(self, longest: int | None = LINE_CHARACTERS_MAX) -> None:
-        self._open_text = ""
+        self.text = ""
         self._longest = longest
+
+    def split(self, text: str) -> list[str]:
+        """Return the lines that ``text`` finishes, as they were received."""
+        *closed, rest = (self.text + text).split("\n")
+        self.text = _after_last_return(rest)
+        while self._longest is not None and len(self.text) > self._longest:
+            closed.append(self.text[: self._longest])
+            self.text = self.text[self._longest :]
+        return closed
 
     def append(self, text: str) -> Iterator[str]:
         """Yield the lines that ``text`` finishes."""
-        *closed, rest = (self._open_text + text).split("\n")
-        self._open_text = _after_last_return(rest)
-        for part in closed:
-            yield from printable_parts(part, self._longest)
-        longest = self._longest
-        while longest is not None and len(self._open_text) > longest:
-            part, self._open_text = self._open_text[:longest], self._open_text[longest:]
-            yield from printable_parts(part, longest)
+        return chain.from_iterable(printable_parts(part, self._longest) for part in self.split(text))
 
     def close(self) -> Iterator[str]:
         """Yield the unfinished line, if any."""
-        text, self._open_text = self._open_text, ""
+        text, self.text = self.text, ""
         return printable_parts(text, self._longest) if text else iter(())
 
 
