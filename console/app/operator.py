@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,9 @@ from ..widgets.dialog import Dialog, Question, Reply, ask
 from . import confirmations
 from .confirmations import GRACE_SECONDS
 from .views import ViewConsole
+
+if TYPE_CHECKING:
+    from ...engine.executor.resume_plan import ResumePlan
 
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
@@ -451,16 +454,18 @@ class OperatorActions:
         is_elsewhere = executor.is_unseen or executor.original is not None or console.launch.state_path is None
         return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
 
-    async def _confirm_with_executor(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
-        """Ask about an act and an executor; about the act alone, and say why, if none can be started."""
+    async def plan_resume(self, *, trusted: bool) -> ResumePlan:
+        """With what code an executor would go on with the run, and what changed in the flow. Raises RedriveError."""
         from ...engine.executor.resume_plan import plan_resume
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
-        run_id = board.projection.run.run_id
+        return await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+
+    async def _confirm_with_executor(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
+        """Ask about an act and an executor; about the act alone, and say why, if none can be started."""
         try:
-            is_trusted = bool(console.launch.run_options.get("trust"))
-            plan = await plan_resume(console.launch.state_path, run_id, trusted=is_trusted)
+            plan = await self.plan_resume(trusted=bool(self._console.launch.run_options.get("trust")))
             why = plan.doubts[0] if plan.doubts else ""
         except RedriveError as error:
             plan, why = None, str(error)

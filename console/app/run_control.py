@@ -119,11 +119,9 @@ class RunControl:
 
     async def _confirm_resume(self, trusted: bool) -> None:
         """Ask before an executor is started, with the code that it runs and what changed in the flow."""
-        from ...engine.executor.resume_plan import plan_resume
-
         console, board = self._console, self._console.live.board
-        assert board is not None and console.launch.state_path is not None
-        plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+        assert board is not None
+        plan = await self._actions.plan_resume(trusted=trusted)
         gone_at = console.live.status.executor.gone_at
         since = f" since {wall(gone_at)}" if gone_at is not None else ""
         question = confirmations.resume_question(board, since, plan)

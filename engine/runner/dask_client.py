@@ -488,14 +488,14 @@ class DaskCluster:
                 notes.pop(worker, None)
         for offer in list(self._offers.values()):
             if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
-                self._lose_worker(offer)
+                self._lose(offer, "is gone")
         if is_changed:
             self._problem = ""
             self._offer_again() if self._unfit else self._wake()
 
-    def _lose_worker(self, offer: QueuedOffer) -> None:
+    def _lose(self, offer: QueuedOffer, why: str) -> None:
         if offer.attempt is not None:
-            offer.attempt.give_up("is gone")
+            offer.attempt.give_up(why)
         elif offer.task is None:
             self._drop(offer)
 
@@ -553,10 +553,7 @@ class DaskCluster:
             "no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost"
         )
         for offer in list(self._offers.values()):
-            if offer.attempt is not None:
-                offer.attempt.give_up("has lost its scheduler")
-            elif offer.task is None:
-                self._drop(offer)
+            self._lose(offer, "has lost its scheduler")
         self._wake()
 
     # --- Calls to workers ---------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ its end; an executor that resumes the run gives the whole bound again. When no c
 state that it would have without them.
 """
 
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
-from ..domain.states import APPROVAL
+from ..domain.states import APPROVAL, TaskState
 from ..domain.task_options import GRACE_SECONDS, load_overrides
 from ..domain.text import format_seconds
 from ..domain.trigger_rules import ALL_DONE
@@ -52,8 +52,15 @@ def describe_bound(task: TaskSnapshot) -> str:
     return "a clean-up of a run that is over: it has not ended within {}".format(format_seconds(bound_seconds(task)))
 
 
+def bound_clean_ups(transaction: Transaction, run_id: str, clean_ups: Iterable[TaskSnapshot]) -> None:
+    """Bound the clean-ups that can start, or run, now that the run is over."""
+    for task in clean_ups:
+        if task.state != TaskState.PENDING:
+            bound_clean_up(transaction, run_id, task.name)
+
+
 def bound_clean_up(transaction: Transaction, run_id: str, name: str) -> None:
-    """Bound a clean-up that can start, or runs, now that the run is over."""
+    """Bound a clean-up from now on."""
     task = read_task(transaction.connection, run_id, name)
     assert task is not None
     until = transaction.at + round(bound_seconds(task) * 1e6)

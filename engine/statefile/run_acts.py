@@ -10,7 +10,7 @@ from ..domain.event_payloads import NoteWritten, PageChange, PageChanged, PageCo
 from ..domain.states import ABANDONED, ABOUT_TO_START, MOVING, OPEN, RunState, TaskState, cut_off_cause
 from ..domain.text import counted
 from .action import ActionContext, TaskSnapshot, ago, read_task, text_of_note
-from .clean_ups import bound_clean_up, is_clean_up
+from .clean_ups import bound_clean_ups, is_clean_up
 from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list, query
 from .requeue import end_generation, resolve_target
 from .transitions import resolve, resolve_cause, update_page
@@ -55,9 +55,7 @@ def abandon_run(context: ActionContext) -> Answer:
 def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[TaskSnapshot]) -> Answer:
     """End the run as soon as its clean-ups have ended, which an executor runs."""
     transaction, run_id = context.transaction, context.run_id
-    for row in stay:
-        if row.state != TaskState.PENDING:
-            bound_clean_up(transaction, run_id, row.name)
+    bound_clean_ups(transaction, run_id, stay)
     who = "{} cleans up".format(stay[0].name) if len(stay) == 1 else "{} clean up".format(counted(len(stay), "task"))
     columns: RunColumns = {"abandoned_at": transaction.at, "blocked_since": None, "paused_since": None}
     transaction.change_run(run_id, RunChanged(RunChange.ABANDONED, columns, why="{}: {}".format(ABANDONED, who)))

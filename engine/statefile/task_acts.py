@@ -68,12 +68,8 @@ def requeue_tasks(context: ActionContext) -> Answer:
         else:
             _run_again(context, row, overrides)
     _note_doubts(context, rows)
-    if context.options.get("cascade"):
-        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    _run_below_again(context)
     quarantine.release_requeued(context.transaction, context.run_id, context.done_names())
-    maps = _follow_lists(context)
-    _update_dependents(context)
-    _note_lists(context, maps)
     arm_probes(context)
     for row in blocked:
         _answer_for_blocked(context, row)
@@ -128,12 +124,17 @@ def requeue_rows(context: ActionContext) -> Answer:
         quarantine.mark_rows(context, row.name, found[row.name], RowsChange.REQUEUED, row.generation + 1)
         context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
     quarantine.refuse_unheld(context, found)
+    _run_below_again(context)
+    return summarize(context)
+
+
+def _run_below_again(context: ActionContext) -> None:
+    """What the new generations mean for map tasks and for the tasks below them, also those that succeeded."""
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     maps = _follow_lists(context)
     _update_dependents(context)
     _note_lists(context, maps)
-    return summarize(context)
 
 
 def _update_dependents(context: ActionContext) -> None:

@@ -18,7 +18,7 @@ from ..domain.events import EventKind
 from ..domain.states import DeadLetterKind, RunState, TaskState
 from ..domain.text import counted, format_duration
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
-from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
+from ..statefile.clean_ups import bound_clean_ups, describe_bound, is_clean_up
 from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.requeue import end_generation
 from ..statefile.transitions import Transaction, propagate, resolve, resolve_deadlines, resolve_vanished
@@ -161,9 +161,7 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
     stays = [task for task in found if is_clean_up(task.read_spec())]
     for task in moving:
         _end_task(transaction, run_id, task, why)
-    for task in stays:
-        if task.state != TaskState.PENDING:
-            bound_clean_up(transaction, run_id, task.name)
+    bound_clean_ups(transaction, run_id, stays)
     (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
     sentence = f"{why}: {_describe_ended(moving, dead, stays)}"
     columns: payloads.RunColumns = {"deadline_passed_at": transaction.at, "blocked_since": None}

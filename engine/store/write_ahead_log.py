@@ -473,9 +473,5 @@ def _open_log(connection: sqlite3.Connection) -> int | None:
     path = path_of(connection) + "-wal"
     if level != SYNCHRONOUS_NORMAL or not os.path.exists(path):
         return None
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(os.path.dirname(path))
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -77,7 +77,7 @@ def fingerprint(
     that a new rule leaves the cause as it is.
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
-    class_fields: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
+    class_fields = _class_fields(failure_class)
     fields = (*(field for link in links for field in link.fields), *class_fields)
     parts = (VERSION, code_hash or "", *(link.strict for link in links), *map("=".join, class_fields))
     return Fingerprint(
@@ -88,6 +88,10 @@ def fingerprint(
         parts=parts,
         fields=fields,
     )
+
+
+def _class_fields(failure_class: FailureClass) -> Fields:
+    return () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
 
 
 def _explanation(links: list[_Signature]) -> str:
@@ -113,11 +117,10 @@ def fingerprint_v1(error: BaseException) -> str:
 
 def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
     """Return the fingerprint of a program that exited: its code and what it said, or its command if it said nothing."""
-    class_fields: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
     by_signal = describe_exit_signal(end)
     where = f" from: {_one_line(end.command)}" if end.command else ""
     message = f": {end.line}" if end.line else f": {by_signal}" if by_signal else where
-    fields = (*program_fields(end), *class_fields)
+    fields = (*program_fields(end), *_class_fields(failure_class))
     return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{message}", normalize_command(end.command or ""))
 
 
