@@ -30,7 +30,7 @@ from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
-from ..model.inbox import Inbox, InboxCause, has_fingerprint
+from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
 from ..present.schedules import ack_command, need_sentence
@@ -396,7 +396,8 @@ def cause_lines(
         row = projection.tasks[name]
         kind = f" {row.dead_letter_kind}" if row.dead_letter_kind else ""
         key = _doubtful_key(row, projection.run.run_id)
-        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}: {key}{row.error or cause.message}")
+        error = f"{key}{added_message(cause.title, row.error or cause.message)}"
+        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}{': ' if error else ''}{error}")
         state, _, rest = shorten(line, _TASK_LINE_CELLS).partition(" ")
         yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
 

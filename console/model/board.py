@@ -460,8 +460,8 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
 
 
 #: The notes of a page that is not acknowledged.
-PAGE_OPEN, PAGE_UNSENT = "page open", "page not sent"
-OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT)
+PAGE_OPEN, PAGE_UNSENT, PAGE_REFUSED = "page open", "page not sent", "page refused by its sender"
+OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT, PAGE_REFUSED)
 
 
 class RunSnapshot(msgspec.Struct):
@@ -494,7 +494,8 @@ class RunSnapshot(msgspec.Struct):
             self.breakers[row.downstream] = decode(row, spec)
         notes: dict[str, str] = {}
         for page in pages:  # the latest first: earlier episodes of a cause no longer count
-            notes.setdefault(page.cause, _page_note(page.state, page.acked_by, page.sent_at is not None))
+            note = _page_note(page.state, page.acked_by, page.sent_at is not None)
+            notes.setdefault(page.cause, PAGE_REFUSED if page.is_unsent else note)
         self.page_notes.update(notes)
 
     def _apply_notice(self, event: Event) -> None:

@@ -23,7 +23,7 @@ from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import TaskState
 from ...engine.statefile.lists import GroupKey, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
-from .board import OPEN_NOTES, Board
+from .board import PAGE_REFUSED, Board
 from .lists import Filter
 
 SEVERITIES = ("critical", "high", "normal")
@@ -309,11 +309,14 @@ class BadgeCounts:
 
     @property
     def count(self) -> int:
-        """Blocking breakers, unacknowledged pages, and tasks with quarantined rows."""
+        """Blocking breakers, pages that a sender has refused, and tasks with quarantined rows.
+
+        A page that was sent is about what the inbox counts.
+        """
         snapshot = self._board.snapshot
         shut = sum(1 for name in self._downstreams & snapshot.breakers.keys() if snapshot.breakers[name].state in SHUT)
-        pages = sum(1 for note in snapshot.page_notes.values() if note in OPEN_NOTES)
-        return shut + pages + len(self._with_bad_rows)
+        refused = list(snapshot.page_notes.values()).count(PAGE_REFUSED)
+        return shut + refused + len(self._with_bad_rows)
 
 
 # --- A window of a long list of quarantined rows: reads the visible pages, and caches the pages used last ------------

@@ -349,7 +349,7 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
     return [
         head,
         *indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
-        *indented(message_of(cause), columns),
+        *(indented(message, columns) if (message := message_of(cause)) else ()),
         [],
         *(_cause_of_wait(cause, scene) if reason is not None else _cause_of_failure(cause, scene, found, columns)),
     ]

@@ -44,6 +44,7 @@ _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "ca
 _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
+_NOTES_COUNTED = 10  # from so many on, their number has no room
 _NAME_CELLS_MIN = 8  # of a task beside its error
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
@@ -359,8 +360,9 @@ def fleet_heading(
     Where there is no room for all of it, the place and then the order are left out.
     """
     waiting = sum(entry.attention_count for entry in entries)  # the number of the inbox and of the metric
-    paused = sum(entry.is_paused for entry in entries)
-    files = sum(is_row(entry) for entry in entries)
+    paused, notices = sum(entry.is_paused for entry in entries), sum(entry.notice_count for entry in entries)
+    files = sum(map(is_row, entries))
+    is_known = files > 0 or not any(map(_is_connecting, entries))
     parts: list[Line] = []
     if filter_text:
         parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
@@ -371,9 +373,10 @@ def fleet_heading(
         parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
     *left, right = that_fit(
         columns - 1,
-        (0, [Piece(" "), Piece(counted(files, "state file"), Role.STRONG)]),
-        (2, [Piece(f" on {one_line(place)}")]),
+        (0, [Piece(" "), Piece(counted(files, "state file") if is_known else "connecting", Role.STRONG)]),
+        (2, [Piece(f" {'on' if is_known else 'to'} {one_line(place)}")]),
         (0, [piece for part in parts for piece in (Piece(f" {glyphs.dot} "), *part)]),
+        (3, [Piece(f" {glyphs.dot} {counted(notices, 'notice')}")] if notices else []),
         (1, order_line(order, glyphs)),
     )
     return join(left, ""), right
@@ -389,8 +392,8 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
                 key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.detail
                 found.setdefault(key, []).append(entry)
                 words.setdefault(key, need)
-    waiting = [one for one in entries if not is_row(one) and one.offer.problem is None]
-    connecting: list[Line] = [[Piece(f"   {one_line(one.offer.path)}  connecting ...", Role.DIM)] for one in waiting]
+    waiting = [one_line(one.offer.path) for one in entries if _is_connecting(one)]
+    connecting: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
     return connecting + [
         [
             Piece(" "),
@@ -415,7 +418,7 @@ def legend(glyphs: Glyphs) -> list[Line]:
     """The signs of the list beside those of states."""
     heights = "".join(glyphs.spark[:6:2])
     return [
-        [Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")],
+        [Piece("1 note", Role.DIM), Piece(" so many notices, which can wait")],
         [Piece(heights, Role.DIM), Piece(" a night's duration beside the usual one")],
         [Piece(glyphs.spark[5], Role.WARNING), Piece(" far longer than usual")],
     ]
@@ -426,10 +429,16 @@ def is_row(entry: FleetEntry) -> bool:
     return entry.offer.has_file or bool(entry.offer.supervised)
 
 
+def _is_connecting(entry: FleetEntry) -> bool:
+    """Whether it is a host that has not answered yet."""
+    return not is_row(entry) and entry.offer.problem is None
+
+
 def _needs_text(entry: FleetEntry) -> str:
-    """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
-    notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
-    return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
+    """What waits for a human; if nothing does, what is only listed until somebody has acknowledged it."""
+    if entry.attention_count or not entry.notice_count:
+        return number(entry.attention_count) if entry.attention_count else ""
+    return counted(entry.notice_count, "note") if entry.notice_count < _NOTES_COUNTED else "notes"
 
 
 def fleet_columns(entries: Sequence[FleetEntry], context: RowContext) -> Columns[FleetEntry, RowContext]:
@@ -472,7 +481,7 @@ def _fleet_needs(entry: FleetEntry, context: RowContext) -> Piece:
 
 
 def _needs_with_sign(entry: FleetEntry, context: RowContext) -> Piece:
-    sign = context.glyphs.dead if entry.attention_count else " "
+    sign = context.glyphs.dead if entry.attention_count else ""
     return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
 
 
@@ -526,7 +535,7 @@ def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
     return lambda size: why_line(entry, context, size)
 
 
-_NEEDS = Width(6)
+_NEEDS = Width(7)
 
 FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),

@@ -134,9 +134,10 @@ def _facts(
     facts: list[Line] = []
     passed = _passed(run)
     if run.ended_at is not None:
+        lasted_us = max(run.ended_at - run.started_at - run.waited_us, 0)
         facts += [
-            [Piece(format_duration(max(run.ended_at - run.started_at - run.waited_us, 0)))],
-            [Piece(wall(run.ended_at))],
+            [Piece("after ", Role.DIM), Piece(format_duration(lasted_us))],
+            [Piece("at ", Role.DIM), Piece(wall(run.ended_at))],
         ]
         return state, [*passed, *(_Fact(fact) for fact in facts)]
     if run.code_changed:

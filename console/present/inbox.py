@@ -23,7 +23,7 @@ from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
-from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, compare, failures_of, human_wait, verdict
+from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, added_message, compare, failures_of, human_wait, verdict
 from ..model.preview import RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
 from ..text.columns import (
@@ -182,11 +182,13 @@ def _cause_sign(cause: InboxCause, scene: Scene) -> Piece:
 
 def _cause_title(cause: InboxCause, scene: Scene) -> Line:
     """What is the cause, of which downstream, and its error."""
-    title = [Piece(one_line(cause.title) or "unknown")]
+    message = message_of(cause)
+    is_whole = one_line(cause.title) in message and cause.messages == 1  # the message says the cause, and more
+    title = [Piece(message if is_whole else one_line(cause.title) or "unknown")]
     if cause.downstream:
         title.append(Piece(f" {scene.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if cause.message not in ("", cause.title):
-        title.append(Piece(f"  {message_of(cause)}", Role.DIM))
+    if message and not is_whole:
+        title.append(Piece(f"  {message}", Role.DIM))
     return title
 
 
@@ -212,9 +214,10 @@ CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
 
 
 def message_of(cause: InboxCause) -> str:
-    """The error of its tasks; of several the first, as one of so many."""
-    several = f"{number(cause.messages)} different errors, the first: " if cause.messages > 1 else ""
-    return f"{several}{one_line(cause.message)}"
+    """The error of its tasks, if the title does not say it already; of several the first, as one of so many."""
+    if cause.messages > 1:
+        return f"{number(cause.messages)} different errors, the first: {one_line(cause.message)}"
+    return one_line(added_message(cause.title, cause.message))
 
 
 def age_piece(since: int, scene: Scene) -> Piece:

@@ -37,6 +37,7 @@ class Sight(NamedTuple):
         columns: of the terminal; a sentence is cut, its key never.
         leave: the label of the key that leaves a box, a prompt or the past; empty: there is none of them.
         asked_by: Textual's name of the key that opened the question on the screen; None: nothing is asked.
+        has_details: all about what is under the cursor is shown beside the list.
     """
 
     place: ScreenName
@@ -44,6 +45,7 @@ class Sight(NamedTuple):
     columns: int = 80
     leave: str = ""
     asked_by: str | None = None
+    has_details: bool = False
 
 
 class Stage(NamedTuple):
@@ -57,6 +59,7 @@ class Stage(NamedTuple):
         says: what is so; the key of ``view`` follows.
         asks: what the key of ``action`` does, with the cursor in its place.
         answer: in the box that it opens: a sentence, and the label of the key that says yes.
+        beside: what it does where all that it opens is shown beside the list; empty: what it does elsewhere.
     """
 
     abouts: tuple[str, ...]
@@ -66,6 +69,7 @@ class Stage(NamedTuple):
     says: str
     asks: str
     answer: tuple[str, str] = ("", "")
+    beside: str = ""
 
     def about(self, board: Board) -> str:
         """The name that the cursor is to be on now."""
@@ -134,7 +138,8 @@ STAGES = (
     Stage(("notify",), _notify_waits, _GRAPH, "why",
           "notify waits{dead}, see the graph", "why notify waits{dead}"),
     Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "open",
-          "rates-api failed, and its breaker {holds} calls", "to read all about this breaker"),
+          "rates-api failed, and its breaker {holds} calls", "to read all about this breaker",
+          beside="all about it is beside the list; to go there"),
     Stage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
           "fetch_calendar hung and was killed, see when", "below its bar is where it hung; all about it"),
     Stage(("settle",), _once("settle", _is_dead), _INBOX, "output",
@@ -196,5 +201,5 @@ def _next_step(stage: Stage, board: Board, sight: Sight) -> tuple[str, str]:
     if sight.leave:
         return "to go on with the tour", sight.leave
     if stage.is_reached(board, sight):
-        return stage.asks, shown_key(stage.action)
+        return (stage.beside if sight.has_details else "") or stage.asks, shown_key(stage.action)
     return stage.says, shown_key(f"view_{stage.view.value}" if stage.view is not None else stage.action)

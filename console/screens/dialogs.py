@@ -178,7 +178,7 @@ class TextDialog(Modal[None]):
 
 
 _MATCHES_MAX = 12
-_WORD_CELLS = 22
+_LABEL_CELLS = 12  # a longer one moves its sentence to the right
 
 
 class CommandPalette(Modal[str]):
@@ -225,9 +225,9 @@ class CommandPalette(Modal[str]):
 
     def _row(self, value: str, columns: int) -> Line:
         entry = self._parsed_entry[value] if value in self._parsed_entry else self._entries[value]
-        word_cells = min(_WORD_CELLS, columns // 2)
-        left: Line = [Piece(f" {pad(entry.label, word_cells)} "), Piece(entry.help, Role.DIM)]
-        return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
+        left: Line = [Piece(f" {entry.label:<{_LABEL_CELLS}}  "), Piece(entry.help, Role.DIM)]
+        key = f" {entry.key} "
+        return [*fit(left, columns - len(key)), Piece(key, Role.KEY)]
 
     def _match(self, text: str) -> None:
         own = self._reader(text)

@@ -34,7 +34,8 @@ class TerminalCapabilities(NamedTuple):
     Attributes:
         plain_because: why the terminal cannot show a full screen, as one sentence; None if it can.
         colours: the colour depth; NO_COLOR makes it NONE.
-        unicode: False if the locale asks for ASCII.
+        has_unicode: False if signs are to be drawn in ASCII.
+        has_unicode_texts: False if the terminal cannot show a character beyond ASCII.
         remote: reached over a network, so bytes and round trips cost.
         mouse: whether the mouse is captured at the start. Not over ssh: selecting text matters more there.
         escape_delay_seconds: how long an escape character may wait for the rest of its sequence.
@@ -43,6 +44,7 @@ class TerminalCapabilities(NamedTuple):
     unsupported_reason: str | None = None
     colours: Colours = Colours.SIXTEEN
     has_unicode: bool = True
+    has_unicode_texts: bool = True
     is_remote: bool = False
     captures_mouse: bool = True
     escape_delay_seconds: float = ESCAPE_DELAY_SECONDS
@@ -58,7 +60,8 @@ def detect_capabilities(
     return TerminalCapabilities(
         unsupported_reason=_unsupported_reason(term, fds),
         colours=_colours(environ, term),
-        has_unicode=_has_unicode(environ),
+        has_unicode=environ["REDRIVE_ASCII"] == "0" if environ.get("REDRIVE_ASCII") else _has_utf8(environ),
+        has_unicode_texts=environ.get("REDRIVE_ASCII") == "0" or _has_utf8(environ),
         is_remote=remote,
         captures_mouse=not remote,
         escape_delay_seconds=_escape_delay(environ, remote),
@@ -103,10 +106,8 @@ def _colours(environ: Mapping[str, str], term: str) -> Colours:
     return Colours.INDEXED if "256color" in term else Colours.SIXTEEN
 
 
-def _has_unicode(environ: Mapping[str, str]) -> bool:
-    """Whether the locale that the C library picks has Unicode; ``REDRIVE_ASCII=1`` or ``=0`` overrules it."""
-    if asked := environ.get("REDRIVE_ASCII"):
-        return asked == "0"
+def _has_utf8(environ: Mapping[str, str]) -> bool:
+    """Whether the locale that the C library picks is one of UTF-8."""
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
     return locale.lower().replace("-", "").partition("@")[0].endswith("utf8")
 

@@ -38,6 +38,7 @@ from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_stand
 _REQUEST_SYNCHRONIZED = "\x1b[?2026$p"
 _LAST_ROW, _ERASE_ROW = "\x1b[999;1H", "\r\x1b[K"  # the probe covers nothing and is not left on the screen
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
+_LETTER_PROBE = "é"  # the same where signs are drawn in ASCII
 _READ_BYTES = 4096
 _RESIZE_SECONDS = 0.05  # a dragged window edge sends dozens of sizes a second
 _FIRST_REPORT_SECONDS = 2.0
@@ -64,11 +65,12 @@ class ConsoleDriver(Driver):
         self._event_loop = asyncio.get_running_loop()
         self._restarts_itself = True
         self._captures_mouse = mouse and self._tty.capabilities.captures_mouse
-        self.cell_encoder = CellEncoder(self._tty.capabilities.colours, self._tty.capabilities.has_unicode)
+        shown = self._tty.capabilities
+        self.cell_encoder = CellEncoder(shown.colours, shown.has_unicode_texts, has_ascii_signs=not shown.has_unicode)
         self.output: TerminalOutput | None = None
         self._is_reading = False
         self._handles_signals = False
-        self._probe = _PROBE if self._tty.capabilities.has_unicode else ""
+        self._probe = _PROBE if shown.has_unicode else _LETTER_PROBE if shown.has_unicode_texts else ""
         self._position_requested_at: float | None = None  # when the first report was asked for, until it comes
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
         self._escape_parser = EscapeParser(self._tty.capabilities.escape_delay_seconds)

@@ -75,9 +75,17 @@ _ASCII = str.maketrans(
 )
 
 
+def _never(character: str) -> bool:
+    return False
+
+
+def _is_sign(character: str) -> bool:
+    return ord(character) in _ASCII
+
+
 def _may_be_wide(character: str) -> bool:
     """Whether a terminal for East Asia draws a character two cells wide that is counted as one."""
-    return ord(character) in _ASCII or east_asian_width(character) == "A"
+    return _is_sign(character) or east_asian_width(character) == "A"
 
 
 def _in_ascii(character: str) -> str:
@@ -92,14 +100,17 @@ class CellEncoder:
     Args:
         colours: the colours of the terminal; with NONE no colour parameter is written, also if the theme has colours.
         unicode: False turns everything into ASCII.
+        has_ascii_signs: signs are turned into ASCII, and texts stay as they are.
         has_wide_signs: the terminal draws signs, and all that is of ambiguous width, two cells wide: these alone are
             turned into ASCII, and texts stay as they are.
     """
 
-    def __init__(self, colours: Colours, unicode: bool = True, *, has_wide_signs: bool = False) -> None:
+    def __init__(
+        self, colours: Colours, unicode: bool = True, *, has_ascii_signs: bool = False, has_wide_signs: bool = False
+    ) -> None:
         self._colour_system = _COLOUR_SYSTEMS.get(colours)
         self._unicode = unicode
-        self._has_wide_signs = has_wide_signs
+        self._becomes_ascii = _may_be_wide if has_wide_signs else _is_sign if has_ascii_signs else _never
         self._parameters: dict[Style, tuple[str, str]] = {}
         self._plain = set(map(chr, range(0x20, 0x7F)))  # characters known to be one cell and harmless
         self._encoded: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
@@ -144,7 +155,7 @@ class CellEncoder:
             self._add_mark(row, character)
             return
         shown = character if sanitize(character) == character else "\ufffd"
-        if not self._unicode or (self._has_wide_signs and _may_be_wide(shown)):
+        if not self._unicode or self._becomes_ascii(shown):
             shown = _in_ascii(shown)
             row.extend(repeat((shown if shown.isascii() else "?", sgr), width))
         elif width == 2:

@@ -328,6 +328,9 @@ class Supervisor:
                 continue
             service = self._add_service(stored.target, FoundFlow(served.flow), path or "", stored.file)
             service.lose_flow(_gone_sentence(stored.file))
+        if not self._services and not self._broken:
+            words = ", ".join(map(os.path.relpath, self._words))
+            self._report("", f"no flow with a schedule in {words} yet: a new or changed file is noticed")
 
     def _leave_out(self, files: Mapping[str, str]) -> None:
         """Say which files are not served, when that has changed."""

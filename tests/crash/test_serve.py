@@ -110,6 +110,17 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
         assert wait_until_dead([holder.pid]) == []
 
 
+def test_a_folder_without_a_schedule_is_said_to_have_none(tmp_path):
+    (tmp_path / "flow.py").write_text(QUICK.replace(", schedule='every 1s'", ""))
+    process: Any = start_redrive("serve", tmp_path)
+    try:
+        assert "no flow with a schedule in " in process.stdout.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+
+
 def ask(tmp_path: Path, sql: str) -> list[Any]:
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         return connection.execute(sql).fetchall()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.cli.listings import cause_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import InboxCause
 from redrive.console.present.inbox import CAUSE_COLUMNS, cause_row
@@ -11,6 +13,7 @@ from redrive.console.present.tasks import Scene
 from redrive.console.text.columns import json_value
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
+from redrive.engine.domain.states import TaskState
 
 from .runs import START, projection_of
 
@@ -40,3 +43,29 @@ def test_all_say_the_same_of_a_cause(cause, is_open):
     assert (" api" in row) == (value["downstream"] is not None)
     assert ("no answer" in row) == (value["message"] == "no answer")
     assert (f"holds {cause.held:,}" in row) == bool(value["held"]) and row.endswith(SCENE.since(cause.oldest))
+
+
+@pytest.mark.parametrize(
+    ("title", "message", "said"),
+    [
+        ("MemoryError odd.py:77 in memory", "MemoryError", "MemoryError odd.py:77 in memory"),
+        ("KeyboardInterrupt", "KeyboardInterrupt", "KeyboardInterrupt"),
+        ("MemoryErrorOfMine odd.py:77", "MemoryError", "MemoryErrorOfMine odd.py:77  MemoryError"),
+        ("'gen' returned a generator", "task 'gen' returned a generator: use a list",
+         "task 'gen' returned a generator: use a list"),
+        ("KeyError odd.py:3 in f", "'id'", "KeyError odd.py:3 in f  'id'"),
+    ],
+)  # fmt: skip
+def test_a_row_says_a_thing_once(title, message, said):
+    cause = InboxCause("a" * 12, None, title, message, ("t0",), 1, 0, START, START, START)
+    assert plain(cause_row(cause, False, SCENE, 120)).split(maxsplit=3)[3].rpartition("  ")[0].strip() == said
+    assert json_value(CAUSE_COLUMNS, cause, None)["message"] == message
+    heading, task = map(plain, cause_lines(cause, failed_projection(message), None, START))
+    assert title in heading
+    assert task == f"  DEAD_LETTER t0 0/3{'' if message in title.split() else f': {message}'}"
+
+
+def failed_projection(error: str):
+    projection = projection_of([("t0", [])])
+    projection.tasks["t0"].state, projection.tasks["t0"].error = TaskState.DEAD_LETTER, error
+    return projection

@@ -248,13 +248,13 @@ def test_a_sender_is_named_without_its_secrets():
 # --- For the tab ----------------------------------------------------------------------------------------------------
 
 
-def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
+def test_the_tab_counts_open_breakers_refused_pages_and_tasks_with_held_rows(clock):
     session = outage(clock)
     board = Board(session.projection)
     pages = listed(PAGE_HEADS, session)
     board.update_lists(listed(BREAKERS, session), pages)
     attention = BadgeCounts(board)
-    assert 4 == attention.count, "one breaker of this flow, two pages, one task"
+    assert 3 == attention.count, "one breaker of this flow, the page that was not sent, one task"
     builder = session.builder
     events = [
         builder.event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"}),
@@ -263,17 +263,18 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
         builder.event(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 7}}),
     ]
     attention.update(board.apply(events).tasks)
-    assert 2 == attention.count
+    assert 1 == attention.count
     attention.update(
         board.apply([builder.event(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 0}})]).tasks
     )
-    assert 1 == attention.count
+    assert 0 == attention.count
 
 
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
     board = Board(session.projection)
-    board.update_lists(pages=[build_row(PageRow, row_of_page(1, "poison", cause="c"))])
+    board.update_lists(pages=[build_row(PageRow, row_of_page(1, "poison", cause="c", send_error="bell: no"))])
+    assert 1 == BadgeCounts(board).count - BadgeCounts(Board(session.projection)).count
     again = Board(session.projection, board)
     again.update_lists(pages=[build_row(PageRow, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
     assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.projection)).count

@@ -14,6 +14,7 @@ from redrive.console.present.header import (
     tabs_line,
     waiting_fact,
 )
+from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, Piece, plain, width
 from redrive.engine.domain.rows import ExecutorState, RunFacts
@@ -94,6 +95,13 @@ def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_s
     assert width([Piece(line)]) <= 80 and line.startswith(" warehouse · 2026")
     assert line.rstrip().endswith("slack 20m00")
     assert ("◆ 1 other run" in line) == bool(other_runs)
+
+
+def test_both_times_of_a_run_that_has_ended_have_a_word():
+    projection = projection_of([("load", [])])
+    projection.run = projection.run._replace(state="FAILED", ended_at=projection.run.started_at + 18 * S)
+    line = plain(run_line(Board(projection), "/var/warehouse.db", None, START + 60 * S, 120, UTF8))
+    assert f"after 18s  at {wall(projection.run.started_at + 18 * S)}" in line
 
 
 LABELS = ("Runs", "Graph", "Timeline", "Inbox", "Log", "Journal", "Systems", "History")

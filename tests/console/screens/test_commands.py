@@ -12,7 +12,7 @@ from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label, keys_of
 from redrive.console.screens.dialogs import ChoiceOption, CommandPalette, matching
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
-from redrive.console.text.pieces import Role, plain
+from redrive.console.text.pieces import Piece, Role, plain, width
 from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
@@ -102,6 +102,15 @@ async def test_the_manual_opens_a_page_from_its_list_or_by_its_topic(revenue: Fa
         assert "UPSTREAM_FAILED" in text_of(app)
         await press(app, pilot, "escape", "colon", *"manual sates", "enter")
         assert "the closest is states" in text_of(app)
+
+
+async def test_at_eighty_columns_the_palette_says_what_each_command_does(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon")
+        entries = [app.screen._entries[value] for value in app.screen.table.order]
+        told = [plain(app.screen._row(entry.value, 80)) for entry in entries]
+        cut = [row for entry, row in zip(entries, told, strict=True) if entry.help not in row]
+        assert len(cut) < len(told) / 10 and all(width([Piece(row)]) <= 80 for row in told), cut
 
 
 async def test_the_palette_runs_a_command_by_its_name_and_nothing_else(revenue: FakeSession, clock: StillClock):

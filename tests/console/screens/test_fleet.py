@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
 from redrive.console.keys.actions import ScreenName
-from redrive.console.model.runs import fleet_entries
-from redrive.console.present.fleet import fleet_columns, run_to_show, why_line, why_of
+from redrive.console.model.runs import FleetOrder, fleet_entries
+from redrive.console.present.fleet import (
+    FLEET_COLUMNS,
+    fleet_columns,
+    fleet_heading,
+    fleet_row,
+    run_to_show,
+    why_line,
+    why_of,
+)
 from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import LiveSession
 from redrive.console.terminal.capabilities import TerminalCapabilities
@@ -182,11 +190,35 @@ async def test_what_needs_a_human_comes_first_with_its_count():
         assert "8 state files on this machine" in text_of(app) and "16 things need a human" in text_of(app)
 
 
+def test_hosts_that_have_not_answered_are_no_list_of_files():
+    hosts = [Offer(f"ssh://etl{number}", has_file=False) for number in (1, 2)]
+    assert heading_of(hosts, "2 hosts").startswith(" connecting to 2 hosts")
+    assert heading_of([*hosts, FILES[1]], "2 hosts").startswith(" 1 state file on 2 hosts")
+    refused = hosts[0]._replace(problem="refused")
+    assert heading_of([refused, refused], "2 hosts").startswith(" 0 state files on 2 hosts")
+
+
+def test_notices_have_a_word_and_stand_where_nothing_else_waits():
+    late = RunFacts("late-1", "late", START - HOUR, START, "SUCCESS")._replace(deadline_at=START - S)
+    offers = [offer("late", "SUCCESS", runs=[late]), offer("both", "FAILED", runs=[late, *failed("both")])]
+    entries = fleet_entries(offers, START, FleetOrder.ATTENTION)
+    rows = {one.flow: plain(fleet_row(one, FLEET_COLUMNS, RowContext(START, UTF8), 120)) for one in entries}
+    assert [one.notice_count for one in entries] == [1, 1]
+    assert rows["late"].startswith(" 1 note  late") and rows["both"].startswith(" ◆1      both")
+    assert "1 thing needs a human · 2 notices" in heading_of(offers, "here")
+
+
+def heading_of(offers: Sequence[Offer], place: str) -> str:
+    entries = fleet_entries(offers, START, FleetOrder.ATTENTION)
+    left, _ = fleet_heading(entries, len(entries), place, "", FleetOrder.ATTENTION, UTF8, 120)
+    return plain(left)
+
+
 async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 70)) as pilot:
         await pilot.press("?")
-        assert "so many need a human" in text_of(app) and "(1) so many notices" in text_of(app)
+        assert "so many need a human" in text_of(app) and "1 note so many notices" in text_of(app)
         for words in ("schedule: Every schedule: what comes", "quit: "):
             assert words in text_of(app)
         await pilot.press("?")

@@ -96,7 +96,7 @@ async def test_a_key_for_another_kind_of_row_says_for_which(session, clock):
 
 async def test_the_tab_counts_what_wants_a_human(session, clock):
     async with open_console(session, clock, "2") as driver:
-        assert "7 Systems ◆4" in driver.lines[1]
+        assert "7 Systems ◆3" in driver.lines[1]
 
 
 async def test_a_task_that_a_breaker_holds_leads_to_it(session, clock):

@@ -127,7 +127,7 @@ async def test_a_breaker_that_closes_is_quiet_and_the_cursor_stays_on_its_row(se
         )
         assert "none of 3 open" in driver.find("Breakers")
         assert "rates-api ✓ closed" in driver.find("closed for")
-        assert "7 Systems ◆3" in driver.lines[1]
+        assert "7 Systems ◆2" in driver.lines[1]
 
 
 # --- Rows that nobody could ever read ---------------------------------------------------------------------------------

@@ -93,6 +93,19 @@ def test_signs_beyond_ascii_need_a_locale_of_utf8(tty: int, environ: Mapping[str
     assert detect(tty, **environ).has_unicode is unicode
 
 
+@pytest.mark.parametrize(
+    ("environ", "texts"),
+    [
+        ({"LANG": "en_US.UTF-8", "REDRIVE_ASCII": "1"}, True),
+        ({"LANG": "C", "REDRIVE_ASCII": "1"}, False),
+        ({"LANG": "C"}, False),
+        ({"LANG": "C", "REDRIVE_ASCII": "0"}, True),
+    ],
+)
+def test_texts_are_as_the_locale_can_show_them(tty: int, environ: Mapping[str, str], texts: bool) -> None:
+    assert detect(tty, **environ).has_unicode_texts is texts
+
+
 @pytest.mark.parametrize("variable", ["SSH_CONNECTION", "SSH_TTY", "MOSH_CONNECTION"])
 def test_over_a_network_sequences_get_more_time_and_the_mouse_stays_the_terminals(tty: int, variable: str) -> None:
     terminal = detect(tty, **{variable: "x"})

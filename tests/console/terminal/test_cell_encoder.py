@@ -151,6 +151,15 @@ def test_signs_become_ascii_and_texts_stay_as_they_are(text: str, shown: str) ->
         assert len(row) == cell_len(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("◆ $großer_Über_Tag é", "! $großer_Über_Tag é"), ("─● 日本 ✓…", "-> 日本 o."), ("имя_задачи ▸", "имя_задачи >")],
+)
+def test_signs_asked_for_in_ascii_change_no_letter(text: str, shown: str) -> None:
+    row = set_text(text, CellEncoder(Colours.NONE, has_ascii_signs=True))
+    assert "".join(cell for cell, _ in row) == shown and len(row) == cell_len(text)
+
+
 def test_two_names_of_one_length_do_not_read_alike() -> None:
     encoder = CellEncoder(Colours.NONE, has_wide_signs=True)
     assert set_text("抽出処理", encoder) != set_text("集計報告", encoder)
