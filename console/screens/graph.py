@@ -60,9 +60,6 @@ class GraphScreen(TaskScreen):
         self._path_key: object = None  # what the critical path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
-        self.texts.styles.height = "1fr"
-        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
-        self.texts.display = self.texts_rule.display = False
         self.strip_view = Bar(STRIP_ROWS)
         self._refresh_scene()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
@@ -70,12 +67,6 @@ class GraphScreen(TaskScreen):
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
     # --- The frame ------------------------------------------------------------------------------------------------
-
-    def main_widgets(self) -> Iterable[Widget]:
-        yield self.heading
-        yield self.graph_view
-        yield self.texts_rule
-        yield self.texts
 
     def content(self) -> Iterable[Widget]:
         """Yield the drawing, the list, and the details: beside both, or below the drawing beside the list."""
@@ -137,13 +128,10 @@ class GraphScreen(TaskScreen):
             rows = 0 if graph.is_drawing else graph.height
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
         has_texts = rows > 0 and free >= TEXTS_ROWS_MIN
-        if self._texts_rows == (shown := rows if has_texts else None):
-            return
-        self._texts_rows = shown
-        self.texts.display = self.texts_rule.display = has_texts
-        self.detail.texts_view = self.texts if has_texts else None
-        self.graph_view.styles.height = rows if has_texts else "1fr"
-        self.call_after_refresh(self.show_frame)
+        shown = rows if has_texts else None
+        if shown != self._texts_rows:
+            self._texts_rows = shown
+            self.divide_rows(shown)
 
     @property
     def _content_rows(self) -> int:

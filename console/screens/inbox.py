@@ -23,10 +23,10 @@ from ..present.schedules import need_sentence
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import Bar, DetailShare, Rule, has_room_for_strip
+from ..widgets.bars import Bar, DetailShare, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import DetailView, Subject, TaskScreen, TextsView
+from .panes import DetailView, Subject, TaskScreen
 
 _FRAME_ROWS = 6  # header, tabs, rules, heading, keys
 _WHO_ROWS, _ACT_ROWS = 3, 2
@@ -41,18 +41,13 @@ class InboxScreen(TaskScreen):
     DETAIL_SHARE = DetailShare(47, 56)
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self._lines_of_run)
         self.inbox = Inbox(self.board, self.console.remedies)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
         self.detail = self.detail_pane = self.evidence = DetailView(
             self.scene, self.console.memory.get, self._lines_of_run, id="beside"
         )
-        self.texts = TextsView(self.scene, nothing=self._lines_of_run, id="texts")
-        self.texts.can_focus = False
-        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
-        self.texts.styles.height = "1fr"
-        self.texts.display = self.texts_rule.display = False
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(_ACT_ROWS, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
@@ -63,12 +58,6 @@ class InboxScreen(TaskScreen):
         self._is_recount_due = False  # what is held has to be counted again
 
     # --- The frame ------------------------------------------------------------------------------------------------
-
-    def main_widgets(self) -> Iterable[Widget]:
-        yield self.heading
-        yield self.table
-        yield self.texts_rule
-        yield self.texts
 
     def widgets_below(self) -> Iterable[Widget]:
         """The selected tasks, their history, and the effects of requeue and skip."""
@@ -99,10 +88,7 @@ class InboxScreen(TaskScreen):
         else:
             is_known = not self.is_wide and bool(self._lines_of_run(self.app.size.width))
         has_texts = is_known and self._list_rows - rows - 1 >= _TEXTS_ROWS_MIN
-        self.texts.display = self.texts_rule.display = has_texts
-        self.evidence.texts_view = self.texts if has_texts else None
-        self.table.styles.height = rows if has_texts else "1fr"
-        self.call_after_refresh(self.show_frame)
+        self.divide_rows(rows if has_texts else None)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """Where the rule of the texts meets the divider, too."""
@@ -362,7 +348,7 @@ class InboxScreen(TaskScreen):
             page.show_subject(subject)
         self._place_texts()
         if self.page_of_texts.display:
-            super().on_cursor_rest()
+            self.read_texts()
 
     def texts_read(self) -> None:
         """Show what was read, and beside it what has come from the same rows."""

@@ -30,7 +30,7 @@ from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, bindings, detail_room
+from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, Rule, bindings, detail_room
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
@@ -526,11 +526,30 @@ class TextsView(DetailView):
 class TaskScreen(SplitScreen):
     """A list of tasks with the details of the selected one and, where the list leaves rows, what it wrote."""
 
-    def __init__(self) -> None:
+    heading: Bar
+
+    def __init__(self, nothing: Callable[[int], list[Line]] = lambda columns: []) -> None:
+        """``nothing``: what stands in place of the texts, for a width, where no task is selected."""
         super().__init__()
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
-        self.texts = TextsView(self.scene, id="texts")
+        self.texts = TextsView(self.scene, nothing=nothing, id="texts")
         self.texts.can_focus = False
+        self.texts.styles.height = "1fr"
+        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
+        self.texts.display = self.texts_rule.display = False
+
+    def main_widgets(self) -> Iterable[Widget]:
+        yield self.heading
+        yield self.main_pane
+        yield self.texts_rule
+        yield self.texts
+
+    def divide_rows(self, rows: int | None) -> None:
+        """Give the list so many rows, and the texts what it leaves; None: the list has all."""
+        self.texts.display = self.texts_rule.display = rows is not None
+        self.detail.texts_view = None if rows is None else self.texts
+        self.main_pane.styles.height = "1fr" if rows is None else rows
+        self.call_after_refresh(self.show_frame)
 
     @abstractmethod
     def texts_read(self) -> None:
@@ -550,6 +569,9 @@ class TaskScreen(SplitScreen):
         return self.texts if self.texts.display else self.detail
 
     def on_cursor_rest(self) -> None:
+        self.read_texts()
+
+    def read_texts(self) -> None:
         """Read the texts of the selected task, and its history."""
         run_latest(self, self._read_texts, "texts", shows_errors=False)
 
