@@ -203,6 +203,10 @@ class Schedule(msgspec.Struct, frozen=True):
             return times
         return (at for at in times if local_time(at, self.zone).date() not in self.holidays)
 
+    def names(self, instant: int) -> bool:
+        """Whether an instant is one of the logical times."""
+        return next(self.after(instant - 1), None) == instant
+
     def due_at(self, logical: int) -> int:
         """Return when the run of a logical time is due."""
         day = self.days.get(logical)

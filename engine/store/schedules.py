@@ -224,16 +224,18 @@ def decided_times(
         days = connection.execute(sql, (flow, after, until)).fetchall()
         return tuple(DecidedTimes(at, at, 1, at in fired) for (at,) in days)
     passed, is_all = schedule.latest(after, until)
-    singles = passed[-LISTED_MAX:]
+    times = sorted({*passed, *(at for at in fired if at <= until)})  # a run of another schedule is one, too
+    singles = times[-LISTED_MAX:]
     found = []
-    if singles and (len(singles) < len(passed) or not is_all):
+    if singles and (len(singles) < len(times) or not is_all):
         before = singles[0] - 1
-        times, earlier = schedule.count(after, before), [at for at in fired if at <= before]
+        earlier = [at for at in fired if at <= before]
+        missed = schedule.count(after, before) - sum(schedule.names(at) for at in earlier)
         last = next(iter(schedule.latest(after, before)[0][-1:]), before)
         if earlier:
             found.append(DecidedTimes(min(earlier), max(earlier), len(earlier), True))
-        if times > len(earlier):
-            found.append(DecidedTimes(next(schedule.after(after)), last, times - len(earlier), False))
+        if missed > 0:
+            found.append(DecidedTimes(next(schedule.after(after)), last, missed, False))
     return (*found, *(DecidedTimes(at, at, 1, at in fired) for at in singles))
 
 

@@ -6,11 +6,12 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from redrive.engine import Flow
 from redrive.engine.clock import SystemClock
@@ -18,6 +19,8 @@ from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
 from redrive.engine.statefile.supervisor_file import SupervisorFile
+from redrive.engine.statefile.transitions import Transaction
+from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import ScheduleStatus, served_flow
 from support.waiting import wait_until
 
@@ -163,6 +166,67 @@ async def test_one_that_stood_by_goes_on_from_what_the_first_one_has_written(tmp
             found = connection.execute("SELECT fate, sum(times) FROM ledger GROUP BY fate").fetchall()
         second_file.close()
         assert found == [("dropped", 3), ("missed", 2)]
+
+
+async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after_an_edit(tmp_path: Path) -> None:
+    """The schedule that holds then does not name its time; a later run ahead of the clock does not change the count."""
+    clock, started = CreepingClock(), list[int]()
+    launch = launch_of(lambda: service, started)
+    with service_of(Flow("f", schedule="0 * * * *"), clock, launch, tmp_path) as service:
+        service.acquire()
+        try:
+            await steps(service)
+            for minute in (30, 15, 45):
+                await steps(service)
+                clock.now += 72 * HOUR
+                await steps(service)  # a run starts
+                clock.now -= 72 * HOUR
+                await steps(service)
+                edit(service, f"{minute} * * * *")
+                await steps(service)
+            assert len(started) == 3
+            assert ran(service) == 0
+            clock.now += 80 * HOUR
+            await steps(service)
+            assert ran(service) == len(started)
+        finally:
+            service.release()
+
+
+HOUR = 3_600_000_000
+
+
+def launch_of(service: Callable[[], FlowService], started: list[int]) -> Any:
+    """What starts runs that begin and end at once."""
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        served, now, logical = service().served, service()._clock.now_us(), options.logical_time
+        assert logical is not None
+        with closing(database.open_for_writing(state)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, now)
+            schedules.claim_slot(transaction, served, logical, run_id)
+            values: Any = {"run_id": run_id, "flow": served.flow, "max_parallel": 1, "params": {}, "deadline_at": None}
+            runs.create_run(transaction, at=now, logical_time=logical, **values)
+            connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = ?", (now,))
+            connection.execute("COMMIT")
+        started.append(logical)
+        return Launched(None)
+
+    return launch
+
+
+def ran(service: FlowService) -> int:
+    """How many runs the ledger counts."""
+    sql = "SELECT coalesce(sum(times), 0) FROM ledger WHERE fate = 'run'"
+    with closing(sqlite3.connect(service._shared.file.path)) as connection:
+        (times,) = connection.execute(sql).fetchone()
+    return int(times)
+
+
+def edit(service: FlowService, expression: str) -> None:
+    spec = msgspec.structs.replace(service.served.spec, expression=expression)
+    service.use_flow(schedules.with_schedule(service.served, spec), few_tasks=False)
 
 
 async def steps(service: FlowService) -> None:
