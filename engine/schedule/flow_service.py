@@ -177,10 +177,7 @@ class FlowService:
 
     def _restore(self, stored: ServedSchedule) -> None:
         self.row, self.gone_since = stored, stored.gone_since
-        spec = self.served.spec
-        if stored.expression is not None and stored.timezone is not None:
-            spec = msgspec.structs.replace(spec, expression=stored.expression, timezone=stored.timezone)
-        held = with_schedule(self.served, spec)
+        held = self._held_until_now
         self._mark = LedgerMark(stored.ledger_until, stored.seen_run, held.schedule)
         self._edits = [(with_schedule(self.served, spec), at) for spec, at in _edits_of(stored.edits)]
         if stored.expression is not None and not (self._edits[-1][0] if self._edits else held).means(self.served):
@@ -188,6 +185,14 @@ class FlowService:
         if stored.start_error is not None and stored.spec:
             since, at = stored.failed_since or 0, stored.failed_at or 0
             self._failure = StartFailure(stored.start_error, since, at, is_of_reading=stored.gone_since is not None)
+
+    @property
+    def _held_until_now(self) -> ServedFlow:
+        """The flow with the schedule by which was decided until now."""
+        expression, timezone, spec = self.row.expression, self.row.timezone, self.served.spec
+        if expression is None or timezone is None:
+            return self.served
+        return with_schedule(self.served, msgspec.structs.replace(spec, expression=expression, timezone=timezone))
 
     def release(self) -> None:
         """Stop; a run goes on."""
@@ -297,12 +302,12 @@ class FlowService:
         if self._next_served is not served:  # its file was read meanwhile
             self.wake_at = 0
             return
+        if holder is None and await self._adopts(status, now):
+            self.wake_at = 0
+            return
         schedule = status.replaced or self._as_of_now(served).schedule
         if self._has_other_edits(status):  # the ledger has what was decided by the schedule before
             self._save(status, schedule, Step(StepKind.WAIT), holder, now)
-            self.wake_at = 0
-            return
-        if holder is None and await self._adopts(status, now):
             self.wake_at = 0
             return
         await self._note_far_run(status, schedule, now)
@@ -588,9 +593,9 @@ class FlowService:
     async def _adopts(self, status: ScheduleStatus, now: int) -> bool:
         """Whether the state file is older than the ledger, as after a restore: what it lacks is not started again."""
         progress, until = status.progress, self._mark.until
-        if progress is None or not progress.decided_until < until <= now:
+        if progress is None or not progress.decided_until < until or is_ahead(until, now):
             return False
-        served = self.served
+        served = self._held_until_now
         times = await self._write(lambda change: schedules.adopt(change, served, until))
         when = iso_time(until, served.schedule.zone)[:16].replace("T", " ")
         self._warn(
@@ -632,7 +637,7 @@ class FlowService:
         ``schedule``: the one that holds in the state file.
         """
         decided_until = 0 if status.progress is None else status.progress.decided_until
-        if self._mark.until > max(now, decided_until) > 0 and status.progress is not None:
+        if status.progress is not None and self._mark.until > decided_until and is_ahead(self._mark.until, now):
             ahead = iso_time(self._mark.until, self.served.schedule.zone)[:16].replace("T", " ")
             runs_ahead = sum(at <= self._mark.until for at in status.fired)
             self._mark = msgspec.structs.replace(self._mark, until=decided_until)

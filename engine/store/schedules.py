@@ -382,7 +382,8 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
 def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
     """Start no run up to ``until``, of which an older copy of this file knows nothing, and return how many there are.
 
-    They have run, or were given up, in the file that this one replaces. One page.
+    They have run, or were given up, in the file that this one replaces. One page. ``served``: with the schedule by
+    which they were decided, which goes on.
     """
     held = _held(served, progress := _progress(transaction, served))
     times = held.schedule.count(progress.decided_until, until)
@@ -392,7 +393,9 @@ def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
         page_schedule(
             transaction, held, f"{served.name} goes on from an older state file", _restored(held, times, latest[-1])
         )
-    _advance(transaction, held, until)
+    if held is not served:
+        _start_schedule(transaction, served, until, ScheduleChange.CHANGED)
+    _advance(transaction, served, until)
     return times
 
 
