@@ -593,16 +593,20 @@ class FlowService:
     async def _adopts(self, status: ScheduleStatus, now: int) -> bool:
         """Whether the state file is older than the ledger, as after a restore: what it lacks is not started again."""
         progress, until = status.progress, self._mark.until
-        if progress is None or not progress.decided_until < until or is_ahead(until, now):
+        if progress is None or is_ahead(until, now):
             return False
-        served = self._held_until_now
-        times = await self._write(lambda change: schedules.adopt(change, served, until))
+        if progress.decided_until >= until and status.last_run_row >= self._mark.run_row:
+            return False
+        served, ran = self._held_until_now, self._shared.file.past_runs(self.row.id)
+        times = await self._write(lambda change: schedules.adopt(change, served, until, ran))
+        self._mark = msgspec.structs.replace(self._mark, run_row=status.last_run_row)
         when = iso_time(until, served.schedule.zone)[:16].replace("T", " ")
-        self._warn(
-            f"its state file is older than its runs: {counted(times, 'logical time')} until {when} of which it knows"
-            " nothing will not start again; redrive backfill starts them",
-            now,
-        )
+        if times:
+            self._warn(
+                f"its state file is older than its runs: {counted(times, 'logical time')} until {when} of which it"
+                " knows nothing will not start again; redrive backfill starts them",
+                now,
+            )
         return True
 
     async def _note_far_run(self, status: ScheduleStatus, schedule: Schedule, now: int) -> None:

@@ -774,6 +774,11 @@ class SupervisorFile(object):
             known = _past_runs(connection, id)
         return [run.lasts_us for run in known if run.state == RunState.SUCCESS][:USUAL_RUNS]
 
+    def past_runs(self, id: int) -> List[PastRun]:
+        """The runs that have ended, as far as they are known; the latest first."""
+        with _translated_errors(self.path):
+            return _past_runs(self._connection, id)
+
     def warn(self, id: int, warning: str, now_us: int, runs_ahead: int = 0) -> None:
         """Record what an operator has to know; what was decided of times after now is undecided again.
 

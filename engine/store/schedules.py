@@ -379,13 +379,14 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
     page_schedule(transaction, served, f"the clock of {served.name} is not that of its runs", why)
 
 
-def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
+def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequence[PastRun]) -> int:
     """Start no run up to ``until``, of which an older copy of this file knows nothing, and return how many there are.
 
     They have run, or were given up, in the file that this one replaces. One page. ``served``: with the schedule by
-    which they were decided, which goes on.
+    which they were decided, which goes on. ``ran``: runs that have ended there, which may be of later times.
     """
     held = _held(served, progress := _progress(transaction, served))
+    until = max(until, progress.decided_until)
     times = held.schedule.count(progress.decided_until, until)
     latest = held.schedule.latest(progress.decided_until, until)[0][-LISTED_MAX:]
     if latest:
@@ -395,6 +396,13 @@ def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
         )
     if held is not served:
         _start_schedule(transaction, served, until, ScheduleChange.CHANGED)
+    sql = (
+        "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, run_id, run_state, decided_at)"
+        " VALUES (?,?,'run',?,?,?)"
+    )
+    later = [one for one in ran if one.logical_time is not None and one.logical_time > until]
+    rows = [(served.name, one.logical_time, one.run_id, one.state, one.started_at) for one in later]
+    transaction.connection.executemany(sql, rows)
     _advance(transaction, served, until)
     return times
 

@@ -193,6 +193,59 @@ async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after
             service.release()
 
 
+async def test_an_older_copy_goes_on_by_the_schedule_that_the_ledger_has(tmp_path: Path) -> None:
+    """Also if the supervisor begins anew before the copy is restored: its schedule was edited away."""
+    clock, started = CreepingClock(), list[int]()
+    launch, copy = launch_of(lambda: service, started), tmp_path / "copy"
+    with service_of(Flow("f", schedule="0 * * * *", misfire="all"), clock, launch, tmp_path) as service:
+        service.acquire()
+        try:
+            await steps(service)
+            copy_state(service, copy)
+            edit(service, "30 */2 * * *")
+            await steps(service)
+            clock.now += 4 * HOUR
+            await steps(service)
+            clock.now += 2 * HOUR
+            edit(service, "30 */2 * * *")  # its file is read again
+            copy.rename(service.state_path)
+            await steps(service)
+            clock.now += 4 * HOUR
+            await steps(service, 20)
+            assert len(started) == len(set(started))
+            assert {at // 60_000_000 % 120 for at in started} == {30}
+        finally:
+            service.release()
+
+
+async def test_a_run_of_a_time_that_was_not_due_yet_does_not_start_again_after_a_restore(tmp_path: Path) -> None:
+    """As one by hand while the schedule was paused: the older copy does not have it, the supervisor has."""
+    clock, started = CreepingClock(), list[int]()
+    launch, copy = launch_of(lambda: service, started), tmp_path / "copy"
+    with service_of(Flow("f", schedule="0 * * * *", misfire="all"), clock, launch, tmp_path) as service:
+        service.acquire()
+        try:
+            await steps(service)
+            copy_state(service, copy)
+            by_hand = next(service.served.schedule.after(clock.now + HOUR))
+            await launch(None, service.state_path, "by hand", RunOptions(logical_time=by_hand))
+            await steps(service)
+            copy.rename(service.state_path)
+            await steps(service)
+            clock.now += 3 * HOUR
+            await steps(service, 10)
+            assert by_hand in started
+            assert len(started) == len(set(started)) == 3
+            assert ran(service) == 3
+        finally:
+            service.release()
+
+
+def copy_state(service: FlowService, copy: Path) -> None:
+    with closing(sqlite3.connect(service.state_path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
 HOUR = 3_600_000_000
 
 
@@ -229,7 +282,7 @@ def edit(service: FlowService, expression: str) -> None:
     service.use_flow(schedules.with_schedule(service.served, spec), few_tasks=False)
 
 
-async def steps(service: FlowService) -> None:
+async def steps(service: FlowService, times: int = 4) -> None:
     service.wake()
-    for _ in range(4):
+    for _ in range(times):
         await service.step()
