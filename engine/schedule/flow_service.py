@@ -624,9 +624,9 @@ class FlowService:
             title, served = f"{self.served.name} is planned too late", self.served
             await self._write(lambda change: schedules.page_schedule(change, served, title, problem))
 
-    def _warn(self, sentence: str, now: int, runs_ahead: int = 0) -> None:
+    def _warn(self, sentence: str, now: int) -> None:
         self.report(sentence)
-        self._shared.file.warn(self.row.id, sentence, now, runs_ahead)
+        self._shared.file.warn(self.row.id, sentence, now)
 
     def _save(
         self,
@@ -646,7 +646,8 @@ class FlowService:
             runs_ahead = sum(at <= self._mark.until for at in status.fired)
             self._mark = msgspec.structs.replace(self._mark, until=decided_until)
             why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
-            self._warn(why, now, runs_ahead)
+            self._shared.file.take_back(self.row.id, decided_until, runs_ahead)
+            self._warn(why, now)
         decided = [self._ledger_row(one, now) for one in status.decided]
         # An older copy of the state file has fewer runs.
         self._mark = LedgerMark(max(self._mark.until, decided_until), status.last_run_row, schedule)

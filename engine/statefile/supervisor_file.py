@@ -779,19 +779,25 @@ class SupervisorFile(object):
         with _translated_errors(self.path):
             return _past_runs(self._connection, id)
 
-    def warn(self, id: int, warning: str, now_us: int, runs_ahead: int = 0) -> None:
-        """Record what an operator has to know; what was decided of times after now is undecided again.
+    def warn(self, id: int, warning: str, now_us: int) -> None:
+        """Record what an operator has to know."""
+        with _translated_errors(self.path):
+            sql = "UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?"
+            self._connection.execute(sql, (warning, now_us, id))
 
-        ``runs_ahead``: so many of them have run, and are counted when their time has come.
+    def take_back(self, id: int, after: int, runs: int) -> None:
+        """Make what was decided of the times after ``after`` undecided again.
+
+        ``runs``: so many of them have run, and are counted when their time has come.
         """
         with self._transaction() as connection:
-            connection.execute("UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?", (warning, now_us, id))
+            connection.execute("UPDATE schedule SET ledger_until = ? WHERE id = ?", (after, id))  # not a second time
             undecided = "DELETE FROM ledger WHERE schedule = ? AND first > ? AND fate <> 'run'"
-            connection.execute(undecided, (id, now_us))
+            connection.execute(undecided, (id, after))
             latest = connection.execute(_LATEST_RUN, (id,)).fetchone()
-            if runs_ahead and latest is not None:
+            if runs and latest is not None:
                 earlier = "UPDATE ledger SET times = times - ?, last = max(first, min(last, ?)) WHERE rowid = ?"
-                connection.execute(earlier, (runs_ahead, now_us) + latest)
+                connection.execute(earlier, (runs, after) + latest)
                 connection.execute("DELETE FROM ledger WHERE schedule = ? AND times <= 0", (id,))
 
     def note_edits(self, id: int, edits: str) -> None:

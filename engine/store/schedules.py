@@ -164,6 +164,7 @@ _ENDED = (
     "SELECT run_id, logical_time, started_at, state, max(ended_at - started_at - waited_us, 0) FROM run"
     " WHERE +dag_name = ? AND ended_at IS NOT NULL ORDER BY rowid DESC LIMIT 40"
 )
+_SINCE = "SELECT since FROM schedule WHERE dag_name = ?"
 _NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
 
@@ -285,7 +286,7 @@ def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: in
     if connection is not None and progress is not None:
         is_held = _held(served, progress) is served
         until = progress.decided_until if is_held else now
-        (since,) = connection.execute("SELECT since FROM schedule WHERE dag_name = ?", (served.name,)).fetchone()
+        (since,) = connection.execute(_SINCE, (served.name,)).fetchone()
         return until, _fired_after(connection, served.name, until), since if is_held else now
     midnight = local_time(now, served.schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
     return to_microseconds(midnight) - 1, frozenset(), now
@@ -359,11 +360,16 @@ def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleProgress:
 
 
 def _take_back(transaction: Transaction, served: ServedFlow) -> None:
-    """Take back what was decided of times that lie ahead of the clock; those that have run stay so. Page."""
+    """Take back what was decided of times that lie ahead of the clock; those that have run stay so. Page.
+
+    Times before the schedule began are not its own, unless its beginning lies ahead of the clock, too.
+    """
     progress, now = _progress(transaction, served), transaction.at
     if not is_ahead(progress.decided_until, now):
         return
-    values = served.name, now
+    (since,) = transaction.connection.execute(_SINCE, (served.name,)).fetchone()
+    until = now if is_ahead(since, now) else max(now, since)
+    values = served.name, until
     ahead = "DELETE FROM slot WHERE dag_name = ? AND logical_time > ? AND state = 'missed'"
     transaction.connection.execute(ahead, values)
     (runs_ahead,) = transaction.connection.execute(
@@ -371,7 +377,7 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
     ).fetchone()
     last = iso_time(progress.decided_until, served.schedule.zone)
     transaction.emit(ScheduleChanged(ScheduleChange.TAKEN_BACK, served.name, runs=runs_ahead, last=last))
-    _advance(transaction, _held(served, progress), now)
+    _advance(transaction, _held(served, progress), until)
     why = (
         f"runs until {last[:16].replace('T', ' ')} were decided about, which is ahead of the clock of this machine:"
         f" it was wrong then, or is now. They are undecided again, except {counted(runs_ahead, 'run')} that started"

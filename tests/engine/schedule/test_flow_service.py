@@ -67,10 +67,13 @@ async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_f
             service.release()
 
 
+BEGIN, HOUR = 1_800_000_000_000_000, 3_600_000_000  # on the hour
+
+
 class CreepingClock(SystemClock):
     """A clock that moves on by a microsecond whenever it is read."""
 
-    now = 1_800_000_000_000_000
+    now = BEGIN
 
     def now_us(self) -> int:
         self.now += 1
@@ -241,12 +244,51 @@ async def test_a_run_of_a_time_that_was_not_due_yet_does_not_start_again_after_a
             service.release()
 
 
+async def test_a_restore_leaves_what_the_ledger_has_while_the_clock_is_set_back_a_little(tmp_path: Path) -> None:
+    clock, started, copy = CreepingClock(), list[int](), tmp_path / "copy"
+    launch = launch_of(lambda: service, started)
+    with service_of(Flow("f", schedule="0 * * * *", misfire="skip"), clock, launch, tmp_path) as service:
+        service.acquire()
+        try:
+            await steps(service)
+            copy_state(service, copy)
+            clock.now += 3 * HOUR + HOUR // 4
+            await steps(service)
+            clock.now -= HOUR // 2
+            copy.rename(service.state_path)
+            await steps(service)
+            assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3)]
+            clock.now += 2 * HOUR
+            await steps(service)
+            assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3, 4)]
+            assert not started
+        finally:
+            service.release()
+
+
+async def test_a_clock_that_was_ahead_makes_no_time_due_from_before_the_schedule_began(tmp_path: Path) -> None:
+    clock, started = CreepingClock(), list[int]()
+    launch = launch_of(lambda: service, started)
+    with service_of(Flow("f", schedule="0 * * * *", misfire="skip"), clock, launch, tmp_path) as service:
+        service.acquire()
+        try:
+            for moved in (0, 72 * HOUR + HOUR // 4, -73 * HOUR, 2 * HOUR):
+                clock.now += moved
+                await steps(service)
+            assert given_up(service) == [BEGIN + HOUR]
+        finally:
+            service.release()
+
+
+def given_up(service: FlowService) -> list[int]:
+    """The times that the ledger has as given up, one by one."""
+    with closing(sqlite3.connect(service._shared.file.path)) as connection:
+        return [at for (at,) in connection.execute("SELECT first FROM ledger WHERE fate <> 'run' ORDER BY first")]
+
+
 def copy_state(service: FlowService, copy: Path) -> None:
     with closing(sqlite3.connect(service.state_path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
-
-
-HOUR = 3_600_000_000
 
 
 def launch_of(service: Callable[[], FlowService], started: list[int]) -> Any:
