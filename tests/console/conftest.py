@@ -106,7 +106,7 @@ class FakeSession:
         self.status = LIVE
         self.commands: list[Command] = []
         self.answer: Callable[[Command], Answer] = done
-        self.error: RedriveError | None = None  # raised by whatever is asked next
+        self.error: RedriveError | None = None  # raised by whatever is asked
         self.texts: dict[tuple[str, int], AttemptText] = {}
         self.logs: dict[tuple[str, int], Sequence[LogChunk]] = {}
         self.lists: dict[str, Any] = {}
@@ -249,9 +249,8 @@ class FakeSession:
         self.closed = True
 
     def _raise(self) -> None:
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
+        if self.error is not None:
+            raise self.error
 
 
 def build_row(kind: type[Row], columns: Mapping[str, Any]) -> Row:

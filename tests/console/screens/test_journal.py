@@ -225,6 +225,7 @@ async def test_a_session_that_fails_says_so(session, clock):
         session.error = LinkError("the line is down")
         await driver.press("6")
         assert "the line is down" in driver.lines[-1]
+        session.error = None
         await driver.press("2", "6")
         assert "23 events" in driver.lines[3]
 

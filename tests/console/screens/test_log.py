@@ -283,6 +283,7 @@ async def test_a_session_that_fails_says_so_and_is_asked_again(session, clock):
     async with at_the_log(session, clock, name="clean_orders") as driver:
         session.error = LinkError("the line is down")
         await until(driver, lambda: "the line is down" in driver.lines[-1])
+        session.error = None
         session.logs["clean_orders", 1] += chunks_of("it came back\n", start=500)
         await until(driver, lambda: shown(driver)[-1] == "it came back")
 

@@ -500,6 +500,7 @@ async def test_stretches_that_were_examined_are_not_read_again(session: Counting
         session.error = LinkError("no answer from far for 30 s")
         await press(app, pilot, BACK)
         assert "no answer from far" in rows_of(app)[-1] and not app.live.is_past, "one stays where one is"
+        session.error = None
         await press(app, pilot, BACK)
         assert "event 23 of 24" in header(app)
         asked = session.asked

@@ -104,6 +104,7 @@ async def test_a_session_that_fails_keeps_the_picture_and_is_asked_again_by_the_
         session.error = LinkError("the line is down")
         await driver.emit(session, session.builder.event(EventKind.PAGE, "settle", data={"what": "folded"}))
         assert "poison on settle" in driver.text
+        session.error = None
         session.lists["page_heads"] = [row_of_page(9, "something new")]
         await driver.emit(session, session.builder.event(EventKind.QUARANTINE, "settle", data={"what": "held"}))
         assert "something new" in driver.text

@@ -134,6 +134,7 @@ async def test_a_session_that_fails_is_tried_again_and_says_why(
     live = following(revenue, clock, watcher)
     await until(lambda: live.error_message)
     assert live.error_message == "the disk does not answer"
+    revenue.error = None
     await until(lambda: watcher.boards)
     assert live.error_message is None
     live.close()
