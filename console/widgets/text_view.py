@@ -240,10 +240,7 @@ class LinesView(WheelView, can_focus=True):
 
     def on_resize(self) -> None:
         """Keep the followed end, or the first visible line."""
-        self._top = self._last_page() if self.is_following else min((self._top[0], 0), self._last_page())
-        self._rows_in_view = None
-        self.refresh()
-        self.post_message(self.PositionChanged(self))
+        self._set_top(self._last_page() if self.is_following else (self._top[0], 0))
 
     def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
         self.move_rows(rows)

@@ -14,11 +14,12 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core.causes import EPISODE_SILENCE_US
 from ..statefile.lock_file import try_lock
+from ..statefile.paths import names_in
 from ..store.pages import is_open_in
 
 FILES_MAX = 500  # of causes and receivers; older ones go
@@ -109,9 +110,8 @@ def _path(folder: str, fingerprint: str, receiver: str) -> str | None:
     return os.path.join(folder, f"{fingerprint}-{receiver}")
 
 
-def _paths(folder: str) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        yield from [os.path.join(folder, name) for name in os.listdir(folder)]
+def _paths(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in names_in(folder)]
 
 
 def open_lock(path: str) -> int:

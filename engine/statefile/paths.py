@@ -34,11 +34,15 @@ def default_folder() -> str:
 def default_paths() -> List[str]:
     """State files in the default folder, sorted by name."""
     folder = default_folder()
+    return [os.path.join(folder, name) for name in names_in(folder) if name.endswith(SUFFIX)]
+
+
+def names_in(folder: str) -> List[str]:
+    """What is in a folder, sorted; nothing if it is not there, or cannot be read."""
     try:
-        names = os.listdir(folder)
+        return sorted(os.listdir(folder))
     except OSError:
         return []
-    return sorted(os.path.join(folder, name) for name in names if name.endswith(SUFFIX))
 
 
 def named_path(path: str) -> Optional[str]:

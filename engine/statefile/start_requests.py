@@ -16,7 +16,7 @@ import time
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from ..errors import StateFileError
-from .paths import default_folder
+from .paths import default_folder, names_in
 
 UNCLAIMED_US = 60 * 1000000  # from then on a request needs a human
 STALE_US = 3600 * 1000000  # from then on only a person starts it
@@ -83,12 +83,8 @@ def write_request(
 def read_requests() -> List[StartRequest]:
     """All requests, claimed or not, the oldest first. What another user may have written is none."""
     folder = requests_folder()
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
     found: Dict[str, StartRequest] = {}
-    for name in names:
+    for name in names_in(folder):
         stem, suffix = os.path.splitext(name)
         if suffix in (_ASKED, _CLAIMED):
             request = _read(os.path.join(folder, name), stem)

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from ..clock import wall_time_us
 from ..core.downstreams import Finding
 from ..statefile.lock_file import try_lock
-from ..statefile.paths import default_folder
+from ..statefile.paths import default_folder, names_in
 from ..statefile.reader import Stamp, stamp_of
 
 # --- Pools of the machine: slots that the flows of one user share, whichever executor runs them ----------------------
@@ -155,10 +155,10 @@ def read_pools(folder: str | None = None) -> list[PoolEntry]:
     """Return who holds slots and who waits, by pool; slots first."""
     folder = pools_folder() if folder is None else folder
     found: list[PoolEntry] = []
-    for quoted in _names(folder):
+    for quoted in names_in(folder):
         inside = os.path.join(folder, quoted)
         waiters = _waiters(inside)
-        slots = [name for name in _names(inside) if name.startswith(_SLOT) and _is_held(os.path.join(inside, name))]
+        slots = [name for name in names_in(inside) if name.startswith(_SLOT) and _is_held(os.path.join(inside, name))]
         for name in [*sorted(slots, key=lambda name: (len(name), name)), *waiters]:
             entry = _read(os.path.join(inside, name))
             if entry is not None:
@@ -169,7 +169,7 @@ def read_pools(folder: str | None = None) -> list[PoolEntry]:
 
 def _waiters(folder: str) -> list[str]:
     """Return the files of those who wait and still ask, the longest first. Files of the dead are removed."""
-    return [name for name in _names(folder) if name.startswith(_WAIT) and _is_asking(os.path.join(folder, name))]
+    return [name for name in names_in(folder) if name.startswith(_WAIT) and _is_asking(os.path.join(folder, name))]
 
 
 def _is_asking(path: str) -> bool:
@@ -180,11 +180,6 @@ def _is_asking(path: str) -> bool:
     with contextlib.suppress(OSError):
         return time.time() - os.stat(path).st_mtime <= STALE_SECONDS
     return False
-
-
-def _names(folder: str) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        yield from sorted(os.listdir(folder))
 
 
 def _is_held(path: str) -> bool:
@@ -243,7 +238,7 @@ def flows_that_name(downstream: str, folder: str | None = None) -> list[str]:
     """Return the flows of this user that have run with a downstream of this name, and are told when it is down."""
     named = os.path.join(folder or os.path.join(default_folder(), "breakers"), _FLOWS, quote(downstream, safe=""))
     found: list[str] = []
-    for name in _names(named):
+    for name in names_in(named):
         with contextlib.suppress(OSError):
             if time.time() - os.lstat(os.path.join(named, name)).st_mtime <= NAMED_SECONDS:
                 found.append(unquote(name))

@@ -20,6 +20,7 @@ from ...core.spec import DaskOptions, FlowSpec, Isolation
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.source import declared_python, environment_of, split_target
+from ...statefile.paths import names_in
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
@@ -634,7 +635,5 @@ def environment_hash(folders: Iterable[str] | None = None) -> str:
 
 def _packages(folder: str) -> list[str]:
     """Return the metadata folders of installed packages: ``requests-2.31.0.dist-info``."""
-    try:
-        return [name for name in os.listdir(folder) if name.endswith(_INSTALLED)] if folder else []
-    except OSError:
-        return []  # an archive, or a folder that does not exist
+    # A path may also be an archive, or a folder that does not exist.
+    return [name for name in names_in(folder) if name.endswith(_INSTALLED)] if folder else []
