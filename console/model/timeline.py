@@ -96,7 +96,7 @@ class TimelineRows:
         return self._board.dag.names_of(self.group(index).members)
 
     def problems(self, index: int) -> Sequence[str]:
-        return [name for name in self.members(index) if self._board.row(name).state in NEEDS_HUMAN]
+        return [name for name in self._board.problems if self.group_of(name) == index]
 
     def worst_tasks(self, index: int, count: int) -> list[str]:
         """The first tasks of a group by problem."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from statistics import median
@@ -63,6 +63,14 @@ def work_text(graph: Graph, group: GraphGroup, scene: tasks.Scene) -> Line:
 
 
 # --- The page of a group ----------------------------------------------------------------------------------------------
+
+
+def group_state(graph: Graph, index: int, scene: tasks.Scene) -> Hashable:
+    """What the pages of a group depend on: where it is equal they are. A group may have 100,000 tasks."""
+    board, number = scene.board, graph.dag.number
+    is_timed = any(graph.groups.group_of[number[name]] == index for name in board.timed)
+    now_us = scene.now_us if is_timed else None
+    return id(board.projection), board.projection.seq, len(board.duration_stats), scene.runner, now_us
 
 
 _NAME_CELLS_MIN = 8

@@ -424,8 +424,7 @@ class GraphScreen(TaskScreen):
             return tuple(self.graph_view.marks)
         if self.graph is None or not self.graph.is_on_many:
             return super().target_tasks()
-        names = set(self.graph.tasks_at_cursor)
-        return tuple(name for name in self.board.problems if name in names)
+        return tuple(filter(self.graph.is_at_cursor, self.board.problems))
 
     def tasks_in_sight(self) -> Collection[str]:
         """The tasks of the rows or boxes in view."""

@@ -23,7 +23,7 @@ from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
 from ..present.detail import detail_page, past_durations, title_line
 from ..present.evidence import cause_page, text_lines
-from ..present.group import group_page, members_page
+from ..present.group import group_page, group_state, members_page
 from ..present.tasks import Scene
 from ..sessions.reads import TEXTS_OF, past_attempts, read_evidence
 from ..sessions.session import Session
@@ -390,6 +390,16 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         self.subject: Subject | None = None
         self._log: AttemptLog | None = None  # of the attempt whose texts are shown
         self._painted_age = ""
+        self._group_state: object = None  # of the lines below
+        self._group_lines: list[Line] = []
+
+    def lines_of_group(self, page: Callable[..., list[Line]], group: GroupKey, rows: int) -> list[Line]:
+        """A page of a group in ``rows`` rows, computed again only where one of its lines may have changed."""
+        scene = self.scene()
+        state = (page, group, self.columns, rows, group_state(*group, scene))
+        if state != self._group_state:
+            self._group_state, self._group_lines = state, page(*group, scene, self.columns, rows)
+        return self._group_lines
 
     def show_task(self, name: str | None, group: GroupKey | None = None) -> None:
         """Show another task, or the group in which it is, from the first line; or update what is shown."""
@@ -416,7 +426,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
             found = replace(found, texts=short)
         if isinstance(subject, tuple):
-            return group_page(*subject, scene, self.columns, self.rows)
+            return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
         if row is None:
@@ -507,7 +517,7 @@ class TextsView(DetailView):
 
     def render_page(self) -> list[Line]:
         if isinstance(self.subject, tuple):
-            return members_page(*self.subject, self.scene(), self.columns, self.rows)
+            return self.lines_of_group(members_page, self.subject, self.rows)
         if self.subject is None:
             return self._nothing(self.columns)
         row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
@@ -519,7 +529,7 @@ class TextsView(DetailView):
         if free < _BELOW_TEXTS_MIN or row is None:
             return lines
         if self.group is not None:
-            return [*lines, [], *members_page(*self.group, scene, self.columns, free)]
+            return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
         return [*lines, *past_durations(row, scene, found, self.columns, free)]
 
 

@@ -215,6 +215,11 @@ class Graph:
         group = self.selected_group
         return (self.selected,) if group is None else self.dag.names_of(self.groups.groups[group].members)
 
+    def is_at_cursor(self, name: str) -> bool:
+        """Whether a task is one of ``tasks_at_cursor``."""
+        group = self.selected_group
+        return name == self.selected if group is None else self.groups.group_of[self.dag.number[name]] == group
+
     # --- Moving ----------------------------------------------------------------------------------------------------
 
     def zoom_by(self, step: int) -> bool:

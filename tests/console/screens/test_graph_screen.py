@@ -6,6 +6,8 @@ import re
 
 import pytest
 from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.present import group
+from redrive.console.screens import panes
 from redrive.console.screens.panes import DetailScreen
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
@@ -438,3 +440,35 @@ async def test_a_click_selects_and_a_second_one_opens(revenue: FakeSession, cloc
         await press(app, pilot, "minus")
         await click("clean_orders", times=2)
         assert isinstance(app.screen, DetailScreen)
+
+
+async def test_the_page_of_a_group_follows_events_and_clocks_and_rests_otherwise(clock: StillClock, monkeypatch):
+    computed: list[str] = []
+    for page in (group.group_page, group.members_page):
+        monkeypatch.setattr(panes, page.__name__, counting(page, computed))
+    session = wide_run(300)
+    async with shown(session, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "g")
+        assert app.screen.graph.selected_group is not None and computed
+        computed.clear()
+        clock.now += S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        assert not computed, "nothing of the group depends on the clock"
+        await emit_events(app, pilot, session, session.builder.start("part_0_7"))
+        for second in (2, 3):
+            computed.clear()
+            clock.now += S
+            app.tick(clock.now)
+            await settle(app, pilot)
+            assert computed and re.search(rf"part_0_7 +{second}s", text_of(app))
+
+
+def counting(page, computed: list[str]):
+    """A page that notes that it was computed."""
+
+    def counted(*arguments):
+        computed.append(page.__name__)
+        return page(*arguments)
+
+    return counted
