@@ -232,6 +232,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "engine/executor/watchdog.py",
             OPENING,
             "engine/statefile/reader.py",
+            "engine/statefile/supervisor_file.py",
             "engine/store/database.py",
             "engine/store/making.py",
             "engine/store/write_ahead_log.py",  # cut short: zeros, from which SQLite builds it again
@@ -244,6 +245,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             OPENING,
             "engine/statefile/ownership.py",
             "engine/statefile/reader.py",
+            "engine/statefile/supervisor_file.py",
             "engine/store/database.py",
             "engine/store/making.py",
             "engine/store/write_ahead_log.py",

@@ -20,7 +20,7 @@ import msgspec
 from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
 from ..core.schedule import spread_starts
-from ..errors import ExecutorBusyError, FlowError, RedriveError
+from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError
 from ..executor.executor import handle_signals
 from ..executor.host import Starter
 from ..executor.opening import Machine
@@ -35,13 +35,14 @@ from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, Super
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
-from .flow_service import RETRY_SECONDS, FlowService, StartFailure, Supervision, decode_spec, launch_executor
+from .flow_service import RETRY_SECONDS, FlowService, Launch, StartFailure, Supervision, decode_spec, launch_executor
 from .watchdog import Watchdog
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
 CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
 GAP_US = 10_000_000  # between two looks: nothing was decided meanwhile
+REMOVED_SECONDS = 30.0  # until what removes the folder of state files has ended
 STOP_SECONDS = 20.0  # until the steps in progress have ended
 REQUESTS_SETTLED_US = 2_000_000  # since a change of their folder: longer than any tick of a clock of a file system
 
@@ -92,21 +93,27 @@ class Supervisor:
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
         self._watchdog = Watchdog()
+        self._id = uuid.uuid4().hex
+        self._seen_at = self._clock.now_us()
+        self._last_report = ""
+
+    def _begin(self, file: SupervisorFile, launch: Launch) -> None:
+        """Begin with what the file has, and with no flow."""
+        self._shared = Supervision(self._id, launch, file, self._machine, self._options, self._report, self._wake.set)
         self._services: dict[str, FlowService] = {}  # by target
         self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
-        self._stored: list[ServedSchedule] = []  # what earlier supervisors knew
         self._rivals: dict[str, Stamp] = {}  # by target: files whose flow has the state file of another, as they were
         self._requests_at: int | None = None  # when the folder of requests changed, as far as it was read
         self._tasks: set[asyncio.Task[None]] = set()
         self._readings: set[asyncio.Task[None]] = set()
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
-        self._seen_at = self._clock.now_us()
         self._has_read = False
         self._has_begun = False  # it was not refused when all files had been read
         self._left_out: dict[str, str] = {}
         self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
-        self._last_report = ""
+        file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
+        self._stored = file.stored()  # what earlier supervisors knew
 
     def run(self) -> None:
         """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows, unless ``options.wait``."""
@@ -115,21 +122,56 @@ class Supervisor:
     async def _serve_until_signal(self) -> None:
         self._wake, self._stopping = asyncio.Event(), False
         handle_signals(asyncio.get_running_loop(), self.stop)
-        path, own_id = supervisor_path(), uuid.uuid4().hex
-        create_state_folder(path)
-        with contextlib.closing(SupervisorFile(path, own_id)) as file, contextlib.closing(Starter()) as starter:
-            starter.open()
-            launch = functools.partial(launch_executor, starter.start)
-            self._shared = Supervision(own_id, launch, file, self._machine, self._options, self._report, self._wake.set)
-            file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
-            self._stored = file.stored()
+        with contextlib.closing(Starter()) as starter:
+            create_state_folder(supervisor_path())
+            file = SupervisorFile(supervisor_path(), self._id)
             try:
-                await self._serve()
+                starter.open()
+                launch = functools.partial(launch_executor, starter.start)
+                await self._serve_file(file, launch)
+                while not self._stopping:
+                    file = await self._make_again(file)
+                    await self._serve_file(file, launch)
             finally:
                 self._watchdog.close()
-                await self._close()
-                if self._stopping:  # else it failed, and its silence is an alarm
-                    file.stop(self._clock.now_us())
+                file.close()
+
+    async def _serve_file(self, file: SupervisorFile, launch: Launch) -> None:
+        """Serve until a signal comes, or until the file is not at its path any more."""
+        self._begin(file, launch)
+        try:
+            await self._serve()
+        finally:
+            await self._close()
+            if self._stopping:  # else it failed, and its silence is an alarm
+                file.stop(self._clock.now_us())
+
+    async def _make_again(self, lost: SupervisorFile) -> SupervisorFile:
+        """Close a file that was removed or replaced, and open the one at its path; it has what the lost one had.
+
+        What removes the folder may go on for a while. Raises StateFileError.
+        """
+        until = self._clock.monotonic() + REMOVED_SECONDS
+        while True:
+            self._watchdog.ping()
+            self._wake.clear()
+            try:
+                create_state_folder(lost.path)
+                lost.make_again()
+                file = SupervisorFile(lost.path, self._id)
+            except RedriveError as error:
+                if self._stopping or self._clock.monotonic() >= until:
+                    raise
+                self._report_once(str(error))
+            else:
+                lost.close()
+                return file
+            await self._wait(TICK_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     def stop(self) -> None:
         """End the supervisor; runs go on."""
@@ -137,7 +179,7 @@ class Supervisor:
         self._wake.set()
 
     async def _serve(self) -> None:
-        while not self._stopping:
+        while not self._stopping and not self._has_lost_file():
             self._wake.clear()
             self._watchdog.ping()
             self._note_gap(jump_us := self._clock_watch.jump_us())
@@ -147,20 +189,26 @@ class Supervisor:
                 self._beat()
                 self._scan()
                 self._use_decisions()
+            except CorruptFileError:
+                raise
             except RedriveError as error:  # a full disk must not end what starts the runs
                 self._report_once(str(error))
             self._start_steps()
             self._refuse_if_served()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._seconds_to_wait()):
-                    await self._wake.wait()
+            await self._wait(self._seconds_to_wait())
+
+    def _has_lost_file(self) -> bool:
+        """Whether others do not find the file of this supervisor: they would serve the same flows."""
+        if why := self._shared.file.explain_loss():
+            self._report_once(f"{why}: begins anew")
+        return bool(why)
 
     async def _close(self) -> None:
         for reading in self._readings:
             reading.cancel()
         if left := self._tasks | self._readings:
             await asyncio.wait(left, timeout=STOP_SECONDS)
-        if self._stops_runs:
+        if self._stops_runs and self._stopping:
             await asyncio.gather(*(service.stop_run() for service in self._services.values()))
         for service in self._services.values():
             service.release()
@@ -249,7 +297,7 @@ class Supervisor:
         try:
             if delay_seconds:
                 await asyncio.sleep(delay_seconds)
-            if not self._stopping and service.target in self._services:
+            if not self._stopping and service.target in self._services and not self._shared.file.explain_loss():
                 known = self._files.get(service.source)
                 if known is None or known.is_current:  # without a file: its flow is gone
                     await service.step()

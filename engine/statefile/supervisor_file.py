@@ -9,6 +9,7 @@ commands of operators write in short transactions. Instants are microseconds UTC
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import sqlite3
@@ -17,10 +18,11 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from urllib.parse import quote
 
 from ..domain.states import RunState
-from ..errors import StateFileError
+from ..errors import CorruptFileError, StateFileError
 from .lock_file import current_holder, last_holder, served_by
 from .paths import default_folder
 from .processes import describe_hang, identity
+from .reader import Stamp, inode_of, stamp_of
 from .start_requests import StartRequest, read_requests, write_request
 
 HEARTBEAT_SECONDS = 5.0
@@ -574,8 +576,11 @@ def _version(connection: sqlite3.Connection) -> int:
 def _translated_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        raise StateFileError("{} cannot be used: {}".format(path, error)) from error
+    except (sqlite3.Error, OSError) as error:
+        is_damaged = type(error) is sqlite3.DatabaseError  # the others are of its subclasses
+        kind = CorruptFileError if is_damaged else StateFileError
+        what = "is damaged ({}): restore a copy or remove it" if is_damaged else "cannot be used: {}"
+        raise kind("{} {}".format(path, what.format(error))) from error
 
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
@@ -651,21 +656,42 @@ def _save(connection: sqlite3.Connection, row: ServedSchedule, id: int) -> None:
     connection.execute(_SAVE, values + (row.start_error, id))
 
 
-def _make(path: str) -> None:
-    """Make the file whole beside its name, so that nobody reads a half of it, whatever is killed. Raises OSError."""
+def _make(path: str, known: Optional[sqlite3.Connection] = None, replaced: Stamp = ()) -> None:
+    """Make the file whole beside its name, so that nobody reads a half of it, whatever is killed. Raises OSError.
+
+    ``known``: with its content. ``replaced``: the inode of the file that may be at the path; any other one stays.
+    """
     made = "{}.{}.new".format(path, os.urandom(8).hex())
     try:
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if known is not None:
+            known.execute("VACUUM INTO ?", (made,))
         with contextlib.closing(_connect(made, "rw")) as connection:
             connection.executescript("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;" + SCHEMA + "COMMIT;")
-        try:
-            os.link(made, path)
-        except OSError:  # another supervisor was faster, or the file system has no links
-            if not os.path.exists(path):
+        with _alone_in(os.path.dirname(path)):
+            if inode_of(path) == replaced:  # else another supervisor was faster
+                for log in _logs_of(path):  # else SQLite would bring the changes of a removed file into this one
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(log)
                 os.rename(made, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(made)
+
+
+def _logs_of(path: str) -> Tuple[str, str]:
+    return path + "-wal", path + "-shm"
+
+
+@contextlib.contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Exclude other supervisors that put a file into the folder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 #: The schedule that a place has for this supervisor, or for another one of the same folders and files.
@@ -684,20 +710,47 @@ class SupervisorFile(object):
         with _translated_errors(path):
             if not os.path.exists(path):
                 _make(path)
+            opened = inode_of(path)
             self._connection = _connect(path, "rw")
             self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         self._data_version = -1
         with self._transaction() as connection:
             convert(connection, path)
+        self._inodes, self._bytes = (opened, *map(inode_of, _logs_of(path))), 0
 
     def close(self) -> None:
         self._connection.close()
 
+    def explain_loss(self) -> str:
+        """Why nobody else finds the file that is open here, as after the removal of its folder; empty: it is there.
+
+        Raises CorruptFileError if it was cut short.
+        """
+        found, before = stamp_of(self.path), self._bytes
+        if not found:
+            return "{} was removed".format(self.path)
+        if found[:2] != self._inodes[0]:
+            return "another file is in the place of {}".format(self.path)
+        if tuple(map(inode_of, _logs_of(self.path))) != self._inodes[1:]:
+            return "a log of {} was removed".format(self.path)
+        self._bytes = found[2]
+        if self._bytes < before:
+            raise CorruptFileError("{} was cut short: restore a copy or remove it".format(self.path))
+        return ""
+
+    def make_again(self) -> None:
+        """Put a file with the same content at the path, unless another file is there."""
+        with _translated_errors(self.path):
+            at_path = inode_of(self.path)
+            if at_path in ((), self._inodes[0]):
+                _make(self.path, self._connection, at_path)
+
     def register(self, pid: int, host: str, sources: str, now_us: int) -> None:
-        """Take the place of earlier supervisors of the same folders and files."""
+        """Take the place of earlier supervisors of the same folders and files, and of itself in a file made again."""
         with self._transaction() as connection:
             connection.execute(
-                "INSERT INTO supervisor VALUES (?,?,?,?,?,?,NULL)", (self._id, pid, host, sources, now_us, now_us)
+                "INSERT OR REPLACE INTO supervisor VALUES (?,?,?,?,?,?,NULL)",
+                (self._id, pid, host, sources, now_us, now_us),
             )
             rows = connection.execute("SELECT id, pid, sources FROM supervisor WHERE id <> ?", (self._id,))
             gone = [(other, own) for other, pid, own in rows.fetchall() if identity(pid)[0] is None]
