@@ -6,12 +6,13 @@ Every state is a word, so that grep finds it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
@@ -95,10 +96,9 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
-        runner = runner_of(run, session.status)
         health = await _health_of(session)
-        ended = () if health is None else health.ended
-        about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner, unwritten=ended)
+        runner = _runner_of(run, session, health)
+        about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
         if as_json:
             executor = present.executor_json(run, session.status, address, now_us)
             return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
@@ -118,16 +118,19 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
 _HEALTH: Question = "health", {}
 
 
-#: The state of a task in the place of RUNNING, and why: its executor cannot write how its attempt has ended.
-UNWRITTEN, _UNWRITTEN_NOTE = (
-    "UNWRITTEN",
-    "its attempt has ended; the outcome is in memory until the state file can be written",
-)
+#: The state of a task in the place of RUNNING: its executor cannot write how its attempt has ended.
+UNWRITTEN = "UNWRITTEN"
 
 
 async def _health_of(session: Session) -> Health | None:
     """What the living executor of a file knows of itself; None: there is none, or it cannot be known."""
     return next(iter(await session.ask(partial(rows_of, Health), _HEALTH)), None)
+
+
+def _runner_of(run: RunRow, session: Session, health: Health | None) -> RunnerStatus:
+    """Who runs the tasks of a run, with the ends that its file does not have."""
+    runner = runner_of(run, session.status)
+    return runner if health is None else replace(runner, unwritten=health.ended)
 
 
 def _storage_lines(health: Health | None, now_us: int) -> list[str]:
@@ -156,14 +159,13 @@ class TasksContext(NamedTuple):
     """What the rows of a list of tasks need.
 
     ``why``: why a task waits, or since when a RUNNING one has no executor; ``before``: by task that needs a human, how
-    its cause ended last time; ``unwritten``: tasks whose end the file does not have.
+    its cause ended last time.
     """
 
     projection: RunProjection
     why: Callable[[str], str]
     runner: RunnerStatus = ALIVE
     before: Mapping[str, str] = MappingProxyType({})
-    unwritten: Collection[str] = ()
 
 
 def task_lines(
@@ -182,13 +184,11 @@ _WAITING = MOVING - {TaskState.RUNNING}
 
 
 def _is_unwritten(row: TaskRow, about: TasksContext) -> bool:
-    return row.state is TaskState.RUNNING and row.name in about.unwritten
+    return row.state is TaskState.RUNNING and row.name in about.runner.unwritten
 
 
 def _why(row: TaskRow, about: TasksContext) -> str | None:
-    if _is_unwritten(row, about):
-        return _UNWRITTEN_NOTE
-    return about.why(row.name) if row.state in _WAITING else None
+    return about.why(row.name) if row.state in _WAITING or _is_unwritten(row, about) else None
 
 
 def _state(row: TaskRow, about: TasksContext) -> Piece:
@@ -197,8 +197,7 @@ def _state(row: TaskRow, about: TasksContext) -> Piece:
 
 
 def _notes(row: TaskRow, about: TasksContext) -> str:
-    note = _UNWRITTEN_NOTE if _is_unwritten(row, about) else _note(row, about.why)
-    return " · ".join(filter(None, (note, stale_text(row), about.before.get(row.name))))
+    return " · ".join(filter(None, (_note(row, about.why), stale_text(row), about.before.get(row.name))))
 
 
 #: JSON has the columns of the table in the file that may be shown, and what belongs to the task in other tables.
@@ -327,14 +326,12 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         waiting = [row.name for row in rows if file.tasks or row.state in _EXPLAINED]
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
-        runner = runner_of(run, session.status)
         health = await _health_of(session)
+        runner = _runner_of(run, session, health)
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
             for name in waiting
         }
-        for name in chains.keys() & set(() if health is None else health.ended):
-            chains[name] = ((name, _UNWRITTEN_NOTE),)
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]

@@ -33,7 +33,12 @@ def explain_task(
     return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in states.MOVING else sentence
 
 
+_UNWRITTEN = "attempt has ended; the outcome is in memory until the state file can be written"
+
+
 def _explain(case: TaskCase) -> str:
+    if case.is_unwritten:
+        return f"its {_UNWRITTEN}"
     reason = case.reason
     if reason is None:
         return _ENDED[case.row.state].sentence(case)
@@ -128,6 +133,8 @@ def _state_text(case: TaskCase) -> str:
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
         case TaskState.READY if waiting.waits_for_approval(row):
             return "which waits for an approval"
+        case TaskState.RUNNING if case.is_unwritten:
+            return f"whose {_UNWRITTEN}"
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:

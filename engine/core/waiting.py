@@ -119,6 +119,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         remedy: how to start an executor, as the end of a sentence.
         has_left: the last executor of the run ended in order: it cut nothing off.
         answers: how an approval is answered, by keys; empty: by commands of the shell.
+        unwritten: RUNNING tasks whose attempt has ended, while the state file cannot be written.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
@@ -127,6 +128,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     remedy: str = "redrive resume starts an executor"
     has_left: bool = False
     answers: str = ""
+    unwritten: Collection[str] = ()
 
     @property
     def is_alive(self) -> bool:
@@ -291,6 +293,11 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
         """Return that and why no worker of the Dask cluster takes the task; None if none is waited for."""
         why = pool_waits(self.projection).get(worker_pool(self.spec) or "")
         return None if why is None else f"waits for a Dask worker: {why}"
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the attempt has ended, and its end waits in the memory of the executor."""
+        return self.row.state is TaskState.RUNNING and self.row.name in self.context.runner.unwritten
 
     def interrupted_attempt(self) -> str:
         """Return which attempt the end of the executor cut off."""

@@ -61,6 +61,8 @@ def test_a_full_disk_is_in_every_list_and_on_a_page(disk: Path, tmp_path: Path) 
     rows = [json.loads(line) for line in run_redrive("tasks", "--json").stdout.splitlines()]
     (why,) = [row["why"] for row in rows if row["state"] == "RUNNING"]
     assert why.startswith("its attempt has ended")
+    below = run_redrive("why").stdout
+    assert "whose attempt has ended; the outcome is in memory" in below and "running for" not in below
     wait_until(lambda: pages.exists(), timeout_seconds=90)
     assert pages.read_text() == "chain cannot write its state file\n"
     (disk / "ballast").unlink()

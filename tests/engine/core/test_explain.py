@@ -87,6 +87,19 @@ def test_a_task_waits_for_its_parents_by_name():
     assert sentence(projection) == "waits for b, running for 41s"
 
 
+def test_a_task_below_one_whose_end_is_not_written_does_not_say_that_it_runs():
+    projection = projection_of(
+        ("a", [], "RUNNING", {"started_at": NOW - 41 * S}),
+        ("task", ["a"], "PENDING", {}),
+        ("below", ["task"], "PENDING", {}),
+    )
+    ended = "attempt has ended; the outcome is in memory until the state file can be written"
+    runner = RunnerStatus(unwritten=["a"])
+    assert sentence(projection, "a", runner=runner) == f"its {ended}"
+    assert sentence(projection, runner=runner) == f"waits for a, whose {ended}"
+    assert sentence(projection, "below", runner=runner) == f"waits for task; a whose {ended}"
+
+
 def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
     projection = projection_of(
         ("bad", [], "DEAD_LETTER", {"dead_letter_kind": "poison", "ended_at": NOW - 14 * MINUTE, "attempt": 2}),
