@@ -232,13 +232,13 @@ def send_action(endpoint: Endpoint, request: ActRequest, sending: Sending, build
     build = build or partial(_build_command, request=request)
     if sending.dry_run:
         return _preview_command(endpoint, build, sending)
-    require_reason(request.act, request.reason)
 
     async def use(session: Session) -> Acted:
         exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
         if before := await acted_before(session, request.act, exact, request.reason, request.options):
             return before
         built = await _announced(build, session, sending)
+        require_reason(request.act, request.reason)  # after what it names is known to exist
         if built.needs_consent:
             _show_preview(await built.preview(session), place_of(session, built.run))
             if not sending.yes:
