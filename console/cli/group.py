@@ -173,6 +173,15 @@ class Command(click.Command):
         place = {name: number for number, name in enumerate(_LAST_OPTIONS)}
         return sorted(super().get_params(ctx), key=lambda one: place.get(one.name or "", -1))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a line. An option that does not exist is refused with those that are meant and that the help has."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hidden = {name for one in self.params if isinstance(one, click.Option) and one.hidden for name in one.opts}
+            shown = [one for one in error.possibilities or () if one not in hidden]
+            raise click.NoSuchOption(error.option_name, error.message, shown, error.ctx) from None
+
 
 class CommandWithCommands(click.Group):
     """A command with commands of its own, which its help lists with their whole first sentences."""
