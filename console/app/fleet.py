@@ -13,7 +13,7 @@ import msgspec
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
+from ...engine.core.spec import LOGICAL_TIME, ParamSpec, decode_flow_spec
 from ...engine.domain.task_options import convert_param, describe_type
 from ...engine.errors import RedriveError, StateFileError
 from ...engine.statefile import flow_times, supervisor_file
@@ -363,7 +363,7 @@ async def read_params(row: ServedSchedule) -> Mapping[str, AskedText]:
     """
     text = await asyncio.to_thread(supervisor_file.read_spec, row.id)
     try:
-        spec = msgspec.json.decode(text, type=FlowSpec)
+        spec = decode_flow_spec(text)
     except msgspec.DecodeError:
         raise StateFileError(
             f"the parameters of {row.flow} are not known: redrive schedule start takes --param"

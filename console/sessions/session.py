@@ -29,7 +29,7 @@ from ...engine.core.projection import (
     children_of,
     set_columns,
 )
-from ...engine.core.spec import TaskSpec
+from ...engine.core.spec import TaskSpec, decode_task_spec
 from ...engine.domain.acts import ActPreview, Command, Target, clean_actor, parse_answer
 from ...engine.domain.event_codec import event_of, listed_event
 from ...engine.domain.event_payloads import OperatorActed
@@ -523,6 +523,6 @@ def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dic
 
 def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
     """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
-    distinct = [msgspec.json.decode(text, type=TaskSpec) for text in sent["distinct"]]
+    distinct = [decode_task_spec(text) for text in sent["distinct"]]
     for name, place in zip(names, unpack(sent["places"], len(names)), strict=True):
         yield structs.replace(distinct[place], name=name, parents=parents[name])

@@ -239,6 +239,12 @@ class FlowSpec(msgspec.Struct, frozen=True):
         return {name: declared.type for name, declared in self.param_types.items() if declared.type not in _JSON_TYPES}
 
 
+#: Made here, not by threads that decode at once: msgspec (0.22) crashes the process if one thread prepares a struct,
+#: at its first use, while another converts it.
+decode_task_spec = msgspec.json.Decoder(TaskSpec).decode
+decode_flow_spec = msgspec.json.Decoder(FlowSpec).decode
+
+
 # --- The specs of map tasks and of their children --------------------------------------------------------------------
 #
 # A map task gets one child for each element of the list that another task returns. ``statefile/map_tasks.py`` creates

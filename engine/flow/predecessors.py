@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 import msgspec
 
 from ..core.predecessors import NOT_SERVED, DayRun, Predecessor, day_problem
-from ..core.spec import FlowSpec
+from ..core.spec import FlowSpec, decode_flow_spec
 from ..domain.states import RunState
 from ..errors import FlowError, StateFileError
 from ..statefile.flow_times import read_times
@@ -50,7 +50,7 @@ def read_predecessors(
 
 def _spec_of(row: ServedSchedule) -> FlowSpec | None:
     try:
-        return msgspec.json.decode(row.spec, type=FlowSpec) if row.spec else None
+        return decode_flow_spec(row.spec) if row.spec else None
     except msgspec.DecodeError:  # of another version
         return None
 

@@ -36,7 +36,7 @@ from ..core.schedule import (
     logical_name,
     next_problem,
 )
-from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec
+from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec, decode_flow_spec
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
@@ -759,7 +759,7 @@ def encode_spec(flow: FlowSpec) -> str:
 def decode_spec(text: str) -> ServedFlow | None:
     """Return the flow of a JSON text; None if there is none, or if another version wrote it."""
     try:
-        return served_flow(msgspec.json.decode(text, type=FlowSpec))
+        return served_flow(decode_flow_spec(text))
     except (msgspec.DecodeError, FlowError):
         return None
 

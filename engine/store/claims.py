@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ..core.causes import PageRequest
 from ..core.downstreams import END_WHEN_OPEN
 from ..core.outcome import unstored_result
-from ..core.spec import TaskSpec, with_overrides
+from ..core.spec import TaskSpec, decode_task_spec, with_overrides
 from ..domain import event_payloads as payloads
 from ..domain import states
 from ..domain.elements import GONE
@@ -93,7 +93,7 @@ def _request_approval(transaction: Transaction, run_id: str, name: str, generati
     """Let an approval wait for an operator, and page for it. No executor starts it."""
     sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
     text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
-    spec = with_overrides(msgspec.json.decode(text, type=TaskSpec), overrides)
+    spec = with_overrides(decode_task_spec(text), overrides)
     expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
     columns: payloads.TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
     asked = payloads.TaskMoved(why="it waits for an approval")

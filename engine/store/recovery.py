@@ -10,13 +10,11 @@ import sqlite3
 import sys
 from collections.abc import Iterable
 
-import msgspec
-
 from ..clock import CLOCK_JUMP_SECONDS
 from ..core.causes import PageRequest
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.policy import Uniform
-from ..core.spec import TaskSpec, with_overrides
+from ..core.spec import TaskSpec, decode_task_spec, with_overrides
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import fence_seconds
@@ -151,7 +149,7 @@ def _spec(connection: sqlite3.Connection, claim: Claim) -> TaskSpec:
 
 
 def _decode(name: str, text: str) -> TaskSpec:
-    return TaskSpec(name) if text == "{}" else msgspec.json.decode(text, type=TaskSpec)
+    return TaskSpec(name) if text == "{}" else decode_task_spec(text)
 
 
 def _clamp_due_times(transaction: Transaction) -> None:

@@ -28,7 +28,7 @@ from ..core.projection import (
     children_of,
     order_parents,
 )
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, decode_task_spec, positions_of, rule_of_edge
 from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
@@ -47,7 +47,6 @@ from ..statefile.transitions import (
 from .database import path_of
 
 _VALUES_PER_INSERT = 30_000
-_decode_spec = msgspec.json.Decoder(TaskSpec).decode  # made here, not by threads that read at once
 
 
 # --- Create --------------------------------------------------------------------------------------------------------
@@ -254,7 +253,7 @@ def _read_tasks(
     rows = list(others)
     for spec, name, state, *values in connection.execute(_TASKS + part, (run_id, *values_of_part)):
         row = TaskRow(name, STATES[state], *values)
-        row.spec = _decode_spec(spec) if spec != _NO_SPEC else TaskSpec(name)
+        row.spec = decode_task_spec(spec) if spec != _NO_SPEC else TaskSpec(name)
         rows.append(row)
     rows.sort(key=attrgetter("position", "name"))
     return {row.name: row for row in rows}

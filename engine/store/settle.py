@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from ..core import consequences, decide
@@ -31,7 +30,7 @@ from ..core.outcome import (
     OutcomeKind,
 )
 from ..core.policy import Uniform
-from ..core.spec import TaskSpec
+from ..core.spec import TaskSpec, decode_task_spec
 from ..domain.acts import DONE, Command, Target, release_id
 from ..domain.event_payloads import AttemptColumns, AttemptLate, CanaryEnd, CanaryEnded, TaskColumns, TaskMoved
 from ..domain.states import DEADLINE_MODE, FAILED_OUTCOMES, NEEDS_HUMAN, WAITING, DeadLetterKind, TaskState, effect_key
@@ -600,6 +599,6 @@ def _waiting(
 ) -> Iterator[tuple[TaskState, int, TaskSpec]]:
     place = {"run": run_id, "name": name, "fingerprint": fingerprint}
     for sibling, state, generation, text in connection.execute(_WAITING, place).fetchall():
-        spec = msgspec.json.decode(text, type=TaskSpec)
+        spec = decode_task_spec(text)
         if spec.retry.poison_after == "evidence" and not healed_count(connection, sibling, fingerprint):
             yield TaskState(state), int(generation), replace(spec, name=sibling)

@@ -18,7 +18,7 @@ import msgspec
 
 from ... import errors
 from ...core.failures.fingerprint import innermost_of_stack
-from ...core.spec import FlowSpec, collector_paused
+from ...core.spec import FlowSpec, collector_paused, decode_flow_spec
 from ...domain.text import printable
 from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
@@ -300,7 +300,7 @@ def flow_spec(text: bytes) -> FlowSpec:
     """Decode a FlowSpec. Raises FlowError if the flow has a value of the wrong type."""
     try:
         with collector_paused():
-            return msgspec.json.decode(text, type=FlowSpec)
+            return decode_flow_spec(text)
     except msgspec.ValidationError as error:
         tasks = msgspec.json.decode(text)["tasks"]
         why = re.sub(

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...core.spec import FlowSpec, collector_slowed
+from ...core.spec import FlowSpec, collector_slowed, decode_flow_spec
 from ...domain.text import counted, first_names
 from ...errors import CycleError, FlowError, FlowImportError
 from ...statefile.processes import open_files
@@ -71,7 +71,7 @@ def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.O
 
 def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts:
     """Return the values for processes that import the flow themselves: the code that the zygote had imported."""
-    spec = msgspec.json.decode(state.opened.spec, type=FlowSpec)
+    spec = decode_flow_spec(state.opened.spec)
 
     def plans() -> Mapping[str, CallPlan]:
         os.environ.update(state.request.variables)

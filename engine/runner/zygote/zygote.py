@@ -29,7 +29,7 @@ from typing import NoReturn
 
 import msgspec
 
-from ...core.spec import FlowSpec
+from ...core.spec import decode_flow_spec
 from ...domain.liveness import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import own_stack, process, protocol
@@ -108,7 +108,7 @@ def _open(
         response = msgspec.structs.replace(response, imports_per_process=True)
         from ...flow.loading import read_sources  # here, because each fork would copy what it imports
 
-        sources = request.sources or read_sources(msgspec.json.decode(response.spec, type=FlowSpec).sources)
+        sources = request.sources or read_sources(decode_flow_spec(response.spec).sources)
         origin.reexecute(control, protocol.RestartState(request, response, sources))
     loop = _answer(control, reader, imported.facts, response, is_remote=bool(request.sources))
     if imported.uses_collector:
