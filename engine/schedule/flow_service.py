@@ -276,7 +276,9 @@ class FlowService:
         self.report(f"cannot start, tried again in {RETRY_SECONDS:g} s: {error}")
 
     def check_state_file(self) -> None:
-        """Wake up if somebody has written the state file, as a decision about a blocked run does."""
+        """Wake up if somebody has written the state file, as an operator does, or removed the lock."""
+        if self._held is not None and not self._held.is_in_place:
+            self.wake()
         if self._executor is None and _version_of(self.state_path) != self._file_version:
             self.wake()
 
@@ -284,6 +286,9 @@ class FlowService:
 
     async def step(self) -> None:
         """Do the next step, and set when the one after it is due."""
+        if self._held is not None and not self._held.is_in_place:
+            self._held.drop()
+            self._held = None
         if self.is_standby:
             self.acquire()
         if self.is_standby:

@@ -40,6 +40,11 @@ class StateLock:
     def fileno(self) -> int:
         return self._descriptor
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether others find this lock: they acquire another one if its file was removed. Raises OSError."""
+        return ownership.is_current_file(self._descriptor, self._path)
+
     def lock_file(self, *, wait: bool = False) -> None:
         """Lock the state file itself, once it is there: a bind mount gives it another name with another lock file.
 

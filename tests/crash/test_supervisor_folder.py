@@ -159,6 +159,15 @@ def test_a_folder_that_is_moved_back_is_served_with_what_it_has(served: Served) 
     assert served.processes[0].poll() is None
 
 
+def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(served: Served) -> None:
+    locks = sorted(served.states.glob("*.serve.lock"))
+    assert len(locks) == 2
+    for lock in locks:
+        lock.unlink()
+    wait_until(lambda: sorted(served.states.glob("*.serve.lock")) == locks)
+    assert "served already" in served.serve().communicate(timeout=60)[0]
+
+
 def test_a_file_that_is_cut_short_ends_it_with_one_sentence(served: Served) -> None:
     os.truncate(supervisor_path(), 100)
     text, _ = served.processes[0].communicate(timeout=60)
