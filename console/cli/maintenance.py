@@ -122,7 +122,21 @@ def _program() -> Iterator[DoctorFinding]:
         yield DoctorFinding("ok", "sqlite", sqlite3.sqlite_version)
 
 
+def _warned_schedules() -> Iterator[DoctorFinding]:
+    """What was wrong with schedules, as with those that were decided about ahead of the clock."""
+    try:
+        rows = read_schedules().schedules
+    except RedriveError as error:
+        yield DoctorFinding("error", "schedules", str(error))
+        return
+    for row in rows:
+        if row.warning is not None:
+            acknowledge = shell_command(["redrive", "schedule", "acknowledge", row.flow])
+            yield DoctorFinding("warning", "schedule", f"{row.flow}: {row.warning}: {acknowledge}")
+
+
 def _machine() -> Iterator[DoctorFinding]:
+    yield from _warned_schedules()
     for what, works, missing in _ISOLATION:
         yield DoctorFinding("ok", "isolation", what) if works() else DoctorFinding("warning", "isolation", missing)
     if (base := delegated()) is not None:

@@ -398,6 +398,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     retry_in_seconds: float | None = None
     executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one
     service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
+    stuck_run: str | None = None  # the run that it cannot resume with the code of its flow
     storage_problem: str | None = None  # why the executor cannot write the state file and starts no task
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
     read_only: str | None = None  # the reason, if commands are refused

@@ -219,7 +219,9 @@ def _order_of_starts(run: RunFacts | None, now_us: int) -> tuple[bool, int]:
 
 def status_of(offer: Offer) -> SessionStatus:
     """Who runs the runs of a state file, as a session on the file would say it."""
-    return SessionStatus(Link.LIVE, executor=offer.executor or NO_EXECUTOR, service_pid=offer.service_pid)
+    stuck_run = next((row.stuck_run_id for row in offer.supervised if row.stuck_run_id is not None), None)
+    executor, pid = offer.executor or NO_EXECUTOR, offer.service_pid
+    return SessionStatus(Link.LIVE, executor=executor, service_pid=pid, stuck_run=stuck_run)
 
 
 def known_counts(run: RunFacts) -> Mapping[TaskState, int]:

@@ -272,6 +272,9 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
     if status.executor.original is not None:
         return one_line(f"{status.executor.copy_sentence}: act there")
+    if status.service_pid is not None and status.stuck_run == run.run_id:
+        command = resume_command(run, status, target, accept_changes=True)
+        return f"redrive serve (pid {status.service_pid}) cannot resume it with the code as it is; {command}"
     if status.service_pid is not None:
         after = " after a decision" if run.blocked_since is not None else ""
         return f"redrive serve (pid {status.service_pid}) resumes it{after}"
@@ -300,14 +303,14 @@ def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> s
     )
 
 
-def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
+def resume_command(run: RunRow, status: SessionStatus, target: str, *, accept_changes: bool = False) -> str:
     """The command that resumes a run, on the host of its state file."""
     host, path = "", target
     if target.startswith("ssh://"):
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
-    wait = ["--wait"] if status.executor.alive else []
-    return host + shell_command(["redrive", "resume", *place_words(path, run.run_id), *wait])
+    options = ["--wait"] * status.executor.alive + ["--accept-changes"] * accept_changes
+    return host + shell_command(["redrive", "resume", *place_words(path, run.run_id), *options])
 
 
 def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:

@@ -395,6 +395,15 @@ def read_schedules() -> SupervisorView:
     return SupervisorView(path, heartbeat_at, schedules, left_out)
 
 
+def stuck_run(state_path: str) -> Optional[str]:
+    """The run of a state file that the code of its flow cannot resume; None: there is none, or nobody can say."""
+    sql = "SELECT stuck_run_id FROM schedule WHERE state_path = ? AND stuck_run_id IS NOT NULL"
+    with contextlib.suppress(StateFileError), _reading(supervisor_path()) as connection:
+        row = connection and connection.execute(sql, (os.path.abspath(state_path),)).fetchone()
+        return str(row[0]) if row else None
+    return None
+
+
 #: The ends of runs, the worst last.
 _WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED, RunState.PARTIAL, RunState.FAILED)))
 _DAY = "date(started_at / 1000000, 'unixepoch', 'localtime')"

@@ -538,6 +538,8 @@ def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Fold
     wait_until((folder.path / "paged").exists)
     done = run_redrive("inbox")
     assert done.returncode and "cannot be resumed" in done.stdout and "--accept-changes" in done.stdout
+    of_file = run_redrive("inbox", str(row.state_path)).stdout
+    assert "cannot resume it with the code as it is" in of_file and "resumes it" not in of_file
     listed = run_redrive("schedule").stdout
     assert f"cannot resume run {row.stuck_run_id}" in listed and ": migration" in listed
     flag.touch()
@@ -603,6 +605,7 @@ def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
         "load", lambda row: row.warning and row.last_state == "SUCCESS" and began < (row.last_started_at or 0) < ahead
     )
     assert "ahead of the clock" in run_redrive("inbox").stdout
+    assert "ahead of the clock" in run_redrive("doctor").stdout
     pages = folder.ask("load", "SELECT body FROM page")
     assert len(pages) == 1 and "holidays" not in pages[0][0], "the schedule is right, and the clock was wrong"
 
