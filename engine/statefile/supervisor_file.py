@@ -951,8 +951,9 @@ def _catch_up(connection: sqlite3.Connection, id: int, logical: Sequence[int]) -
         " ORDER BY listed DESC LIMIT 1)"
     )
     for at in logical:
-        if connection.execute(single, (id, at)).rowcount == 0:
-            connection.execute(ranged, (id, at))
+        is_single = connection.execute(single, (id, at)).rowcount > 0
+        if not is_single and connection.execute(ranged, (id, at)).rowcount > 0:
+            _add_to_ledger(connection, id, [LedgerRow(at, at, 1, Fate.RUN, "", "", at, 0)])
 
 
 # --- A file of version 1 --------------------------------------------------------------------------------------------
