@@ -656,13 +656,16 @@ def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
 
 _WRITTEN = tuple(name for name in _COLUMNS[1:] if name not in DECIDED + _NOTICES)
 _SAVE = (
-    "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
+    "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END"
+    " WHERE id = ? AND flow = ? AND state_path IS ?"
 ).format(", ".join("{} = ?".format(name) for name in _WRITTEN))
 
 
-def _save(connection: sqlite3.Connection, row: ServedSchedule, id: int) -> None:
+def _save(connection: sqlite3.Connection, row: ServedSchedule, id: int) -> bool:
+    """Write a row, unless its flow has another name meanwhile, as another supervisor has read; say whether it was."""
     values = tuple(getattr(row, name) for name in _WRITTEN)
-    connection.execute(_SAVE, values + (row.start_error, id))
+    own = (row.start_error, id, row.flow, row.state_path)
+    return connection.execute(_SAVE, values + own).rowcount > 0
 
 
 def _make(path: str, known: Optional[sqlite3.Connection] = None, replaced: Stamp = ()) -> None:
@@ -813,12 +816,13 @@ class SupervisorFile(object):
             return _stored(connection, *own)[0]
 
     def save(self, row: ServedSchedule, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:
-        """Write what is known of a flow, but for what operators decide, unless it was forgotten.
+        """Write what is known of a flow, but for what operators decide, unless it was forgotten or renamed.
 
         ``decided``: what became of logical times since the last call. ``caught_up``: earlier ones that have run now.
         """
         with self._transaction() as connection:
-            _save(connection, row, row.id)
+            if not _save(connection, row, row.id):
+                return
             _add_to_ledger(connection, row.id, decided)
             _catch_up(connection, row.id, caught_up)
             connection.execute("DELETE FROM predecessor WHERE schedule = ?", (row.id,))

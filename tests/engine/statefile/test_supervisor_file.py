@@ -242,5 +242,8 @@ def test_a_flow_that_a_supervisor_reads_first_under_its_new_name_keeps_what_the_
             other.register(os.getpid(), "here", sources, 1)
             renamed = other.claim("/a.py:flow", "g", f"/g{is_own}.db")
             assert (renamed.id == stored.id) == is_own and (renamed.pause_reason == "holiday") == is_own
+    save(file, stored, [run(HOUR)])  # the first one has not read the file yet
+    assert [row.flow for row in read_schedules().schedules if row.id == stored.id] == ["g"]
+    assert read_ledger(stored.id) == []
     with contextlib.closing(sqlite3.connect(file.path)) as connection:
         assert connection.execute("SELECT count(*) FROM supervisor").fetchone() == (3,)
