@@ -107,7 +107,7 @@ class LocalSshHost:
     def __init__(self, folder: Path) -> None:
         self.home = folder
         self._script = folder / "stand-in"
-        self._script.write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+        self._script.write_text('#!/bin/sh\nunset REDRIVE_STATE\nfor last; do :; done\nexec sh -c "$last"\n')
         self._script.chmod(0o700)
 
     @property

@@ -214,14 +214,14 @@ def test_what_keeps_all_from_being_read_is_said_once_and_leaves_no_metrics(folde
     schedules = folder / "states/redrive/schedules.supervisor"
     schedules.write_text("no database, but as long as the header of one, which has a hundred bytes" * 4)
     refused = run_redrive("metrics")
-    assert refused.returncode == 2 and "schedules.supervisor cannot be used" in refused.stderr
+    assert refused.returncode == 2 and "schedules.supervisor is damaged" in refused.stderr
     with answering("metrics", "--listen", "0") as (process, url):
         assert samples_of(read_page(url)) == samples_of(read_page(url)) == {}
         schedules.unlink()
         assert value(samples_of(read_page(url)), "run_state", state="SUCCESS") == 1
         process.terminate()
         rest = process.communicate(timeout=60)[0]
-    assert rest.count("schedules.supervisor cannot be used") == 1 and "Traceback" not in rest
+    assert rest.count("schedules.supervisor is damaged") == 1 and "Traceback" not in rest
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def state(recorded: Path) -> Path:
     with closing(SupervisorFile(supervisor_path(), "one")) as file:
         file.register(7, "host", "[]", 0)
         id = file.claim("/flow.py:flow", "night", "night.db").id
-        record = ServedSchedule(id, "/flow.py:flow", "/flow.py", "flow", "night", supervisor_id="one", spec="{}")
+        record = ServedSchedule(id, "/flow.py:flow", "/flow.py", "flow", "night", "night.db", "one", spec="{}")
         missed = LedgerRow(0, 0, 1, Fate.MISSED, "nothing served it then", "", 0, 1)
         file.save(record, [missed])
     return folder / recorded.name
