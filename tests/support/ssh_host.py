@@ -107,7 +107,8 @@ class LocalSshHost:
     def __init__(self, folder: Path) -> None:
         self.home = folder
         self._script = folder / "stand-in"
-        self._script.write_text('#!/bin/sh\nunset REDRIVE_STATE\nfor last; do :; done\nexec sh -c "$last"\n')
+        lines = ["#!/bin/sh", "unset REDRIVE_STATE XDG_STATE_HOME", f"HOME={shlex.quote(str(folder))}"]
+        self._script.write_text("\n".join([*lines, "for last; do :; done", 'exec sh -c "$last"', ""]))
         self._script.chmod(0o700)
 
     @property
