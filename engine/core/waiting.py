@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from functools import cached_property, partial
 from heapq import nsmallest
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -314,7 +313,7 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
     def has_no_slot(self) -> bool:
         """Return whether as many attempts run as may."""
         most = self.projection.run.max_parallel
-        return sum(1 for _ in islice(self.running_rows(), most)) >= most
+        return most <= 0 or any(number == most for number, _ in enumerate(self.running_rows(), 1))
 
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active
