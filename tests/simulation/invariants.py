@@ -273,9 +273,10 @@ class Checker:
             self._require(self._is_shown(name, listed), f"{name} waits, and the inbox lists {sorted(listed)}")
 
     def _is_shown(self, name: str, listed: Collection[str]) -> bool:
-        """Whether the inbox lists a task, or all tasks that hold it."""
+        """Whether the inbox lists a task, or all tasks that hold it: a skipped parent decides when all have ended."""
         task = self.tasks[name]
-        holders = [parent for parent in task.parents if self._is_unmet(task, parent)]
+        unmet = [parent for parent in task.parents if self._is_unmet(task, parent)]
+        holders = [parent for parent in unmet if self.tasks[parent].state != "SKIPPED"]
         return name in listed or (bool(holders) and all(self._is_shown(holder, listed) for holder in holders))
 
     def _is_unmet(self, task: _Task, parent: str) -> bool:
