@@ -378,13 +378,15 @@ def lift_passed_deadline(context: ActionContext) -> None:
     row = context.connection.execute(_RUN, (context.run_id,)).fetchone()
     if row is None:
         return
-    _, deadline_at, _, options = row
+    _, deadline_at, passed_at, options = row
     sql = "SELECT abandoned_at FROM run WHERE run_id = ? AND abandoned_at IS NOT NULL"
     if context.connection.execute(sql, (context.run_id,)).fetchone() is not None:
         goes_on = RunChanged(RunChange.REOPENED, {"abandoned_at": None})
         context.transaction.change_run(context.run_id, goes_on)
         context.notes.append("the run was abandoned: it goes on")
-    if deadline_at is not None and context.transaction.at >= deadline_at and ends_run(options):
+    if deadline_at is None or not ends_run(options):
+        return
+    if passed_at is not None or context.transaction.at >= deadline_at:  # the clock may have been set back since
         why = "{}: it goes on without one".format(describe_passed(deadline_at))
         _set_deadline(context, None, why)
         context.notes.append(why)

@@ -68,6 +68,13 @@ def test_a_requeue_lifts_the_deadline_and_brings_back_what_it_had_cancelled_belo
     assert f"2 cancelled by the deadline, to run again; {WHY}: it goes on without one" in answer["message"]
 
 
+def test_a_deadline_that_has_passed_is_lifted_also_while_the_clock_is_set_back_before_it(state_file: StateFile) -> None:
+    over(state_file)
+    state_file.now = DUE - 1800 * SECOND
+    assert "it goes on without one" in state_file.act("requeue", "broken")["message"]
+    assert [state_file.run_column(name) for name in ("deadline_at", "deadline_passed_at")] == [None, None]
+
+
 def test_the_tasks_that_it_ended_run_again_one_by_one_as_well(state_file: StateFile) -> None:
     over(state_file)
     state_file.act("requeue", "broken")
