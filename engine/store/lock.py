@@ -59,10 +59,10 @@ class StateLock:
         if descriptor is None:
             return
         self._files.append(descriptor)
-        while not try_lock(descriptor, fcntl.LOCK_EX):
+        if not try_lock(descriptor, fcntl.LOCK_EX):
             if not wait:
                 raise ownership.owned_by_another_name(self._state_path, descriptor)
-            time.sleep(POLL_SECONDS)  # as in ``_wait_for_lock``
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
     def touch(self) -> None:
         """Update the mtime of the lock file, which shows other processes that the owner is alive."""
@@ -171,7 +171,7 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
             continue
         elif time.monotonic() > deadline:
             raise ExecutorBusyError(f"{state_path} is locked by an unknown process; try again")
-        time.sleep(POLL_SECONDS)  # flock with a limit of time: the kernel only offers to wait without one
+        time.sleep(POLL_SECONDS)  # flock with a limit: the kernel only offers to wait without one
 
 
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
