@@ -247,6 +247,17 @@ class CommandGroup(CommandWithCommands):
             formatter.write_text(text)
 
 
+_FIRST_STEPS = """\
+No flow has run on this machine yet. To begin:
+
+  redrive demo             a built-in flow with every failure mode, and a tour
+  redrive new revenue.py   write a first flow; redrive run revenue.py runs it
+  redrive exec -- COMMAND  run one command with history, retries and timeout
+  redrive import crontab   write flows for the lines of your crontab
+
+redrive --help lists all commands, redrive help the pages of the manual."""
+
+
 # --- The group that all commands belong to ---------------------------------------------------------------------------
 
 
@@ -257,18 +268,15 @@ def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
     if context.invoked_subcommand is not None:
         return
-    attach = cli.get_command(context, "attach")
-    if attach is None or not _has_state_to_show():
-        click.echo(context.get_help())
-    else:
-        sys.exit(context.invoke(attach))
-
-
-def _has_state_to_show() -> bool:
-    """Whether this machine has a state file or schedules, and a person at a terminal."""
     from ..sessions.target import has_state
 
-    return sys.stdin.isatty() and sys.stdout.isatty() and has_state()
+    attach = cli.get_command(context, "attach")
+    if attach is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        click.echo(context.get_help())
+    elif has_state():
+        sys.exit(context.invoke(attach))
+    else:
+        click.echo(_FIRST_STEPS)
 
 
 def _help_of(name: str, text: str) -> str:

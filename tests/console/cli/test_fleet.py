@@ -170,8 +170,8 @@ def attach() -> Iterator[Callable[..., PtyTerminal]]:
 
 @pytest.mark.long
 def test_without_a_command_a_terminal_shows_what_there_is(states: Path) -> None:
-    """Nothing yet: the commands. One flow: its run. Several: the list."""
-    shown = {0: "Usage: ", 1: "6 Journal", 2: "2 state files on this machine"}
+    """Nothing yet: first steps. One flow: its run. Several: the list."""
+    shown = {0: "redrive demo", 1: "6 Journal", 2: "2 state files on this machine"}
     for count, text in shown.items():
         if count:
             run_flow(f"flow_{count}")
