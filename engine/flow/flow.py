@@ -46,6 +46,7 @@ from .options import (
     PageOccasion,
     PageOptions,
     Sender,
+    TaskDefOptions,
     TaskOptions,
     WorkKind,
     check_params,
@@ -60,7 +61,7 @@ from .options import (
     read_params,
     reject_unknown_options,
 )
-from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
+from .task_def import TaskDef, TaskSpecBuilder, check_pool, identity_of
 
 # --- Groups of tasks, and the options that tasks inherit from their flow and their groups ----------------------------
 
@@ -443,7 +444,7 @@ class TaskDeclarations:
         """
         if not isinstance(definition, TaskDef):
             raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {short_repr(definition)}")
-        check_consistency(definition, self.pools)
+        check_pool(definition.spec, self.pools)
         if definition.name in self._places:
             first = self._location_of(definition.name) or "an unknown place"
             raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
@@ -530,9 +531,9 @@ class TaskDeclarations:
         inherited = scope.inherited_by(kind, given)
         if "env" in inherited:
             own["env"] = {**inherited["env"], **parse_named_option(called, "env", ENVIRONMENT, own["env"] or {})}
-        fields = {**inherited, **given, **own}
+        fields = {"kind": kind, **inherited, **given, **own}
         seconds = parse_options(called, DEFAULTS, {"timeout": fields.pop("timeout", None)})["timeout"]
-        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **fields))
+        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, **cast("TaskDefOptions", fields)))
         self.inherited[name] = {option: scope.origins[option] for option in inherited}
         for group in scope.groups:
             group.tasks.append(name)
@@ -833,7 +834,7 @@ class Flow(TaskDeclarations):
         params = self.params.stored()
         check_params(self.name, params)  # again: user code may have changed them
         try:
-            build = TaskSpecBuilder(self.pools, self._names, self._places.keys(), self._group_of).build
+            build = TaskSpecBuilder(self._names, self._places.keys(), self._group_of).build
             specs = tuple(map(build, self.tasks))
             validate_graph([(spec.name, spec.parents) for spec in specs])
         except FlowError as error:

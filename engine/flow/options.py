@@ -375,6 +375,7 @@ ENVIRONMENT = OptionType(
     "{'PGHOST': 'db1', 'LANG': None}",
     _parse_environment,
 )
+STDIN = OptionType("a text, or a path as Path('load.sql')", _parse_stdin)
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
 MAP_OVER = OptionType("a task that returns the list, or the name of one", _parse_parent)
 MAP_KEY = OptionType('a function of an element, as lambda invoice: invoice["id"]', _parse_key)
@@ -395,20 +396,29 @@ DASK = OptionType(
     _parse_dask,
 )
 
-MEMORY = optional(SIZE, "no bound")
-CPUS = optional(number(0, above=True), "no bound")
+MAX_ATTEMPTS = optional(whole_number(1, "the first start counts too"))
+TIMEOUT = optional(ABOVE_ZERO, "no bound")
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
 
 
-class DefaultOptions(TypedDict, total=False):
-    """What ``Flow`` and ``Flow.group`` set for all of their tasks; an option of the task itself wins, also None."""
+class SharedOptions(TypedDict, total=False):
+    """What a task can say, and a flow or a group for all of its tasks: an option of the task itself wins, also None."""
 
+    # How often it is tried again, and after which waits; None: RetryPolicy().
     retry: Annotated[RetryPolicy | None, optional(POLICY)]
-    timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
-    memory: Annotated[int | str | None, MEMORY]
-    cpus: Annotated[float | None, CPUS]
+    # What all processes of one attempt may hold together: "2GB"; None: no bound.
+    memory: Annotated[int | str | None, optional(SIZE, "no bound")]
+    # How many CPUs they may use, as 1 or 0.5; None: no bound.
+    cpus: Annotated[float | None, optional(number(0, above=True), "no bound")]
+    # The system that it calls: a name given to ``Flow.downstream``.
     downstream: Annotated[str | None, optional(NAME)]
+
+
+class DefaultOptions(SharedOptions, total=False):
+    """What ``Flow`` and ``Flow.group`` set for all of their tasks."""
+
+    timeout: Annotated[Duration | None, TIMEOUT]
     # Of commands; those of a group and of a task are added to those of the flow.
     env: Annotated[Mapping[str, str | None], ENVIRONMENT]
 
@@ -452,27 +462,15 @@ _FLOW_DEFAULTS = {
 # --- A task ---------------------------------------------------------------------------------------------------------
 
 
-class TaskOptions(TypedDict, total=False):
-    """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
+class WorkOptions(SharedOptions, total=False):
+    """What ``TaskDef`` and the methods of ``Flow`` take alike."""
 
-    # For one attempt, which is killed then; None: no bound.
-    timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
-    # What all processes of one attempt may hold together: "2GB"; None: no bound.
-    memory: Annotated[int | str | None, MEMORY]
-    # How many CPUs they may use, as 1 or 0.5; None: no bound.
-    cpus: Annotated[float | None, CPUS]
-    # How often it is tried again, and after which waits; None: RetryPolicy().
-    retry: Annotated[RetryPolicy | None, optional(POLICY)]
-    # Starts, the first included, at least 1; wins over the one of ``retry``.
-    max_attempts: Annotated[int | None, optional(whole_number(1, "the first start counts too"))]
     # From SIGTERM to SIGKILL; 5 unless given.
     grace_seconds: Annotated[Duration, duration()]
     # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask".
     isolation: Annotated[Isolation, choice(*get_args(Isolation))]
     # Which workers of the cluster: resources, workers, priority.
     dask: Annotated[DaskOptions | Mapping[str, object] | None, optional(DASK)]
-    # The system that it calls: a name given to ``Flow.downstream``.
-    downstream: Annotated[str | None, optional(NAME)]
     # The pool whose slots it takes while it runs: a name in ``pools`` or ``machine_pools`` of the flow.
     pool: Annotated[str | None, optional(NAME)]
     # How many of them, at least 1; 1 unless given.
@@ -503,27 +501,42 @@ class TaskOptions(TypedDict, total=False):
     strict_rows: Annotated[bool, FLAG]
 
 
+class TaskOptions(WorkOptions, total=False):
+    """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
+
+    # For one attempt, which is killed then; None: no bound.
+    timeout: Annotated[Duration | None, TIMEOUT]
+    # Starts, the first included, at least 1; wins over the one of ``retry``.
+    max_attempts: Annotated[int | None, MAX_ATTEMPTS]
+
+
+class TaskDefOptions(WorkOptions, total=False):
+    """What ``TaskDef`` takes beside its first arguments; its docstring describes them."""
+
+    kind: Annotated[Kind, choice(*get_args(Kind))]
+    command: Annotated[str | Sequence[str | os.PathLike[str]] | None, optional(COMMAND)]
+    shell: Annotated[Shell | None, optional(choice(*get_args(Shell)))]
+    cwd: Annotated[str | os.PathLike[str] | None, optional(PATH)]
+    env: Annotated[Mapping[str, str | None] | None, optional(ENVIRONMENT)]
+    stdin: Annotated[str | os.PathLike[str] | None, optional(STDIN)]
+    result: Annotated[ResultSource, choice(*get_args(ResultSource))]
+    map_over: Annotated[After | None, optional(MAP_OVER)]
+    map_key: Annotated[Callable[[Any], object] | None, optional(MAP_KEY)]
+    max_size: Annotated[int, whole_number(1)]
+    collect: Annotated[TriggerRule | None, optional(choice(*get_args(TriggerRule)))]
+    recheck_seconds: Annotated[float, ABOVE_ZERO]
+
+
 #: What the work of a task is: it gives the timeout that such work usually needs, or the rules of an effect.
 WorkKind = Literal["etl", "backfill", "effect"]
 
-#: By the fields of a TaskDef, of which one says its unit: ``timeout_seconds``.
+#: By the arguments of a TaskDef, of which one says its unit: ``timeout_seconds``.
 TASK: Table = {
-    **{name: option_type for name, option_type in table_of(TaskOptions).items() if name != "timeout"},
     "name": NAME,
-    "kind": choice(*get_args(Kind)),
     "parents": AFTER,
-    "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
-    "command": optional(COMMAND),
-    "shell": optional(choice(*get_args(Shell))),
-    "cwd": optional(PATH),
-    "env": optional(ENVIRONMENT),
-    "stdin": optional(OptionType("a text, or a path as Path('load.sql')", _parse_stdin)),
-    "result": choice(*get_args(ResultSource)),
-    "map_over": optional(MAP_OVER),
-    "map_key": optional(MAP_KEY),
-    "max_size": whole_number(1),
-    "collect": optional(choice(*get_args(TriggerRule))),
-    "recheck_seconds": ABOVE_ZERO,
+    "max_attempts": MAX_ATTEMPTS,
+    "timeout_seconds": TIMEOUT,
+    **table_of(TaskDefOptions),
 }
 
 TASK_OPTIONS = tuple(TaskOptions.__annotations__)

@@ -8,40 +8,23 @@ import os
 import re
 import shlex
 import sys
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import CodeType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, Unpack
 
-import msgspec
-from msgspec.structs import astuple
+from msgspec import structs
 
 from ..core.dag import distinct
-from ..core.option_types import Duration, is_text, parse_option, short_repr
-from ..core.policy import RetryPolicy
-from ..core.spec import (
-    DEFAULT_RETRY,
-    RECHECK_SECONDS,
-    CommandOptions,
-    DaskOptions,
-    ExpectedBy,
-    Isolation,
-    Kind,
-    ResultSource,
-    Shell,
-    SlowerThan,
-    TaskSpec,
-    TriggerRule,
-    map_task,
-)
-from ..domain.task_options import GRACE_SECONDS, child_prefix
+from ..core.option_types import Duration, short_repr
+from ..core.spec import DEFAULT_RETRY, CommandOptions, TaskSpec, TriggerRule, map_task
+from ..domain.task_options import child_prefix
 from ..domain.text import sha256_hex
-from ..errors import FlowError, OptionError
-from .options import TASK, After
+from ..errors import FlowError
+from .options import TASK, After, TaskDefOptions, parse_options
 
 
-class TaskDef(msgspec.Struct):
+class TaskDef:
     """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
 
     Parameters:
@@ -101,11 +84,12 @@ class TaskDef(msgspec.Struct):
         strict_rows: True: rows in quarantine make the run PARTIAL.
 
     Raises:
-        OptionError: (a ValueError) an option is not what it must be; the sentence names it.
+        OptionError: (a ValueError) an option is not what it must be, or there is none of that name.
+        FlowError: options contradict each other. The sentences of both name the task.
 
     Example:
-        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).policy().max_attempts
-        5
+        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).spec.timeout
+        600.0
         >>> TaskDef("load", print, max_attempts=0)
         Traceback (most recent call last):
         ...
@@ -113,104 +97,79 @@ class TaskDef(msgspec.Struct):
 counts too), or None, not 0
     """
 
-    name: str
-    fn: Callable[..., object] | None
-    parents: Sequence[After] = msgspec.field(default_factory=list)
-    max_attempts: int | None = None
-    timeout_seconds: float | None = None
-    memory: int | str | None = None
-    cpus: float | None = None
-    retry: RetryPolicy | None = None
-    grace_seconds: float = GRACE_SECONDS
-    kind: Kind = "python"
-    command: str | Sequence[str] | None = None
-    isolation: Isolation = "process"
-    dask: DaskOptions | Mapping[str, object] | None = None
-    downstream: str | None = None
-    pool: str | None = None
-    pool_slots: int = 1
-    idempotent: bool = True
-    effect: bool = False
-    optional: bool = False
-    recheck_seconds: float = RECHECK_SECONDS
-    rule: TriggerRule = "all_success"
-    owner: str | None = None
-    requires: Sequence[After] | None = None
-    expect_by: ExpectedBy | Duration | None = None
-    warn_if_slower: SlowerThan | Duration | None = None
-    max_losses: int = 3
-    max_bad_rows: int | None = None
-    max_bad_ratio: float | None = None
-    strict_rows: bool = False
-    shell: Shell | None = None
-    cwd: str | os.PathLike[str] | None = None
-    env: Mapping[str, str | None] | None = None
-    stdin: str | os.PathLike[str] | None = None
-    result: ResultSource = "file"
-    map_over: After | None = None
-    map_key: Callable[[Any], object] | None = None
-    max_size: int = 1000
-    collect: TriggerRule | None = None
+    __slots__ = ("collect", "fn", "map_key", "map_over", "max_size", "parents", "requires", "spec")
 
-    def __post_init__(self) -> None:
-        normalize_fields(self)
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., object] | None,
+        parents: After | Iterable[After] = (),
+        max_attempts: int | None = None,
+        timeout_seconds: Duration | None = None,
+        **options: Unpack[TaskDefOptions],
+    ) -> None:
+        bounds = {"max_attempts": max_attempts, "timeout_seconds": timeout_seconds}
+        first = {"name": name, "parents": parents, **{key: bound for key, bound in bounds.items() if bound is not None}}
+        given = parse_options(f"task {short_repr(name)}", TASK, {**first, **options})
+        self.fn = fn
+        self.parents: tuple[After, ...] = tuple(given["parents"])
+        self.requires: list[After] | None = given.get("requires")
+        self.map_over: After | None = given.get("map_over")
+        self.map_key: Callable[[Any], object] | None = given.get("map_key")
+        self.max_size: int = given.get("max_size", 1000)
+        self.collect: TriggerRule | None = given.get("collect")
+        #: Its options as the engine stores them, without what follows from the other tasks of its flow.
+        self.spec = _spec_of(given)
+        if problem := _problem_of(self, given):
+            raise FlowError(f"task {name!r}: {problem}", task=name)
 
-    def policy(self) -> RetryPolicy:
-        """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
-        policy = self.retry or DEFAULT_RETRY
-        if self.max_attempts is None or self.max_attempts == policy.max_attempts:
-            return policy
-        return replace(policy, max_attempts=self.max_attempts)
-
-    def command_options(self) -> CommandOptions | None:
-        """Return how the command runs; None for a line with the default of each option."""
-        is_line = self.command is None or isinstance(self.command, str)
-        texts = (self.shell, self.cwd, self.env, self.stdin)
-        if is_line and self.result == "file" and texts == (None, None, None, None):
-            return None  # fast: most tasks of a large flow stop here
-        options = CommandOptions(
-            argv=() if is_line else tuple(self.command or ()),
-            shell=self.shell or "sh",
-            cwd=None if self.cwd is None else os.fspath(self.cwd),
-            env=self.env or {},
-            stdin=self.stdin if isinstance(self.stdin, str) else None,
-            stdin_path=os.fspath(self.stdin) if isinstance(self.stdin, os.PathLike) else None,
-            result=self.result,
-        )
-        return None if options == CommandOptions() else options
-
-    def command_line(self) -> str | None:
-        """Return the command as one line, for people and for the shell."""
-        return self.command if self.command is None or isinstance(self.command, str) else shlex.join(self.command)
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.spec.name
 
 
-_OPTIONS = TaskDef.__struct_fields__[2:]  # after ``name`` and ``fn``: those with a default
-_DEFAULTS = TaskDef.__struct_defaults__
+#: The options that a TaskSpec holds by the same name and in the same form.
+_COPIED = (TaskSpec.__struct_fields__ & TASK.keys()) - {"parents", "requires", "retry", "command", "idempotent"}
 
 
-def normalize_fields(task: TaskDef) -> None:
-    """Convert each field to the engine's form (seconds, lists). Fields that have their default are skipped: it is fast.
-
-    Raises OptionError.
-    """
-    options = zip(_OPTIONS, astuple(task)[2:], _DEFAULTS, strict=True)
-    try:
-        parse_option("name", TASK["name"], task.name)
-        for name, value in [(name, value) for name, value, default in options if value is not default]:
-            setattr(task, name, parse_option(name, TASK[name], value))
-    except OptionError as error:
-        raise OptionError(f"task {short_repr(task.name)}: {error}") from None
+def _spec_of(given: Mapping[str, Any]) -> TaskSpec:
+    command, retry, starts = given.get("command"), given.get("retry") or DEFAULT_RETRY, given.get("max_attempts")
+    return TaskSpec(
+        command=command if command is None or isinstance(command, str) else shlex.join(command),
+        command_options=_command_options(given),
+        retry=retry if starts in (None, retry.max_attempts) else replace(retry, max_attempts=starts),
+        timeout=given.get("timeout_seconds"),
+        idempotent=given.get("idempotent", True) and not given.get("effect"),
+        **{name: given[name] for name in _COPIED if name in given},
+    )
 
 
-#: Fields that contradict each other: when they do, and the sentence for the user.
-_CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
-    (lambda task: task.kind == "command" and not (task.command_line() or "").strip(), "the command is empty"),
+_OF_COMMANDS = frozenset(["command", "shell", "cwd", "env", "stdin", "result"])
+
+
+def _command_options(given: Mapping[str, Any]) -> CommandOptions | None:
+    """Return how the command runs; None for a line with the default of each option."""
+    if _OF_COMMANDS.isdisjoint(given):
+        return None  # fast: most tasks of a large flow stop here
+    command, stdin = given.get("command"), given.get("stdin")
+    options = CommandOptions(
+        argv=() if isinstance(command, str | None) else tuple(command),
+        shell=given.get("shell") or "sh",
+        cwd=given.get("cwd"),
+        env=given.get("env") or {},
+        stdin=stdin if isinstance(stdin, str) else None,
+        stdin_path=os.fspath(stdin) if isinstance(stdin, os.PathLike) else None,
+        result=given.get("result", "file"),
+    )
+    return None if options == CommandOptions() else options
+
+
+#: Options that contradict each other: when they do, and the sentence for the user.
+_CONTRADICTIONS: tuple[tuple[Callable[[TaskSpec], bool], str], ...] = (
+    (lambda task: task.kind == "command" and not (task.command or "").strip(), "the command is empty"),
     (
-        lambda task: task.shell is not None and not isinstance(task.command, str),
-        "a list runs without a shell: leave shell= out, or write the command as one text",
-    ),
-    (
-        lambda task: task.kind != "command" and task.command_options() is not None,
+        lambda task: task.kind != "command" and task.command_options is not None,
         "cwd, env, stdin and result are options of flow.command(name, line)",
     ),
     (
@@ -238,29 +197,27 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
         lambda task: task.cpus is not None and task.isolation != "process",
         "cpus= bounds a process that is its own: give it isolation='process'",
     ),
-    (lambda task: task.kind != "python" and task.map_over is not None, "only a function can be mapped over a list"),
 )
 
 
-def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
-    """Raise FlowError if fields of the task contradict each other or the pools of the flow."""
-    problem = _function_problem(task) or _contradiction(task) or _pool_problem(task, pools)
-    if problem is not None:
+def _problem_of(task: TaskDef, given: Mapping[str, Any]) -> str | None:
+    kind = task.spec.kind
+    if kind not in ("command", "approval") and not callable(task.fn):
+        return f"its function is {short_repr(task.fn)}, which cannot be called"
+    if given.get("shell") is not None and not isinstance(given.get("command"), str):
+        return "a list runs without a shell: leave shell= out, or write the command as one text"
+    if kind != "python" and task.map_over is not None:
+        return "only a function can be mapped over a list"
+    return next((sentence for applies, sentence in _CONTRADICTIONS if applies(task.spec)), None)
+
+
+def check_pool(task: TaskSpec, pools: Mapping[str, int]) -> None:
+    """Raise FlowError if the flow has no such pool, or one with fewer slots than the task takes."""
+    if problem := _pool_problem(task.pool, task.pool_slots, pools):
         raise FlowError(f"task {task.name!r}: {problem}", task=task.name)
 
 
-def _function_problem(task: TaskDef) -> str | None:
-    if task.kind in ("command", "approval") or callable(task.fn):
-        return None
-    return f"its function is {short_repr(task.fn)}, which cannot be called"
-
-
-def _contradiction(task: TaskDef) -> str | None:
-    return next((sentence for applies, sentence in _CONTRADICTIONS if applies(task)), None)
-
-
-def _pool_problem(task: TaskDef, pools: Mapping[str, int]) -> str | None:
-    pool, slots = task.pool, task.pool_slots
+def _pool_problem(pool: str | None, slots: int, pools: Mapping[str, int]) -> str | None:
     if pool is None:
         return None if slots == 1 else f"it wants {slots} slots and names no pool; add pool=..."
     if pool not in pools:
@@ -335,76 +292,37 @@ def _text_of(value: object) -> str:
 
 
 # --- Builds the ``TaskSpec`` of each ``TaskDef`` of a flow -----------------------------------------------------------
-#
-# Most tasks of a large flow are written in a loop and differ in name, function and parents alone: what follows from
-# their other options is computed once.
-
-
-OPTION_SETS_MAX = 8  # the latest sets of options that are kept
-
-_OWN_FIELDS = 3  # the first fields of a TaskDef: its name, function and parents
-_CONVERTED = ("name", "parents", "retry", "command", "idempotent", "requires")
-_COPIED = tuple(name for name in TaskSpec.__struct_fields__ if name in TASK and name not in _CONVERTED)
-_SPEC_DEFAULTS = dict(zip(TaskSpec.__struct_fields__[1:], TaskSpec.__struct_defaults__, strict=True))
-
-
-class _CheckedOptions(NamedTuple):
-    """Options of a TaskDef that were found right, and the arguments of its TaskSpec that follow from them."""
-
-    has_function: bool
-    options: tuple[object, ...]
-    arguments: Mapping[str, Any]
 
 
 class TaskSpecBuilder:
-    """Builds the specs of one flow.
+    """Adds to the specs of the tasks of one flow what follows from the other tasks.
 
     ``names``: the tasks by the identity of their functions; ``declared``: the names of all tasks; ``group_of``: the
     group of a task.
     """
 
     def __init__(
-        self,
-        pools: Mapping[str, int],
-        names: Mapping[tuple[int, int], str],
-        declared: Collection[str],
-        group_of: Mapping[str, str],
+        self, names: Mapping[tuple[int, int], str], declared: Collection[str], group_of: Mapping[str, str]
     ) -> None:
-        self._pools = pools
         self._names = names
         self._declared = declared
         self._group_of = group_of
-        self._known: deque[_CheckedOptions] = deque(maxlen=OPTION_SETS_MAX)
 
     def build(self, task: TaskDef) -> TaskSpec:
-        """Return the spec of a task, whose fields user code may have changed. Raises FlowError."""
-        arguments = self._arguments(task)
+        """Return the whole spec of a task. Raises FlowError."""
         parents = self._parents(task)
-        spec = TaskSpec(
-            task.name,
-            parents,
+        spec = structs.replace(
+            task.spec,
+            parents=parents,
             requires=self._requires(task, parents),
             group=self._group_of.get(task.name),
             source=definition_site(task.fn),
             code=code_digest(task.fn),
-            **arguments,
         )
         if task.map_over is None:
             return spec
         self._check_names_of_children(task.name)
         return map_task(spec, parents[0], task.max_size, "value" if task.map_key is None else "key", task.collect)
-
-    def _arguments(self, task: TaskDef) -> Mapping[str, Any]:
-        """Check a task and return the arguments of its spec, except those that follow from its name and parents."""
-        has_function, options = callable(task.fn), astuple(task)[_OWN_FIELDS:]
-        if is_text(task.name) and type(task.parents) is list:
-            for known in self._known:
-                if known.has_function is has_function and known.options == options:
-                    return known.arguments
-        normalize_fields(task)
-        check_consistency(task, self._pools)
-        self._known.appendleft(_CheckedOptions(has_function, astuple(task)[_OWN_FIELDS:], _arguments_of(task)))
-        return self._known[0].arguments
 
     def _parents(self, task: TaskDef) -> tuple[str, ...]:
         written = task.parents if task.map_over is None else (task.map_over, *task.parents)
@@ -436,19 +354,6 @@ class TaskSpecBuilder:
         taken = next((name for name in self._declared if name.startswith(child_prefix(task))), None)
         if taken is not None:
             raise FlowError(f"task {taken!r} has the name of a child of the map task {task!r}: rename it", task=taken)
-
-
-def _arguments_of(task: TaskDef) -> Mapping[str, Any]:
-    """Return the arguments of a TaskSpec that follow from the options of a task, without those of the default."""
-    found = {name: getattr(task, name) for name in _COPIED}
-    found |= {
-        "command": task.command_line(),
-        "command_options": task.command_options(),
-        "retry": task.policy(),
-        "timeout": task.timeout_seconds,
-        "idempotent": task.idempotent and not task.effect,
-    }
-    return {name: value for name, value in found.items() if value is not _SPEC_DEFAULTS[name]}
 
 
 def identity_of(function: Callable[..., object]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.executor.opening import Machine
-from redrive.engine.flow import task_def
+from redrive.engine.flow.options import parse_options
 from redrive.engine.flow.task_def import TaskSpecBuilder
 from redrive.engine.runner.zygote import flow_import
 from redrive.engine.store import database
@@ -51,7 +51,7 @@ def test_a_task_of_defaults_is_sent_and_stored_in_few_bytes() -> None:
 
 def test_options_mean_the_same_in_a_definition_and_in_a_spec() -> None:
     def spec_of(task: TaskDef) -> TaskSpec:
-        return TaskSpecBuilder({"p": 2}, {}, (), {}).build(task)
+        return TaskSpecBuilder({}, (), {}).build(task)
 
     assert spec_of(TaskDef("a", None, command="true", kind="command")) == TaskSpec("a", kind="command", command="true")
     every = TaskDef("a", print, grace_seconds=1, pool="p", pool_slots=2, optional=True, rule="all_done", owner="ana")
@@ -59,17 +59,19 @@ def test_options_mean_the_same_in_a_definition_and_in_a_spec() -> None:
     assert spec_of(every) == structs.replace(expected, code=spec_of(every).code)
 
 
-def test_options_that_tasks_share_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_checked_once_where_the_task_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
-    check = task_def.normalize_fields
-    monkeypatch.setattr(task_def, "normalize_fields", lambda task: (checked.append(task.name), check(task)))
+    monkeypatch.setattr(
+        "redrive.engine.flow.task_def.parse_options",
+        lambda owner, *given: (checked.append(owner), parse_options(owner, *given))[1],
+    )
     flow = Flow("mixed", timeout=60)
     for number in range(TASKS):
         flow.task(print, name=f"extract_{number}", timeout=30, owner="ana")
         flow.task(print, name=f"load_{number}", after=f"extract_{number}", rule="all_done")
         flow.command(f"report_{number}", "true", after=f"load_{number}")
     specs = flow.spec().tasks
-    assert len(checked) == 3 * TASKS + 3  # at each declaration, then once for each combination of options
+    assert len(checked) == 3 * TASKS
     assert [(spec.timeout, spec.owner, spec.rule) for spec in specs[-3:]] == [
         (30, "ana", "all_success"),
         (60, None, "all_done"),

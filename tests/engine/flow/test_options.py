@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.core.spec import DaskOptions, DownstreamSpec, ExpectedBy, SlowerThan
 from redrive.engine.errors import FlowError, OptionError
-from redrive.engine.flow.options import DOWNSTREAM, TASK
+from redrive.engine.flow.options import DOWNSTREAM, TASK, TaskDefOptions
 from support.marks import for_each
 
 WRONG_TASKS: dict[str, list[Any]] = {
@@ -57,8 +58,9 @@ def test_the_documents_own_form_is_held_to_the_same_table(option: str) -> None:
         TaskDef(**values)
 
 
-def test_every_field_is_in_its_table() -> None:
-    assert {*TaskDef.__struct_fields__} == {*TASK, "fn"}
+def test_every_option_is_in_its_table() -> None:
+    given = {*inspect.signature(TaskDef).parameters} - {"fn", "options"} | {*TaskDefOptions.__annotations__}
+    assert given == {*TASK}
     assert {*DownstreamSpec.__struct_fields__} == {*DOWNSTREAM, "name", "rules"}
 
 
@@ -141,12 +143,16 @@ def test_what_dask_reads_of_a_task_is_kept() -> None:
     assert flow.spec().tasks[0].dask == DaskOptions((("A", 1), ("GPU", 2)), ("etl2",), -3)
 
 
-def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
-    flow = Flow("f")
-    task = flow.add(TaskDef("a", print))
-    task.max_losses = 0
-    with pytest.raises(FlowError, match="task 'a': max_losses is a whole number of at least 1, not 0"):
-        flow.spec()
+def test_a_declared_task_cannot_be_changed_past_its_checks() -> None:
+    task: Any = Flow("f").add(TaskDef("a", print))
+    for name, value in (("max_losses", 0), ("name", "b"), ("timeout_seconds", -1)):
+        with pytest.raises(AttributeError):
+            setattr(task, name, value)
+
+
+def test_an_option_that_there_is_not_is_named_with_the_one_that_is_meant() -> None:
+    with pytest.raises(OptionError, match="task 'a': there is no option 'max_atempts'; did you mean 'max_attempts'"):
+        TaskDef("a", print, max_atempts=2)  # type: ignore[call-arg]
 
 
 @for_each(
@@ -171,7 +177,7 @@ def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
         ({"deadline_action": "page"}, "deadline_action says nothing without a deadline"),
         (
             {"tags": ["x"]},
-            "there is no option 'tags'; there are retry, timeout, memory, cpus, downstream, env, deadline, ",
+            "there is no option 'tags'; there are retry, memory, cpus, downstream, timeout, env, deadline, ",
         ),
         ({"retry": 3}, "retry is a RetryPolicy"),
         ({"timeout": 0}, "timeout is a duration above 0"),
@@ -393,7 +399,7 @@ def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
         (5, {}, "a group: its name is a text that is not blank"),
         ("g", {"retry": 3}, "group 'g': retry is a RetryPolicy"),
         ("g", {"timeout": 0}, "group 'g': timeout is a duration above 0"),
-        ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, timeout, memory, cpus, "),
+        ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, memory, cpus, downstream, "),
     ],
 )
 def test_a_group_is_held_to_its_table(name: Any, options: dict[str, Any], why: str) -> None:
