@@ -255,6 +255,7 @@ _GUARD = "The condition in front is an `if`: a job whose condition does not hold
 _CONDITION = "If the condition in front does not hold, the flow fails: write `if CONDITION; then COMMAND; fi`."
 _BACKGROUND = "The `&` at its end is taken out: a flow kills what is left when its command has ended."
 _OTHER_BACKGROUND = "What it leaves in the background (`&`) is killed when the line has ended: let it end with `wait`."
+_PERCENT = r"cron ends the line at its first `%` and gives what follows to its stdin: `\%` is a percent sign."
 _NEVER_RAN = "The cron of Debian refuses this line, so that there it has never run; as a flow it does."
 
 
@@ -269,6 +270,7 @@ def _remarks(job: Job, command: ShellLine, is_shared: bool) -> list[str]:
         f"cron mails its output to {job.mail_to}; the flow mails only when it needs a human: `redrive logs`.": (
             job.mail_to and log is None and not command.is_silent
         ),
+        _PERCENT: job.stdin is not None,
         _GUARD: command.is_guarded,
         _BACKGROUND: command.is_background,
         _OTHER_BACKGROUND: _has_background(command.text, os.path.basename(job.shell)),
@@ -312,10 +314,12 @@ _PATH_OF_CRON = "/usr/bin:/bin"
 
 
 def missing_program(job: Job) -> str:
-    """The program that a line starts, if this machine has none of that name; else empty.
+    """The program that a line starts, or its shell, if this machine has none of that name; else empty.
 
     A shell looks for it, and starts nothing of the line. A program that is started on a condition may be missing.
     """
+    if not os.access(job.shell, os.X_OK):
+        return job.shell
     command = parse_shell_line(job.line, os.path.basename(job.shell))
     program = program_of_line(command.text)
     text, folder = program.text, _folder_of(job, command)

@@ -93,7 +93,7 @@ class DaguDag:
     def __init__(self, dag: Mapping[str, Any], source: str) -> None:
         self._dag = dag
         self._source = source
-        self._folder = str(dag.get("workingdir") or os.path.dirname(os.path.abspath(source)))
+        self._folder = os.path.join(os.path.dirname(os.path.abspath(source)), str(dag.get("workingdir") or ""))
         stem = os.path.splitext(os.path.basename(source))[0]
         self.name = plain_name(str(dag.get("name") or stem)) or "dag"
         others = dag["documents"] - 1
@@ -144,7 +144,9 @@ class DaguDag:
     def _add_step(self, body: list[str], step: Mapping[str, Any], parents: list[str]) -> None:
         name = step["name"]
         owner = f"step {name!r}"
-        self._leave_out_unknown(owner, step, _STEP_KEYS)
+        maps = {key for key in ("run", "command", "script") if isinstance(step.get(key), dict)}
+        self._leave_out_unknown(owner, step, _STEP_KEYS - maps)
+        step = {key: value for key, value in step.items() if key not in maps}
         found = sorted(set(_REFERENCE.findall(f"{[step.get(key) for key in _WITH_REFERENCES]}")))
         self.left_out += [f"{owner}: {one} as it stands; nothing is put in" for one in found]
         folder = os.path.join(self._folder, str(step.get("dir") or step.get("workingdir") or ""))

@@ -354,13 +354,18 @@ steps:
   - {name: listed, run: ["cd / && X=1", 'echo "$day ${X-none} in $PWD"']}
   - {name: stops, run: [cd /, "false", touch after], continueOn: failure}
   - {name: text, run: "echo '${params.day} ${day}'"}
+  - {name: map, run: {command: echo}, continueOn: failure}
+workingDir: .
 """
     )
     done = run_redrive("import", "dagu", "etl.yaml")
     assert done.returncode == 3 and [line.removeprefix("./etl.py: ") for line in done.stdout.splitlines()[:-1]] == [
         "params: count has no default",
         "step 'text': ${params.day} as it stands; nothing is put in",
+        "step 'map': run {'command': 'echo'}",
+        "step 'map' has no command: it fails until it has one",
     ]
+    assert Path("etl.py").read_text().count(f"cwd={str(home)!r}") == 4
     run = run_redrive("run", "etl.py", "--plain", "--output")
     assert f"| monday none in {home}" in run.stdout and not (home / "after").exists()
 
@@ -648,6 +653,11 @@ def test_a_program_of_this_machine_that_is_missing_is_named(home: Path) -> None:
     assert done.returncode == 3 and "line 1: /opt/gone/backup is no program that is found" in done.stdout
 
 
+def test_a_shell_that_is_no_program_is_named(home: Path) -> None:
+    lines = stdout_of("SHELL=/bin/bash -l\n0 5 * * * true\n")
+    assert "line 2: /bin/bash -l is no program that is found on this machine by the PATH of the line." in lines
+
+
 @pytest.mark.parametrize(
     ("line", "remark"),
     [
@@ -665,6 +675,7 @@ def test_a_program_of_this_machine_that_is_missing_is_named(home: Path) -> None:
         ("/bin/true 2>&1 >&2", ""),
         ('[ "$(date +\\%u)" = 1 ] && /bin/true', "write `if CONDITION; then COMMAND; fi`"),
         ('if [ "$(date +\\%u)" = 1 ]; then /bin/true; fi', ""),
+        ("/bin/true %input", "`\\%` is a percent sign"),
     ],
 )
 def test_only_what_is_true_of_a_line_is_remarked(home: Path, line: str, remark: str) -> None:
