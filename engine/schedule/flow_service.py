@@ -49,13 +49,14 @@ from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
+from ..statefile.lists import ScheduleRow
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
 from ..statefile.supervisor_file import DECIDED, FOREVER, Fate, LedgerRow, PastRun, ServedSchedule, SupervisorFile
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
-from ..store.schedules import LedgerMark, ScheduleProgress, ScheduleStatus, ServedFlow, served_flow, with_schedule
+from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, served_flow, with_schedule
 from ..store.writer import Writer, WriterListener
 from .following import Followed, follow_now
 
@@ -686,7 +687,7 @@ class FlowService:
             return "nothing served it then"
         return f"a run before it took until after the next one was due (misfire {self.served.spec.misfire})"
 
-    def _next_of(self, progress: ScheduleProgress | None) -> tuple[int | None, int | None]:
+    def _next_of(self, progress: ScheduleRow | None) -> tuple[int | None, int | None]:
         """Return when the next run is due, and its logical time: of a day that waits, when the runs before it are."""
         if self._followed is not None:
             days = [day.logical for day in self._followed.following.days]

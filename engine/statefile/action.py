@@ -26,6 +26,7 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
 from ..domain.states import RunState, TaskState
+from ..domain.task_options import child_prefix
 from ..domain.text import format_duration, printable
 from .transitions import Transaction
 
@@ -79,7 +80,7 @@ class RecordingTransaction(Transaction):
 
 
 class TaskSnapshot(NamedTuple):
-    """The current columns of a task that acts read."""
+    """The current columns of a task that acts and maps read."""
 
     name: str
     state: str
@@ -91,6 +92,11 @@ class TaskSnapshot(NamedTuple):
     overrides: Optional[str]
     key_generation: int
     dead_letter_kind: Optional[str]
+    skip_cause: Optional[str]
+    stale: int
+    notice: Optional[str]
+    element: Optional[str]  # this and the next: of a child of a map task
+    aside: Optional[str]
     spec: str
 
     def read_spec(self) -> Dict[str, Any]:
@@ -139,13 +145,19 @@ class ActionContext(object):
             self.consequences.append("{} {}".format(len(names), words))
 
 
+_TASKS = "SELECT " + ", ".join(TaskSnapshot._fields) + " FROM task WHERE run_id = ? AND name "
+
+
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
-    row = connection.execute(
-        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, cancel_requested_at, overrides,"
-        " key_generation, dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?",
-        (run_id, name),
-    ).fetchone()
+    row = connection.execute(_TASKS + "= ?", (run_id, name)).fetchone()
     return None if row is None else TaskSnapshot(*row)
+
+
+def read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dict[str, TaskSnapshot]:
+    """All children that the run has ever had for a map task."""
+    prefix = child_prefix(task)
+    rows = connection.execute(_TASKS + ">= ? AND name < ?", (run_id, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+    return {row[0]: TaskSnapshot(*row) for row in rows}
 
 
 def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:

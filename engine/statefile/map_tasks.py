@@ -49,6 +49,7 @@ from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, NEEDS_HUMAN, RAN, Ski
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.text import sha256_hex
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
+from .action import TaskSnapshot, read_children, read_task
 from .large_results import load
 from .lists import in_list
 from .requeue import abandon_canary, run_again
@@ -64,14 +65,7 @@ MAPS_BELOW = (
     " WHERE edge.run_id = {} AND edge.parent = {} AND instr(child.spec, '\"map\":{{') > 0 ORDER BY child.position"
 )
 _MAPS = MAPS_BELOW.format("?", "?")
-_CHILD_COLUMNS = (
-    "SELECT name, state, generation, attempt, stale, notice, skip_cause, dead_letter_kind, element, aside, spec,"
-    " (SELECT input_hash FROM attempt"
-    " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"
-    " FROM task WHERE run_id = ?"
-)
-_CHILD = _CHILD_COLUMNS + " AND name = ?"
-_CHILDREN = _CHILD_COLUMNS + " AND name >= ? AND name < ?"
+_INPUT_HASH = "SELECT input_hash FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
 #: The columns that a child has again when its element is back.
 _ASIDE = ("state", "error", "skip_cause", "blocked_by", "ended_at", "next_retry_at", "expires_at")
 #: Causes of the skips of children whose elements were gone in a run of the first format.
@@ -82,21 +76,6 @@ _INPUTS = (
     " ON parent.run_id = edge.run_id AND parent.name = edge.parent"
     " WHERE edge.run_id = ? AND edge.child = ? ORDER BY edge.parent"
 )
-
-
-class _Child(NamedTuple):
-    name: str
-    state: str
-    generation: int
-    attempt: int
-    stale: int
-    notice: Optional[str]
-    skip_cause: Optional[str]
-    dead_letter_kind: Optional[str]
-    element: Optional[str]
-    aside: Optional[str]
-    spec: str
-    input_hash: Optional[str]  # of its latest attempt
 
 
 class _List(NamedTuple):
@@ -140,7 +119,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
     found = _read_list(connection, run_id, task)
     if found is None or state in (TaskState.SKIPPED, TaskState.CANCELLED):
         return None
-    known = _read_children(connection, run_id, task)
+    known = read_children(connection, run_id, task)
     refusal, wanted = _identify(connection, run_id, spec, found, known)
     linked = _linked(connection, run_id, task) & set(known)
     came = [name for name in wanted if name not in linked]
@@ -203,7 +182,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Fo
         for (task,) in connection.execute(_MAPS, (run_id, parent)).fetchall():
             if json.loads(_spec(connection, run_id, task))["map"]["over"] != parent:
                 continue
-            children = _read_children(connection, run_id, task)
+            children = read_children(connection, run_id, task)
             sql = "SELECT state, generation FROM task WHERE run_id = ? AND name = ?"
             state, generation = connection.execute(sql, (run_id, task)).fetchone()
             effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
@@ -233,7 +212,7 @@ def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[st
 
 
 def _identify(
-    connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], found: _List, known: Dict[str, _Child]
+    connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], found: _List, known: Dict[str, TaskSnapshot]
 ) -> Tuple[Optional[str], Dict[str, str]]:
     """Return why the elements cannot be known, if so, and each child in the order of the list.
 
@@ -260,7 +239,7 @@ def _identify(
 
 
 def _by_key(
-    task: str, hashes: Sequence[str], keys: Sequence[str], known: Dict[str, _Child]
+    task: str, hashes: Sequence[str], keys: Sequence[str], known: Dict[str, TaskSnapshot]
 ) -> Tuple[Optional[str], Dict[str, str]]:
     """An element whose value the run knows keeps its child, also when the flow computes other keys by now."""
     by_value = {child.element: name for name, child in known.items() if child.element}
@@ -288,7 +267,7 @@ def _adopt(
     task: str,
     found: _List,
     names: List[Optional[str]],
-    old: Dict[str, _Child],
+    old: Dict[str, TaskSnapshot],
 ) -> None:
     """Give the children of a run that knew no elements to those that they ran with, or else to those at their place.
 
@@ -298,7 +277,7 @@ def _adopt(
     inputs = read_inputs(connection, run_id, next(iter(old)))
     ran: Dict[Optional[str], List[str]] = {}
     for one in sorted(old, key=lambda name: number_of(task, name)):
-        ran.setdefault(_element_part(old[one].input_hash) if old[one].attempt else None, []).append(one)
+        ran.setdefault(_element_part(_input_hash_of(connection, run_id, old[one])), []).append(one)
     for place in [place for place, name in enumerate(names) if name is None]:
         known = [ran.get(found_hash, []) for found_hash in _element_hashes(inputs, found, place)]
         at_place, alike = child_name(task, place), known[0] or known[1]
@@ -310,7 +289,7 @@ def _adopt(
             names[place] = child.name
 
 
-def _has_happened(child: _Child) -> bool:
+def _has_happened(child: TaskSnapshot) -> bool:
     may_have = child.state in RAN or may_have_happened(child.state, child.dead_letter_kind)
     return may_have and bool(json.loads(child.spec).get("effect"))
 
@@ -324,7 +303,7 @@ def _place(
     spec: Dict[str, Any],
     position: int,
     wanted: Dict[str, str],
-    known: Dict[str, _Child],
+    known: Dict[str, TaskSnapshot],
     gone: Sequence[str],
 ) -> bool:
     """Insert the new children, and write of each other where its element is now; return whether one has moved."""
@@ -352,7 +331,7 @@ def set_aside(transaction: Transaction, run_id: str, name: str) -> None:
     _set_aside(transaction, run_id, _read_child(transaction.connection, run_id, name))
 
 
-def _set_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
+def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> None:
     """Skip a child whose element is gone, as a branch that is not taken; what it was stays in its row."""
     if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
         return
@@ -378,7 +357,7 @@ def _set_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
     resolve(transaction, run_id, child.name)
 
 
-def _bring_back(transaction: Transaction, run_id: str, child: _Child) -> _Child:
+def _bring_back(transaction: Transaction, run_id: str, child: TaskSnapshot) -> TaskSnapshot:
     """Give a child whose element is back what it had; one that waited waits for its parents again."""
     if child.aside is None:
         return child
@@ -401,7 +380,7 @@ def _bring_back(transaction: Transaction, run_id: str, child: _Child) -> _Child:
 
 
 def _run_again(
-    transaction: Transaction, run_id: str, child: _Child, found: _List, index: int, was_linked: bool
+    transaction: Transaction, run_id: str, child: TaskSnapshot, found: _List, index: int, was_linked: bool
 ) -> None:
     """Run a child again whose element has another value now, except an effect: that has happened."""
     if child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
@@ -410,8 +389,9 @@ def _run_again(
     if not _depends_on_value(child, was_linked):
         return
     inputs = read_inputs(transaction.connection, run_id, child.name)
-    if _element_part(child.input_hash) in _element_hashes(inputs, found, index):
-        has_same_inputs = str(child.input_hash).startswith(_hash_of_all(inputs, found, index))
+    ran_with = _input_hash_of(transaction.connection, run_id, child)
+    if _element_part(ran_with) in _element_hashes(inputs, found, index):
+        has_same_inputs = str(ran_with).startswith(_hash_of_all(inputs, found, index))
         _settle_stale(transaction, run_id, child, has_same_inputs)
     elif _has_happened(child):
         transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
@@ -420,7 +400,7 @@ def _run_again(
         run_again(transaction, run_id, child.name, child.state, child.generation)
 
 
-def _settle_stale(transaction: Transaction, run_id: str, child: _Child, has_same_inputs: bool) -> None:
+def _settle_stale(transaction: Transaction, run_id: str, child: TaskSnapshot, has_same_inputs: bool) -> None:
     """Say of a stale child whose element is as before whether its other inputs are."""
     if child.stale and has_same_inputs:
         transaction.change(run_id, child.name, {"stale": 0, "notice": None})
@@ -428,7 +408,7 @@ def _settle_stale(transaction: Transaction, run_id: str, child: _Child, has_same
         transaction.change(run_id, child.name, {"notice": None})
 
 
-def _depends_on_value(child: _Child, was_linked: bool) -> bool:
+def _depends_on_value(child: TaskSnapshot, was_linked: bool) -> bool:
     """Whether the end of a child is one of its element's value, and no human's decision."""
     if child.state == TaskState.SUCCESS:
         return bool(child.stale) or not was_linked
@@ -508,15 +488,16 @@ def _read_list(connection: sqlite3.Connection, run_id: str, task: str) -> Option
     return _List(mapping["over"], elements, json.loads(row[1] or "{}").get(task))
 
 
-def _read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dict[str, _Child]:
-    """All children that the run has ever had for a map task."""
-    prefix = child_prefix(task)
-    rows = connection.execute(_CHILDREN, (run_id, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
-    return {row[0]: _Child(*row) for row in rows}
+def _read_child(connection: sqlite3.Connection, run_id: str, name: str) -> TaskSnapshot:
+    child = read_task(connection, run_id, name)
+    assert child is not None
+    return child
 
 
-def _read_child(connection: sqlite3.Connection, run_id: str, name: str) -> _Child:
-    return _Child(*connection.execute(_CHILD, (run_id, name)).fetchone())
+def _input_hash_of(connection: sqlite3.Connection, run_id: str, child: TaskSnapshot) -> Optional[str]:
+    """The hash of the inputs of its latest attempt."""
+    (found,) = connection.execute(_INPUT_HASH, (run_id, child.name, child.attempt)).fetchone() or (None,)
+    return cast(Optional[str], found)
 
 
 def _spec(connection: sqlite3.Connection, run_id: str, name: str) -> str:

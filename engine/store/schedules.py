@@ -44,7 +44,7 @@ from ..domain.text import counted, format_clock, format_duration, place_words, s
 from ..errors import FlowError, RefusedError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
-from ..statefile.lists import in_list
+from ..statefile.lists import Listing, ScheduleRow, in_list, query
 from ..statefile.opening import holds_nothing
 from ..statefile.supervisor_file import PastRun, read_schedules
 from ..statefile.transitions import Transaction, resolve_cause
@@ -82,16 +82,6 @@ def with_schedule(served: ServedFlow, spec: ScheduleSpec) -> ServedFlow:
         return served
 
 
-class ScheduleProgress(msgspec.Struct, frozen=True):
-    """A row of table ``schedule``. Times are microseconds UTC."""
-
-    expression: str
-    timezone: str
-    misfire: Misfire
-    decided_until: int
-    next_at: int | None
-
-
 class LedgerMark(msgspec.Struct, frozen=True):
     """How far the ledger of a supervisor knows a state file: ``until`` a logical time, and a row of table ``run``.
 
@@ -123,7 +113,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     those among the earlier ones that have got a run since.
     """
 
-    progress: ScheduleProgress | None
+    progress: ScheduleRow | None
     replaced: Schedule | None = None
     fired: frozenset[int] = frozenset()
     unfinished: tuple[str, ...] = ()
@@ -164,7 +154,6 @@ _ENDED = (
     "SELECT run_id, logical_time, started_at, state, max(ended_at - started_at - waited_us, 0) FROM run"
     " WHERE +dag_name = ? AND ended_at IS NOT NULL ORDER BY rowid DESC LIMIT 40"
 )
-_SINCE = "SELECT since FROM schedule WHERE dag_name = ?"
 _NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
 
@@ -201,7 +190,7 @@ def load_status(
 
 
 def _ledger_facts(
-    connection: sqlite3.Connection, held: ServedFlow, progress: ScheduleProgress | None, mark: LedgerMark
+    connection: sqlite3.Connection, held: ServedFlow, progress: ScheduleRow | None, mark: LedgerMark
 ) -> dict[str, Any]:
     (last_row,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM run").fetchone()
     if progress is None:
@@ -258,13 +247,16 @@ def next_at(connection: sqlite3.Connection, flow: str) -> int | None:
     return None if progress is None else progress.next_at
 
 
-def _load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleProgress | None:
-    sql = "SELECT expression, timezone, misfire, decided_until, next_at FROM schedule WHERE dag_name = ?"
-    row = connection.execute(sql, (flow,)).fetchone()
-    return None if row is None else ScheduleProgress(*row)
+_OF_FLOW = Listing(
+    "schedule_of_flow", ScheduleRow, "SELECT {columns} FROM schedule WHERE dag_name = :flow", {"flow": ""}
+)
 
 
-def _held(served: ServedFlow, progress: ScheduleProgress | None) -> ServedFlow:
+def _load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleRow | None:
+    return next(iter(query(connection, _OF_FLOW, {"flow": flow})), None)
+
+
+def _held(served: ServedFlow, progress: ScheduleRow | None) -> ServedFlow:
     """Return the flow with the schedule that holds in this file: another one, until what was due by it is decided."""
     if progress is None or (progress.expression, progress.timezone) == (served.spec.expression, served.spec.timezone):
         return served
@@ -286,8 +278,7 @@ def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: in
     if connection is not None and progress is not None:
         is_held = _held(served, progress) is served
         until = progress.decided_until if is_held else now
-        (since,) = connection.execute(_SINCE, (served.name,)).fetchone()
-        return until, _fired_after(connection, served.name, until), since if is_held else now
+        return until, _fired_after(connection, served.name, until), progress.since if is_held else now
     midnight = local_time(now, served.schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
     return to_microseconds(midnight) - 1, frozenset(), now
 
@@ -353,7 +344,7 @@ def _give_up(
     return decision.run is not None
 
 
-def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleProgress:
+def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleRow:
     progress = _load_progress(transaction.connection, served.name)
     assert progress is not None
     return progress
@@ -367,8 +358,7 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
     progress, now = _progress(transaction, served), transaction.at
     if not is_ahead(progress.decided_until, now):
         return
-    (since,) = transaction.connection.execute(_SINCE, (served.name,)).fetchone()
-    until = now if is_ahead(since, now) else max(now, since)
+    until = now if is_ahead(progress.since, now) else max(now, progress.since)
     values = served.name, until
     ahead = "DELETE FROM slot WHERE dag_name = ? AND logical_time > ? AND state = 'missed'"
     transaction.connection.execute(ahead, values)
@@ -581,7 +571,7 @@ def record_late_runs(
 def _next_late_at(
     connection: sqlite3.Connection,
     served: ServedFlow,
-    progress: ScheduleProgress | None,
+    progress: ScheduleRow | None,
     late_from: int,
     until: int | None,
 ) -> int | None:
@@ -608,7 +598,7 @@ def _record_late(
 def _record_late_starts(
     transaction: Transaction,
     served: ServedFlow,
-    progress: ScheduleProgress,
+    progress: ScheduleRow,
     until: int | None,
     start_error: str | None,
 ) -> None:
