@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import click
-from msgspec.structs import replace
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
@@ -25,7 +24,6 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskSta
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ...engine.statefile.health_file import Health
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
@@ -49,7 +47,6 @@ from ..sessions.session import (
     machine_now_us,
     no_questions,
     part_question,
-    rows_of,
     runs_question,
 )
 from ..sessions.target import is_remote
@@ -96,46 +93,28 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
-        health = await _health_of(session)
-        runner = _runner_of(run, session, health)
+        runner = runner_of(run, session.status)
         about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
         if as_json:
             executor = present.executor_json(run, session.status, address, now_us)
             return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
         about = about._replace(before=await _last_times(session, board))
         lines = task_lines(projection, as_json, {}, patterns, about)
-        notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
+        notes = [*_storage_lines(session.status, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
 
     def asks(run_id: str | None) -> Sequence[Question]:
         memories = () if as_json else (causes_question(run_id),)
         pages = list_question(lists.PAGES, limit=_PAGES_MAX)
-        return [board_question(run_id), list_question(lists.BREAKERS), pages, _HEALTH, *memories]
+        return [board_question(run_id), list_question(lists.BREAKERS), pages, *memories]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
 
 
-_HEALTH: Question = "health", {}
-
-
-#: The state of a task in the place of RUNNING: its executor cannot write how its attempt has ended.
-UNWRITTEN = "UNWRITTEN"
-
-
-async def _health_of(session: Session) -> Health | None:
-    """What the living executor of a file knows of itself; None: there is none, or it cannot be known."""
-    return next(iter(await session.ask(partial(rows_of, Health), _HEALTH)), None)
-
-
-def _runner_of(run: RunRow, session: Session, health: Health | None) -> RunnerStatus:
-    """Who runs the tasks of a run, with the ends that its file does not have."""
-    runner = runner_of(run, session.status)
-    return runner if health is None else replace(runner, unwritten=health.ended)
-
-
-def _storage_lines(health: Health | None, now_us: int) -> list[str]:
+def _storage_lines(status: SessionStatus, now_us: int) -> list[str]:
     """That the list stands still, below it."""
-    if health is None or health.storage_since is None:
+    health = status.health
+    if health.storage_since is None:
         return []
     lasted = format_duration(now_us - health.storage_since)
     return [one_line(f"the state file cannot be written for {lasted}, and no task starts: {health.storage_why}")]
@@ -183,17 +162,12 @@ def task_lines(
 _WAITING = MOVING - {TaskState.RUNNING}
 
 
-def _is_unwritten(row: TaskRow, about: TasksContext) -> bool:
-    return row.state is TaskState.RUNNING and row.name in about.runner.unwritten
-
-
 def _why(row: TaskRow, about: TasksContext) -> str | None:
-    return about.why(row.name) if row.state in _WAITING or _is_unwritten(row, about) else None
+    return about.why(row.name) if row.state in _WAITING or about.runner.keeps_end_of(row) else None
 
 
 def _state(row: TaskRow, about: TasksContext) -> Piece:
-    word = UNWRITTEN if _is_unwritten(row, about) else state_code(row.state, about.runner)
-    return Piece(word, row_style(row, about.runner).role)
+    return Piece(state_code(row, about.runner), row_style(row, about.runner).role)
 
 
 def _notes(row: TaskRow, about: TasksContext) -> str:
@@ -326,8 +300,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         waiting = [row.name for row in rows if file.tasks or row.state in _EXPLAINED]
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
-        health = await _health_of(session)
-        runner = _runner_of(run, session, health)
+        runner = runner_of(run, session.status)
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
             for name in waiting
@@ -335,13 +308,13 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
-        notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
+        notes = [*_storage_lines(session.status, now_us), *_executor_advice_lines(run, session)]
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *notes]
 
     def asks(run_id: str | None) -> Sequence[Question]:
         run = part_question(run_id, file.tasks, has_blockers=True) if file.tasks else board_question(run_id)
-        return [run, list_question(lists.BREAKERS), _HEALTH]
+        return [run, list_question(lists.BREAKERS)]
 
     print_lines(read_once(file.to_read(), read, asks))
     return 0
@@ -355,7 +328,7 @@ def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: R
     for depth, (name, sentence) in enumerate(chain):
         row = board.row(name)
         error = f" · {row.error}" if row.error and row.error not in sentence else ""
-        state = Piece(state_code(row.state, runner), row_style(row, runner).role)
+        state = Piece(state_code(row, runner), row_style(row, runner).role)
         why = f"{sentence.removeprefix(f'{row.state.lower()}: ')}{error}"
         yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(why)}")]
 
@@ -449,11 +422,10 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
-        health = await _health_of(session)
-        return [*lines, *_needing_lines(session, waiting), *_storage_lines(health, now_us), *schedule_lines]
+        return [*lines, *_needing_lines(session, waiting), *_storage_lines(session.status, now_us), *schedule_lines]
 
     def asks(run_id: str | None) -> Sequence[Question]:
-        lists_of_text = () if as_json else (list_question(lists.ATTENTION_RUNS), _HEALTH)
+        lists_of_text = () if as_json else (list_question(lists.ATTENTION_RUNS),)
         return [runs_question(), list_question(lists.SCHEDULES), *lists_of_text]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)

@@ -33,7 +33,7 @@ from ...engine.core.waiting import (
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import NO_EXECUTOR, BreakerRow, ExecutorState, PageRow
+from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, BreakerRow, ExecutorState, Health, PageRow
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -399,11 +399,16 @@ class SessionStatus(msgspec.Struct, frozen=True):
     executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one
     service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
     stuck_run: str | None = None  # the run that it cannot resume with the code of its flow
-    storage_problem: str | None = None  # why the executor cannot write the state file and starts no task
+    health: Health = NO_HEALTH  # what a living executor knows of itself
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
     read_only: str | None = None  # the reason, if commands are refused
     others: tuple[str, ...] = ()  # other consoles that are attached
     data_age_seconds: float = 0.0  # since the last message was received
+
+    @property
+    def storage_problem(self) -> str | None:
+        """Why the executor cannot write the state file, and starts no task."""
+        return self.health.storage_why or None
 
     @property
     def connection_problem(self) -> str | None:
@@ -433,6 +438,10 @@ class SessionStatus(msgspec.Struct, frozen=True):
     def has_executor_of(self, run: RunLike) -> bool:
         return self.executor.alive and self.executor.run_id in (None, run.run_id)
 
+    def is_served(self, run: RunLike) -> bool:
+        """Whether ``redrive serve`` starts an executor for the run."""
+        return self.service_pid is not None and self.stuck_run != run.run_id
+
 
 SHELL_REMEDY = "redrive resume starts an executor"
 
@@ -441,13 +450,14 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor.alive:
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
-        return RunnerStatus(kind, None, status.executor.pid, remedy)
+        unsaved, since = status.health.ended, status.health.storage_since or 0
+        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=unsaved, unsaved_since=since)
     gone_at = status.executor.gone_at
     if status.executor.original is not None:
         return RunnerStatus(
             RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.executor.copy_sentence}"
         )
-    if status.service_pid is not None and (status.executor.stopped or status.executor.pid is None):
+    if status.is_served(run) and (status.executor.stopped or status.executor.pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
     is_last = status.executor.run_id in (None, run.run_id)
     has_left = status.executor.stopped and (is_last or run.waited_us > 0)  # it waited: one has left it for a decision

@@ -16,7 +16,7 @@ from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.durations import DurationStats, quantile
 from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow
-from ...engine.statefile.needs import Need, attention_count, needs_of, needs_of_run
+from ...engine.statefile.needs import Need, attention_count, need_of_storage, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from .board import Board, Link, SessionStatus, runner_of
@@ -96,7 +96,12 @@ def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> l
     if run.state == RunState.PARTIAL:
         bad_rows = any(row.bad_rows for row in board.projection.tasks.values())
         facts = facts._replace(undecided=board.finished < board.total or bad_rows)
-    return needs_of_run(facts, now_us, status is None or _has_process(run.run_id, status))
+    if status is None:
+        return needs_of_run(facts, now_us, True)
+    found = needs_of_run(facts, now_us, _has_process(run.run_id, status) and status.stuck_run != run.run_id)
+    if not status.has_executor_of(run) or status.storage_problem is None:
+        return found
+    return [need_of_storage(status.health, "", run.dag_name, run.run_id), *found]
 
 
 # --- The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs -----

@@ -326,11 +326,12 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         if status.storage_problem is not None:
             return [Piece("executor cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
-    if board is not None and board.projection.run.ended_at is not None:
+    run = None if board is None else board.projection.run
+    if run is not None and run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
     if status.executor.original is not None:
         return [Piece("a copy", Role.WARNING)]
-    if status.service_pid is not None and status.dead_pid is None:
+    if status.dead_pid is None and (status.service_pid is not None if run is None else status.is_served(run)):
         return [Piece("served", Role.DIM)]
     if status.executor.gone_at is not None and _waits_for_operator(board, status):
         at = wall(status.executor.gone_at)[:_MINUTE_CELLS]
@@ -371,7 +372,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
         return [Piece(one_line(status.executor.copy_sentence), Role.WARNING)]
     if _waits_for_operator(board, status):
         return []
-    if status.service_pid is not None and status.dead_pid is None:
+    if status.is_served(board.projection.run) and status.dead_pid is None:
         return [Piece(f"redrive serve (pid {status.service_pid}) resumes it when a task can run", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
     since = f" since {wall(status.executor.gone_at)}" if status.executor.gone_at is not None else ""

@@ -104,7 +104,8 @@ def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
         view = view_of(one, status, now_us) if task is None else None
         is_standing = view is not None and not is_comparable(one.run, view.is_moving)
         pace = None if is_standing else pace_beside(cell, durations)
-        style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view.style
+        runner = runner_of(one.run, status)
+        style = state_style(TaskState(cell.state), runner, trend.name) if view is None else view.style
         lasts_us = cell.duration_us if view is None else view.clock
         yield _ShownCell(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
 
@@ -303,7 +304,7 @@ def cell_line(task: TaskTrend, shown: str, place: int, runner: RunnerStatus, gly
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
     tries = f", the last of {cell.attempt} attempts" if cell.attempt > 1 else ""
-    state = sign_and_word(state_style(TaskState(cell.state), runner), glyphs)
+    state = sign_and_word(state_style(TaskState(cell.state), runner, task.name), glyphs)
     line = [name, Piece("  "), state, Piece(f"{duration}{tries}")]
     pace = pace_beside(cell, task.durations)
     if pace is not None and pace.is_slow:

@@ -125,7 +125,9 @@ class Scene(msgspec.Struct):
 
     def attempt(self, attempt: AttemptRow) -> views.AttemptView:
         """What is true of an attempt."""
-        return views.attempt_view(attempt, self.now_us, self.runner)
+        rows = map(self.board.row, self.runner.unsaved if attempt.ended_at is None else ())
+        row = next((one for one in rows if one.latest is attempt), None)
+        return views.attempt_view(attempt, self.now_us, self.runner, row)
 
 
 def section(heading: str, note: str = "") -> Iterator[Line]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import (
+    AttemptView,
     OutcomeStyle,
     Sign,
     TaskView,
@@ -209,10 +210,12 @@ def bar_line(
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
-        end = attempt.ended_at if attempt.ended_at is not None else end_of_work(until, runner, row.changed_at)
+        view = attempt_view(attempt, until, runner, row)
+        is_kept = attempt.ended_at is None and runner.keeps_end_of(row)
+        unended = attempt.started_at + view.clock if is_kept else end_of_work(until, runner, row.changed_at)
+        end = attempt.ended_at if attempt.ended_at is not None else unended
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
-        view = attempt_view(attempt, until, runner)
         _paint_attempt(canvas, row, attempt, view.style, end)
         if view.is_moving and now_us is not None:
             _paint_head(canvas, row, now_us)
@@ -637,7 +640,7 @@ def task_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> lis
     lines = [fit(head, columns, scene.glyphs.more)]
     for attempt, checks in tasks.latest_first(row)[: rows - 1]:
         label = f"   #{attempt.attempt:<2} "
-        text = describe_attempt(attempt, scene.now_us, scene.runner) + tasks.describe_checks_before(checks)
+        text = describe_attempt(attempt, scene.attempt(attempt)) + tasks.describe_checks_before(checks)
         lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
     if len(lines) > rows:
         lines[rows - 1] = [*lines[rows - 1], Piece(f" {scene.glyphs.more}", Role.DIM)]
@@ -665,9 +668,8 @@ def group_lines(
     return [fit(join(that_fit(columns, (0, head), *ranked), ""), columns, scene.glyphs.more), *islice(lines, rows - 1)]
 
 
-def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> str:
+def describe_attempt(attempt: AttemptRow, view: AttemptView) -> str:
     """One attempt as a sentence."""
-    view = attempt_view(attempt, now_us, runner)
     duration = format_duration(view.clock)
     start = f"{wall(attempt.started_at)}, "
     if attempt.deadline_at is not None or attempt.sigterm_at is not None:

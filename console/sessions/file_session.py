@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...engine.agent import executor_socket
 from ...engine.clock import wall_time_us
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import NO_EXECUTOR
+from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH
 from ...engine.errors import LinkError, NoAnswerError, StateFileError
 from ...engine.statefile import lock_file, reader
 from ...engine.statefile.copies import Original, original_of
+from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
-from ...engine.statefile.supervisor_file import stuck_run
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
 from .session import Question, Session, Value, current_actor, other_actors, rows_of, unanswered
@@ -48,6 +48,7 @@ class FileSession(Session):
         self._looked_at: object = None  # what the file was when ``_original`` was looked for
         self._service_pid: int | None = None
         self._stuck_run: str | None = None
+        self._health = NO_HEALTH
         self._refreshed_at = 0.0
         self._readable_at = time.monotonic()  # when the file was last known to be there and whole
         self._is_closed = False
@@ -78,7 +79,7 @@ class FileSession(Session):
             executor=self._executor._replace(age_us=age_us),
             service_pid=self._service_pid,
             stuck_run=self._stuck_run,
-            storage_problem=self._presence.storage_problem,
+            health=self._health,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
             others=other_actors(self._presence.names, self._actor),
             data_age_seconds=time.monotonic() - self._readable_at,
@@ -158,6 +159,7 @@ class FileSession(Session):
         self._refreshed_at = now
         self._service_pid = lock_file.service_pid(self._path)
         self._stuck_run = None if self._service_pid is None else stuck_run(self._path)
+        self._health = read_health(self._path) or NO_HEALTH
         # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
         is_attached = self._presence.descriptor is not None
         self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), None)

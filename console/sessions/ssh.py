@@ -18,7 +18,7 @@ from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import OWN_INSTANT, Event
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
+from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, Health
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
@@ -60,7 +60,8 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
     present: Sequence[str] = ()
     read_only: str | None = None
     service_pid: int | None = None
-    storage_problem: str | None = None
+    stuck_run: str | None = None
+    health: Health | None = None
     executor: ExecutorState | None = None
 
 
@@ -167,7 +168,8 @@ class SshSession(LiveSession):
             retry_in_seconds=self._connection.retry_in_seconds,
             executor=heartbeat.executor or NO_EXECUTOR,
             service_pid=heartbeat.service_pid,
-            storage_problem=heartbeat.storage_problem,
+            stuck_run=heartbeat.stuck_run,
+            health=heartbeat.health or NO_HEALTH,
             clock_offset_seconds=self._connection.clock_offset_seconds,
             read_only=self._read_only or heartbeat.read_only,
             others=other_actors(heartbeat.present, self._actor),
@@ -399,7 +401,7 @@ def _heartbeat_of(sent: object) -> AgentHeartbeat:
         heartbeat,
         problem=heartbeat.problem and one_line(heartbeat.problem),
         read_only=heartbeat.read_only and one_line(heartbeat.read_only),
-        storage_problem=heartbeat.storage_problem and one_line(heartbeat.storage_problem),
+        health=heartbeat.health and heartbeat.health._replace(storage_why=one_line(heartbeat.health.storage_why)),
     )
 
 

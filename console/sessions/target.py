@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...engine.domain.text import did_you_mean, first_names, place_words, shell_command
 from ...engine.errors import NotFoundError, RedriveError
-from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths
+from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths, supervisor_path
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
@@ -257,8 +257,6 @@ def is_one_file(target: str | None) -> bool:
 
 
 def _has_schedules() -> bool:
-    from ...engine.statefile.supervisor_file import supervisor_path  # here: SQLite would delay the first frame
-
     return os.path.exists(supervisor_path())
 
 

@@ -22,9 +22,10 @@ from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
 from ..domain.events import OWN_INSTANT, Json, JsonObject
-from ..domain.rows import ExecutorState
+from ..domain.rows import ExecutorState, Health
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..statefile.copies import living_original
+from ..statefile.health_file import read_health, stuck_run
 from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
 from ..statefile.opening import reading_error
 from ..statefile.paths import named_path
@@ -165,6 +166,7 @@ class Agent(object):
         self._pace_seconds = self._sent_at = 0.0
         self._last_status: Optional[List[object]] = None
         self._problem: Optional[str] = None
+        self._health: Optional[Health] = None
 
     def open(self, settings: Dict[str, Any]) -> JsonObject:
         """Open a file, in place of the one before. Return what the console knows it by. Raises StateFileError."""
@@ -261,14 +263,16 @@ class Agent(object):
     def _beat(self) -> JsonObject:
         self._last_status = self._status()
         self._next_beat = time.monotonic() + BEAT_SECONDS
+        pid = service_pid(self.path)
         return {
             "now": _now_us(),
             "path": self.path,
             "problem": self._problem,
             "present": self._presence.names,
             "read_only": executor_socket.read_only_reason(self.path),
-            "service_pid": service_pid(self.path),
-            "storage_problem": self._presence.storage_problem,
+            "service_pid": pid,
+            "stuck_run": None if pid is None else stuck_run(self.path),
+            "health": self._health,
             "executor": self._executor(),
         }
 
@@ -278,10 +282,10 @@ class Agent(object):
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS
             self._presence.refresh()
+            self._health = read_health(self.path)
         seen_at = heartbeat_at(self.path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
-        presence = self._presence
-        return [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
+        return [self._is_attached(), self._presence.names, is_silent, self._problem, self._health]
 
     def _is_attached(self) -> bool:
         return self._presence.descriptor is not None

@@ -49,7 +49,6 @@ class Presence(object):
         self._connection: Optional[socket.socket] = None
         self._received = b""
         self.names: List[str] = []
-        self.storage_problem: Optional[str] = None  # why the executor cannot write the state file
 
     @property
     def descriptor(self) -> Optional[int]:
@@ -71,7 +70,7 @@ class Presence(object):
             self.close()
 
     def receive(self) -> None:
-        """Read responses: update ``names`` and ``storage_problem``, or close when the executor has disconnected."""
+        """Read responses: update ``names``, or close when the executor has disconnected."""
         try:
             data = self._connection.recv(65536) if self._connection is not None else b""
         except BlockingIOError:
@@ -87,7 +86,6 @@ class Presence(object):
             for line in lines:
                 response = json.loads(line.decode())
                 self.names = [str(name) for name in response.get("present", ())]
-                self.storage_problem = response.get("storage_problem")
         except (ValueError, TypeError, AttributeError, RecursionError):
             self.close()
         if len(self._received) > RESPONSE_BYTES_MAX:
@@ -97,7 +95,7 @@ class Presence(object):
         """Disconnect; ``refresh`` connects again."""
         if self._connection is not None:
             self._connection.close()
-        self._connection, self._received, self.names, self.storage_problem = None, b"", [], None
+        self._connection, self._received, self.names = None, b"", []
 
 
 def read_only_reason(state_path: str) -> Optional[str]:

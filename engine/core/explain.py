@@ -33,12 +33,12 @@ def explain_task(
     return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in states.MOVING else sentence
 
 
-_UNWRITTEN = "attempt has ended; the outcome is in memory until the state file can be written"
+_UNSAVED = "attempt has ended; the outcome is in memory until the state file can be written"
 
 
 def _explain(case: TaskCase) -> str:
-    if case.is_unwritten:
-        return f"its {_UNWRITTEN}"
+    if case.is_unsaved:
+        return f"its {_UNSAVED}"
     reason = case.reason
     if reason is None:
         return _ENDED[case.row.state].sentence(case)
@@ -51,6 +51,8 @@ def _explain(case: TaskCase) -> str:
 def fact_of(case: TaskCase) -> str:
     """Why a task is in its state, in the few words that follow the word of the state; empty if that says all."""
     row, reason = case.row, case.reason
+    if case.is_unsaved:
+        return "its end waits for the disk"
     if row.state in states.MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
         is_interrupted = row.state is TaskState.RUNNING
         return case.interrupted_attempt() if is_interrupted else "queued, no executor runs it"
@@ -133,8 +135,8 @@ def _state_text(case: TaskCase) -> str:
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
         case TaskState.READY if waiting.waits_for_approval(row):
             return "which waits for an approval"
-        case TaskState.RUNNING if case.is_unwritten:
-            return f"whose {_UNWRITTEN}"
+        case TaskState.RUNNING if case.is_unsaved:
+            return f"whose {_UNSAVED}"
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:

@@ -125,6 +125,8 @@ PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
 
 #: A RUNNING task, or an unfinished run, whose executor was killed.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
+#: A RUNNING task whose attempt has ended, while the state file cannot be written.
+UNSAVED = StateStyle(Sign.CUT_OFF, "unsaved", StateRole.WAITING)
 
 RUN_STYLES: Mapping[str, StateStyle] = {
     RunState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
@@ -141,8 +143,10 @@ IDLE = StateStyle(Sign.READY, "idle", StateRole.WAITING)
 ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
-def state_style(state: CountedState, runner: RunnerStatus) -> StateStyle:
-    """The sign, the word and the role of a state: a task whose executor has ended does not run."""
+def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> StateStyle:
+    """The sign, the word and the role of a state: a task whose executor has ended does not run. ``name``: its own."""
+    if state is TaskState.RUNNING and name in runner.unsaved:
+        return UNSAVED
     return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else COUNTED_STYLES[state]
 
 
@@ -163,13 +167,13 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
 def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
     """The sign, the word and the role of a task: an approval that waits, or the end by a deadline, is said."""
     is_late = row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
-    return LATE if is_late else state_style(counted_state(row), runner)
+    return LATE if is_late else state_style(counted_state(row), runner, row.name)
 
 
-def state_code(state: TaskState, runner: RunnerStatus) -> str:
-    """The state as lists for grep print it: that of the state file, or ``CUT OFF``."""
-    style = state_style(state, runner)
-    return style.word.upper() if style is CUT_OFF else str(state)
+def state_code(row: TaskRow, runner: RunnerStatus) -> str:
+    """The state as lists for grep print it: that of the state file, or ``CUT OFF``, ``UNSAVED``."""
+    style = row_style(row, runner)
+    return style.word.upper() if style in (CUT_OFF, UNSAVED) else str(row.state)
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ class TaskView(TaskCase, frozen=True, dict=True):
     def clock(self) -> int | None:
         """How long the attempt under way has run, or had when its executor ended (microseconds); None without one."""
         row = self.row
-        if row.state is not TaskState.RUNNING or row.started_at is None:
+        if row.state is not TaskState.RUNNING or row.started_at is None or self.is_unsaved:
             return None
         return max(end_of_work(self.now, self.context.runner, row.changed_at) - row.started_at, 0)
 
@@ -383,6 +387,7 @@ OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
     "skipped": OutcomeStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED, "skipped itself"),
 }
 _CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
+_UNSAVED_OUTCOME = OutcomeStyle(*UNSAVED, "ended, and its end waits for the disk")
 
 
 class AttemptView(NamedTuple):
@@ -397,9 +402,14 @@ class AttemptView(NamedTuple):
 Signed = StateStyle | OutcomeStyle
 
 
-def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> AttemptView:
-    """What is true of an attempt at an instant. A later version may know more outcomes: they read as lost."""
+def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: TaskRow | None = None) -> AttemptView:
+    """What is true of an attempt at an instant. A later version may know more outcomes: they read as lost.
+
+    ``row``: of its task, which may have an end that is not saved.
+    """
     is_open = attempt.ended_at is None
+    if is_open and row is not None and runner.keeps_end_of(row):
+        return AttemptView(_UNSAVED_OUTCOME, max(runner.unsaved_since - attempt.started_at, 0), False)
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     if is_open and not runner.is_alive:
         style = _CUT_OFF_OUTCOME

@@ -118,7 +118,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         remedy: how to start an executor, as the end of a sentence.
         has_left: the last executor of the run ended in order: it cut nothing off.
         answers: how an approval is answered, by keys; empty: by commands of the shell.
-        unwritten: RUNNING tasks whose attempt has ended, while the state file cannot be written.
+        unsaved: RUNNING tasks whose attempt has ended, while the state file cannot be written.
+        unsaved_since: since when it cannot, microseconds UTC.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
@@ -127,12 +128,17 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     remedy: str = "redrive resume starts an executor"
     has_left: bool = False
     answers: str = ""
-    unwritten: Collection[str] = ()
+    unsaved: Collection[str] = ()
+    unsaved_since: int = 0
 
     @property
     def is_alive(self) -> bool:
         """Whether an executor lives and runs this run: only then may a text promise anything."""
         return self.kind is RunnerKind.ALIVE
+
+    def keeps_end_of(self, row: TaskRow) -> bool:
+        """Whether the attempt of a RUNNING task has ended, and its end waits in the memory of the executor."""
+        return row.name in self.unsaved and row.state is TaskState.RUNNING
 
     @property
     def absence(self) -> str:
@@ -294,9 +300,9 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
         return None if why is None else f"waits for a Dask worker: {why}"
 
     @property
-    def is_unwritten(self) -> bool:
+    def is_unsaved(self) -> bool:
         """Whether the attempt has ended, and its end waits in the memory of the executor."""
-        return self.row.state is TaskState.RUNNING and self.row.name in self.context.runner.unwritten
+        return self.context.runner.keeps_end_of(self.row)
 
     def interrupted_attempt(self) -> str:
         """Return which attempt the end of the executor cut off."""

@@ -118,6 +118,33 @@ class ExecutorState(NamedTuple):
 NO_EXECUTOR = ExecutorState()
 
 
+class FailingSender(NamedTuple):
+    """A sender of pages that fails. ``since``: the first failure since its last success, in microseconds UTC."""
+
+    sender: str
+    error: str
+    since: int
+
+
+class Health(NamedTuple):
+    """What an executor knows of itself. Instants are microseconds UTC. Long texts and lists are cut.
+
+    Attributes:
+        storage_since: since when the state file cannot be written; None: it can be.
+        storage_why: why, in one sentence.
+        ended: tasks whose end waits in memory.
+    """
+
+    executor_id: str = ""
+    storage_since: Optional[int] = None
+    storage_why: str = ""
+    ended: Sequence[str] = ()
+    senders: Sequence[FailingSender] = ()
+
+
+NO_HEALTH = Health()
+
+
 class RunRow(NamedTuple):
     """One row of table ``run``.
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.events import Event
+from ..domain.rows import Health
 from ..domain.states import TaskState
 from ..domain.text import counted, format_duration
 from ..notifications import notifier
 from ..notifications.storage_page import StoragePager
-from ..statefile.health_file import Health, HealthFile
 from ..store import pages
 from .attempts import AttemptManager
+from .health import HealthFile
 from .opening import Machine, OpenRun
 from .own_run import OwnRun
 from .watchdog import StorageHealth
@@ -73,10 +74,10 @@ class Publisher:
         if (message := self._storage_pager.pop_past()) is not None:
             self._attempts.write(lambda transaction: pages.record_past(transaction, message))
         senders = {**self.notifier.failing, **self._storage_pager.failing}
-        ends = [] if storage.problem is None else self._unwritten_ends()
+        ends = [] if storage.problem is None else self._unsaved_ends()
         self._health_file.write(Health(self._executor_id, since, problem, ends, list(senders.values())))
 
-    def _unwritten_ends(self) -> list[str]:
+    def _unsaved_ends(self) -> list[str]:
         """Return the tasks whose attempt has ended, while the state file cannot say so."""
         tasks, running = self._own.projection.tasks.values(), self._attempts.running
         return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]

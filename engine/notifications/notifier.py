@@ -23,11 +23,10 @@ from ..core.outcome import FailureClass
 from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
 from ..domain.events import Event
-from ..domain.rows import PageRow
+from ..domain.rows import FailingSender, PageRow
 from ..domain.states import RunState
 from ..domain.text import counted, place_words, printable, shell_command
 from ..errors import StorageError
-from ..statefile.health_file import FailingSender
 from ..store import pages
 from ..store.writer import Writer
 from . import machine_pages

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from ..clock import Clock
 from ..core.causes import declared_sender
 from ..core.policy import draw_delay
+from ..domain.rows import FailingSender
 from ..domain.text import format_duration, place_words, printable, shell_command
-from ..statefile.health_file import FailingSender
 from .machine_pages import may_page, open_lock
 from .notifier import RESEND_POLICY, MessageOrigin, no_bell
 from .senders import Message, Sender, make_senders

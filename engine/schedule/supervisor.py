@@ -29,9 +29,10 @@ from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
 from ..statefile.flow_times import end_schedule
 from ..statefile.ownership import require_own_state_file
+from ..statefile.paths import supervisor_path
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
-from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, SupervisorFile, supervisor_path
+from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, SupervisorFile
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files

@@ -9,7 +9,7 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..domain.breakers import HOLDING_BREAKERS
-from ..domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
+from ..domain.rows import NO_EXECUTOR, ExecutorState, Health, RunFacts
 from ..domain.states import RunState, describe_passed
 from .lists import NeedKind, NeedRow
 from .state_files import Offer
@@ -117,8 +117,7 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
     health = offer.health
     if health is not None and health.storage_since is not None:
         run_id = None if offer.executor is None else offer.executor.run_id
-        detail = health.storage_why
-        yield Need(NeedKind.STORAGE, offer.path, health.storage_since, offer.dag_name, run_id, detail=detail)
+        yield need_of_storage(health, offer.path, offer.dag_name, run_id)
     elif offer.full_since is not None:
         yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
     unsent = offer.rows_of(NeedKind.PAGER)
@@ -127,6 +126,11 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
         for one in health.senders[:1]:
             detail = "{}: {}".format(one.sender, one.error)
             yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
+
+
+def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Optional[str]) -> Need:
+    """What an executor needs that cannot write its state file."""
+    return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, detail=health.storage_why)
 
 
 def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence[NeedRow] = ()) -> List[Need]:

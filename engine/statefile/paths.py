@@ -31,6 +31,11 @@ def default_folder() -> str:
     return os.path.join(base, "redrive")
 
 
+def supervisor_path() -> str:
+    """The path of the file of ``redrive serve``, in the default folder for state files."""
+    return os.path.join(default_folder(), "schedules.supervisor")  # no state file: its suffix differs from theirs
+
+
 def default_paths() -> List[str]:
     """State files in the default folder, sorted by name."""
     folder = default_folder()

@@ -293,7 +293,6 @@ READS = {
     "history": ("snapshot", "history"),
     "part": ("parts", "part"),
     "runs": ("lists", "runs"),
-    "health": ("health_file", "read_of"),
     "offer": ("state_files", "offer_of_connection"),
     "query": ("lists", "query_by_name"),
     "past": ("lists", "read_events"),

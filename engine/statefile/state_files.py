@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
-from ..domain.rows import BreakerRow, ExecutorState, RunFacts
+from ..domain.rows import BreakerRow, ExecutorState, Health, RunFacts
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .copies import living_original
-from .health_file import Health, full_since, read_health
+from .health_file import read_health
 from .lists import (
     ATTENTION_RUNS,
     BREAKERS,
@@ -37,7 +37,7 @@ from .lists import (
 )
 from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly, read_or, reading_error
-from .paths import default_folder, default_paths, named_path
+from .paths import default_folder, default_paths, is_full, named_path, supervisor_path
 from .reader import FileStamps, stamps_of
 from .supervisor_file import (
     NIGHTS_SQL,
@@ -46,7 +46,6 @@ from .supervisor_file import (
     night_of,
     read_schedules,
     steady,
-    supervisor_path,
     with_known,
 )
 
@@ -144,7 +143,16 @@ def _with_service(path: str, offer: Offer) -> Offer:
 def _with_health(path: str, offer: Offer) -> Offer:
     """Join what needs no commit: a full disk lets none pass."""
     is_used = offer.service_pid is not None or any(run.ended_at is None for run in offer.runs)
-    return offer._replace(health=read_health(path), full_since=full_since(path) if is_used else None)
+    return offer._replace(health=read_health(path), full_since=_full_since(path) if is_used else None)
+
+
+def _full_since(state_path: str) -> Optional[int]:
+    """Since when the file system of a state file has no room for a commit, in microseconds UTC: at the latest since
+    the latest write. None: it has room, or does not say."""
+    if not is_full(state_path):
+        return None
+    stamps = stamps_of(state_path)
+    return max(stamp[-1] // 1000 if stamp else 0 for stamp in (stamps.file, stamps.log))
 
 
 def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from ..domain.states import RunState
 from ..errors import CorruptFileError, StateFileError
 from .lock_file import current_holder, last_holder, served_by
-from .paths import default_folder
+from .paths import supervisor_path
 from .processes import describe_hang, identity
 from .reader import Stamp, inode_of, stamp_of
 from .start_requests import StartRequest, read_requests, write_request
@@ -323,11 +323,6 @@ class SupervisorView(NamedTuple):
         return self.schedules + tuple(left_out)
 
 
-def supervisor_path() -> str:
-    """The path of the file, in the default folder for state files."""
-    return os.path.join(default_folder(), "schedules.supervisor")  # no state file: its suffix differs from theirs
-
-
 def heartbeat_age_us(schedule: ServedSchedule, now_us: int) -> Optional[int]:
     """The age of the last heartbeat of a supervisor that should live; None: it lives, or was stopped in order.
 
@@ -393,15 +388,6 @@ def read_schedules() -> SupervisorView:
         (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
         left_out = tuple(connection.execute("SELECT DISTINCT file, why FROM left_out ORDER BY file"))
     return SupervisorView(path, heartbeat_at, schedules, left_out)
-
-
-def stuck_run(state_path: str) -> Optional[str]:
-    """The run of a state file that the code of its flow cannot resume; None: there is none, or nobody can say."""
-    sql = "SELECT stuck_run_id FROM schedule WHERE state_path = ? AND stuck_run_id IS NOT NULL"
-    with contextlib.suppress(StateFileError), _reading(supervisor_path()) as connection:
-        row = connection and connection.execute(sql, (os.path.abspath(state_path),)).fetchone()
-        return str(row[0]) if row else None
-    return None
 
 
 #: The ends of runs, the worst last.

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from redrive.engine.statefile.supervisor_file import read_ledger, supervisor_path
+from redrive.engine.statefile.paths import supervisor_path
+from redrive.engine.statefile.supervisor_file import read_ledger
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until

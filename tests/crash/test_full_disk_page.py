@@ -57,7 +57,7 @@ def test_a_full_disk_is_in_every_list_and_on_a_page(disk: Path, tmp_path: Path) 
     metrics = run_redrive("metrics").stdout
     assert 'redrive_needs{flow="chain",kind="unwritable file"' in metrics and "redrive_needs_human 1.0" in metrics
     tasks = run_redrive("tasks").stdout
-    assert "UNWRITTEN" in tasks and "running: " not in tasks
+    assert "UNSAVED" in tasks and "running: " not in tasks
     rows = [json.loads(line) for line in run_redrive("tasks", "--json").stdout.splitlines()]
     (why,) = [row["why"] for row in rows if row["state"] == "RUNNING"]
     assert why.startswith("its attempt has ended")

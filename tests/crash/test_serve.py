@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.statefile import lock_file
-from redrive.engine.statefile.supervisor_file import supervisor_path
+from redrive.engine.statefile.paths import supervisor_path
 from support.commands import quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import wait_until_dead

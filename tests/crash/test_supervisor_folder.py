@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules, supervisor_path
+from redrive.engine.statefile.paths import supervisor_path
+from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from support.commands import run_redrive
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until

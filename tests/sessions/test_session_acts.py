@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 
 import pytest
+from redrive.console.sessions.local import LocalSession
+from redrive.engine.domain.rows import Health
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
-from redrive.engine.statefile import lock_file
+from redrive.engine.executor.health import HealthFile
+from redrive.engine.statefile import lock_file, paths
 from redrive.engine.store import lock
 from support.fake_executor import FakeExecutor
+from support.ssh_host import SshHost
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
 
@@ -94,12 +99,14 @@ async def test_a_command_that_reads_opens_no_console(
     open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
 ) -> None:
     """Cron may list a file every minute: its journal says who watched the run."""
-    executor.storage_problem = "the disk is full"
+    health = HealthFile(str(run_file.path))
+    health.write(Health(executor.executor_id, 1, "the disk is full"))
     ana = await open_session(run_file.path, actor="ana@desk")
     reader = await open_session(run_file.path, actor="cron@ops", is_console=False)
     await wait_for_status(reader, lambda status: status.storage_problem == "the disk is full")
     await wait_until_async(lambda: list(executor.present.values()) == ["ana@desk"])
     assert not reader.status.others and not ana.status.others
+    health.close()
 
 
 async def test_the_life_and_death_of_the_executor_is_seen(
@@ -116,9 +123,19 @@ async def test_the_life_and_death_of_the_executor_is_seen(
 
 
 @pytest.mark.long
-async def test_who_serves_a_file_by_its_schedule_is_seen(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_who_serves_a_file_and_the_run_that_it_cannot_resume_are_seen(
+    open_session: OpenSession, run_file: StateFileBuilder, far: SshHost
+) -> None:
     session = await open_session(run_file.path)
+    folder = paths.default_folder() if isinstance(session, LocalSession) else far.home / ".local/state/redrive"
+    os.makedirs(folder, exist_ok=True)
+    with sqlite3.connect(f"{folder}/schedules.supervisor") as supervisor:
+        supervisor.execute("CREATE TABLE schedule (state_path TEXT, stuck_run_id TEXT)")
+        supervisor.execute("INSERT INTO schedule VALUES (?, 'r')", [str(run_file.path)])
+    supervisor.close()
     service = lock.acquire(str(run_file.path) + lock_file.SERVICE, "service")
+    await wait_for_status(session, lambda status: status.stuck_run == "r")
+    os.unlink(f"{folder}/schedules.supervisor")
     assert (await wait_for_status(session, lambda status: status.service_pid)).service_pid == os.getpid()
     service.release()
     await wait_for_status(session, lambda status: status.service_pid is None)

@@ -29,7 +29,6 @@ class FakeExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, state_file: StateFileBuilder) -> None:
         self.state_file = state_file
         self.present: dict[int, str] = {}
-        self.storage_problem: str | None = None
         self.executor_id = f"executor-{time.time_ns()}"
         self._state = str(state_file.path)
         self._lock = lock.acquire(self._state, self.executor_id)
@@ -85,7 +84,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             self.server.present[id(self)] = command["actor"]
             return {"ok": True, "message": "hello", "present": sorted(self.server.present.values())}
         if command["act"] == "ping":
-            return {"ok": True, "message": "pong", "storage_problem": self.server.storage_problem}
+            return {"ok": True, "message": "pong"}
         sent = parse_command(command)
         answer = self.server.state_file.write(
             lambda transaction: operator_actions.apply(transaction, sent), actor=sent.actor, command_id=sent.id

@@ -13,8 +13,8 @@ import pytest
 from redrive.console import cli, manual
 from redrive.console.cli.output import with_schema
 from redrive.engine import Executor, Flow
-from redrive.engine.statefile.paths import default_folder
-from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule, SupervisorFile, supervisor_path
+from redrive.engine.statefile.paths import default_folder, supervisor_path
+from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule, SupervisorFile
 from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 

@@ -12,8 +12,9 @@ import msgspec
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from redrive.console.cli.metrics import Samples, add_run
-from redrive.console.model.board import Board, SessionStatus, runner_of
+from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.runs import fleet_entries, needs_of_board, status_of, waiting_runs
 from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.console.present.report import ReportData, headline
@@ -25,13 +26,16 @@ from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.views import counted_states, run_code, run_view
-from redrive.engine.domain.rows import ExecutorState, RunSummary
+from redrive.engine.core.views import UNSAVED, counted_states, run_code, run_view
+from redrive.engine.domain.rows import ExecutorState, Health, RunSummary
 from redrive.engine.domain.states import MOVING, RunState, TaskState
 from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, state_files
+from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import OF_RUNS, attention_count, exit_code_of, needs_of
 from redrive.engine.store.runs import load_run
+
+from .runs import projection_of
 
 SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 S = 1_000_000
@@ -204,3 +208,18 @@ def fleet_cell(entry, title):
 
 def plain_text(piece: Any) -> str:
     return cast(str, getattr(piece, "text", piece))
+
+
+def test_a_followed_run_needs_what_its_living_processes_know() -> None:
+    """Its file says neither: the disk is full, or the code of the flow has changed below ``redrive serve``."""
+    board = Board(projection_of([("a", [])]))
+    board.row("a").state = TaskState.RUNNING
+    alive = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True))
+    run_id = board.projection.run.run_id
+    full, served = Health("e", NOW, "full", ["a"]), SessionStatus(Link.LIVE, service_pid=7)
+    assert needs_of_board(board, alive, NOW) == needs_of_board(board, served, NOW) == []
+    (need,) = needs_of_board(board, replace(alive, health=full), NOW)
+    assert (need.kind, need.since, need.detail) == (NeedKind.STORAGE, NOW, "full")
+    (need,) = needs_of_board(board, replace(served, stuck_run=run_id), NOW)
+    assert need.kind is NeedKind.LOST
+    assert board.view("a", NOW, runner_of(board.projection.run, replace(alive, health=full))).style is UNSAVED

@@ -193,7 +193,7 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
     for line, (name, row) in zip(listed, whole.tasks.items(), strict=True):
         view, style = board.view(name, NOW, runner), row_style(row, runner)
         assert view.style == style
-        assert state_code(row.state, runner) in line
+        assert state_code(row, runner) in line
         assert style.word in plain(task_line(row, scene, 80, 9))
         assert values[name]["state"] == row.state and len(values[name]["attempts"]) == len(row.attempts)
     needing = {name for name, row in whole.tasks.items() if row.state in NEEDS_HUMAN}

@@ -17,7 +17,7 @@ from redrive.console.present.header import (
 from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, Piece, plain, width
-from redrive.engine.domain.rows import ExecutorState, RunFacts
+from redrive.engine.domain.rows import ExecutorState, Health, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import Need
@@ -26,6 +26,7 @@ from ..conftest import rows_of, shown
 from ..model.runs import START, S, projection_of
 
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
+NO_WRITES = Health(storage_since=START, storage_why=FULL)
 
 
 def rendered(status: SessionStatus, size: int = 120) -> list[str]:
@@ -35,35 +36,34 @@ def rendered(status: SessionStatus, size: int = 120) -> list[str]:
 def test_an_executor_that_cannot_write_is_not_called_alive():
     assert ["executor alive"] == rendered(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)))
     assert ["executor cannot write"] == rendered(
-        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL)
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES)
     )
     assert ["cannot write"] == rendered(
-        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL), size=50
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), size=50
     )
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
     assert ["stale 12s"] == rendered(
-        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL, data_age_seconds=12.0)
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES, data_age_seconds=12.0)
     )
-    assert ["no executor"] == rendered(SessionStatus(Link.LIVE, storage_problem=FULL))
+    assert ["no executor"] == rendered(SessionStatus(Link.LIVE, health=NO_WRITES))
 
 
 @pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
-    text = plain(
-        storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL), address)
-    )
+    text = plain(storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), address))
     assert text.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():
     assert [] == storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)), "/var/lib/nightly.db")
-    assert [] == storage_line(SessionStatus(Link.LIVE, storage_problem=FULL), "/var/lib/nightly.db")
+    assert [] == storage_line(SessionStatus(Link.LIVE, health=NO_WRITES), "/var/lib/nightly.db")
 
 
 def test_a_sentence_from_the_far_side_is_data():
-    hostile = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem="disk\x1b[2J\nfull")
+    health = NO_WRITES._replace(storage_why="disk\x1b[2J\nfull")
+    hostile = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=health)
     assert plain(storage_line(hostile, "ssh://far/x.db")).isprintable()
 
 

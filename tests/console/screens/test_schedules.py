@@ -12,6 +12,7 @@ import pytest
 from redrive.console.app.fleet import FleetApp, Opening
 from redrive.console.screens.schedules import SchedulesScreen
 from redrive.engine.core.spec import FlowSpec, ParamSpec, ScheduleSpec
+from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.statefile.supervisor_file import (
@@ -25,7 +26,6 @@ from redrive.engine.statefile.supervisor_file import (
     read_ledger,
     read_schedules,
     skip,
-    supervisor_path,
 )
 from support.commands import run_redrive
 

@@ -25,7 +25,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.views import task_view
+from redrive.engine.core.views import attempt_view, task_view
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
@@ -247,7 +247,7 @@ def test_a_kill_is_reported_in_one_sentence():
     )
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
-    assert describe_attempt(attempt, START, ALIVE) == (
+    assert describe_attempt(attempt, attempt_view(attempt, START, ALIVE)) == (
         "03:06:40, timeout 10s passed at 03:06:50; it was in re.match, parser.py:87; "
         "SIGTERM; ignored for 5s; SIGKILL at 03:06:55"
     )

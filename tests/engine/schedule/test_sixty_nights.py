@@ -25,7 +25,7 @@ from redrive.engine.errors import FlowError
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
-from redrive.engine.statefile import supervisor_file
+from redrive.engine.statefile import paths, supervisor_file
 from redrive.engine.statefile.pruning import RetentionRule, prune_step
 from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import FOREVER, Fate, SupervisorFile
@@ -151,7 +151,7 @@ class Nights:
 
     def supervision(self) -> Supervision:
         self.lives += 1
-        file = SupervisorFile(supervisor_file.supervisor_path(), str(self.lives))
+        file = SupervisorFile(paths.supervisor_path(), str(self.lives))
         file.register(os.getpid(), "here", "[]", self.clock.now)
         machine = Machine(clock=self.clock, breakers_folder=lambda: None, pages_folder=lambda: None)
         nothing = lambda *words: None  # noqa: E731
@@ -374,7 +374,7 @@ class Nights:
 @parametrize_mostly_long("seed", range(3))
 async def test_no_start_is_lost_doubled_or_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    Path(supervisor_file.supervisor_path()).parent.mkdir(parents=True)
+    Path(paths.supervisor_path()).parent.mkdir(parents=True)
     nights = Nights(tmp_path, seed, 3 if seed == 0 else 8)
     await nights.settle()
     end = BEGIN + (8 if seed == 0 else 60) * DAY

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redrive.engine.domain.rows import FailingSender, Health
+from redrive.engine.executor.health import HealthFile
 from redrive.engine.statefile import health_file
-from redrive.engine.statefile.health_file import FailingSender, Health, HealthFile, health_path, read_health
+from redrive.engine.statefile.health_file import health_path, read_health
 from redrive.engine.store.lock import StateLock, acquire
 
 FULL = Health("one", 5, "the disk is full", ["a", "b"], [FailingSender("command", "exit status 1", 3)])

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
-from redrive.engine.domain.rows import BreakerRow, ExecutorState, RunFacts
+from redrive.engine.domain.rows import BreakerRow, ExecutorState, FailingSender, Health, RunFacts
 from redrive.engine.domain.states import NO_CAUSE
-from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,

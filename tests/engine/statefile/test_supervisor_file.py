@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import StateFileError
+from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import (
     FOREVER,
@@ -27,7 +28,6 @@ from redrive.engine.statefile.supervisor_file import (
     read_ledger,
     read_schedules,
     remove,
-    supervisor_path,
     with_known,
 )
 
