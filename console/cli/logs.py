@@ -55,7 +55,7 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
         ):
             raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session))
         printer = OutputPrinter(names, as_json)
-        tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
+        tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer, lines) for name in names]
         for task in tasks[:_AHEAD_TASKS]:
             task.ask_ahead(projection)
         for task in tasks:
@@ -116,8 +116,17 @@ async def _follow(session: LiveSession, projection: RunProjection, tasks: Sequen
 class _TaskOutput:
     """The output of one task: of one attempt, or of the latest attempt and those that follow."""
 
-    def __init__(self, session: Session, run_id: str, name: str, attempt: int | None, printer: OutputPrinter) -> None:
+    def __init__(
+        self,
+        session: Session,
+        run_id: str,
+        name: str,
+        attempt: int | None,
+        printer: OutputPrinter,
+        tail: int | None,
+    ) -> None:
         self._session = session
+        self._tail = tail  # the lines of the first stream that are wanted, from its end
         self._run_id = run_id
         self._name = name
         self._attempt = attempt
@@ -160,10 +169,9 @@ class _TaskOutput:
             return None
         if self._stream is not None:
             echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
-        self._stream, self._is_read = (
-            OutputStream(self._session, self._run_id, self._name, wanted, has_whole_lines=True),
-            False,
-        )
+        where = self._run_id, self._name, wanted
+        self._stream, self._is_read = OutputStream(self._session, *where, has_whole_lines=True, tail=self._tail), False
+        self._tail = None
         return self._stream
 
     def is_over(self, projection: RunProjection) -> bool:

@@ -18,7 +18,8 @@ from .session import Session, list_question, log_question
 # --- The output of one attempt as lines, each once; only the unfinished line is kept in memory -----------------------
 
 
-PAGE_CHUNKS = 500
+#: Of a log that is printed: a page costs a round trip; and its end, where that is enough.
+_PAGE_CHUNKS, _PAGE_CHARACTERS, _END_CHUNKS = 50_000, 2 * 1024 * 1024, 500
 
 
 class OutputLine(msgspec.Struct, frozen=True):
@@ -32,16 +33,25 @@ class OutputLine(msgspec.Struct, frozen=True):
 class OutputStream:
     """Reads new output of one attempt. All reads may raise RedriveError.
 
-    ``has_whole_lines``: however long they are; otherwise a long one becomes several.
+    ``has_whole_lines``: however long they are; otherwise a long one becomes several. ``tail``: at least so many lines
+    at the end are wanted; None: all.
     """
 
     def __init__(
-        self, session: Session, run_id: str, task: str, attempt: int, *, has_whole_lines: bool = False
+        self,
+        session: Session,
+        run_id: str,
+        task: str,
+        attempt: int,
+        *,
+        has_whole_lines: bool = False,
+        tail: int | None = None,
     ) -> None:
         self.run_id = run_id
         self.task = task
         self.attempt = attempt
         self._session = session
+        self._tail = tail
         self._assembler = LineAssembler(longest=None) if has_whole_lines else LineAssembler()
         self._last_id = 0
         self._last_at = 0
@@ -52,26 +62,40 @@ class OutputStream:
         """Ask what ``read_new`` reads first: of several streams in one round trip."""
         where = self.run_id, self.task, self.attempt
         size = list_question(OUTPUT, run_id=where[0], task=where[1], attempt=where[2])
-        self._session.ask_ahead([size, log_question(*where, after=0, limit=PAGE_CHUNKS, before=None)])
+        page = log_question(*where, limit=_PAGE_CHUNKS, most=_PAGE_CHARACTERS)
+        self._session.ask_ahead([size, page if self._tail is None else log_question(*where, -1, _END_CHUNKS)])
 
     async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
         """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""
         # The size first: output that is written between the two reads is not mistaken for dropped output.
         size, last_id = await self._size()
-        while (last_id is None or self._last_id < last_id) and (
-            chunks := await self._session.log(
-                self.run_id, self.task, self.attempt, after=self._last_id, limit=PAGE_CHUNKS
-            )
+        chunks = await self._end(size)
+        while chunks or (
+            (last_id is None or self._last_id < last_id)
+            and (chunks := await self._log(self._last_id, _PAGE_CHUNKS, _PAGE_CHARACTERS))
         ):
             for chunk in chunks:
                 for line in self._lines_of(chunk, size):
                     yield line
+            chunks = ()
         if (missing := size - self._read_bytes - self._dropped_bytes) > 0:
             for line in self._gap(self._last_at, missing):
                 yield line
         if is_ended:
             for text in self._assembler.close():
                 yield OutputLine(self._last_at, text)
+
+    async def _log(self, after: int, limit: int, most: int | None = None) -> Sequence[LogChunk]:
+        return await self._session.log(self.run_id, self.task, self.attempt, after, limit, most=most)
+
+    async def _end(self, size: int) -> Sequence[LogChunk]:
+        """The first time, the last chunks: nothing if they have not all lines that are wanted."""
+        tail, self._tail = self._tail, None
+        chunks = () if tail is None else await self._log(-1, _END_CHUNKS)
+        if tail is None or sum(chunk.text.count("\n") for chunk in chunks) <= tail:
+            return ()
+        self._read_bytes = max(size - sum(len(_encoded(chunk)) + chunk.dropped for chunk in chunks), 0)
+        return chunks
 
     async def _size(self) -> tuple[int, int | None]:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)

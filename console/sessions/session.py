@@ -148,11 +148,18 @@ class Session(Protocol):
         return await self.read(partial(row_of, AttemptText), "attempt_text", run_id=run_id, name=task, attempt=attempt)
 
     async def log(
-        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+        self,
+        run_id: str,
+        task: str,
+        attempt: int,
+        after: int = 0,
+        limit: int = 500,
+        before: int | None = None,
+        most: int | None = None,
     ) -> Sequence[LogChunk]:
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
-        with ``after`` < 0, the last ones of all."""
-        question = log_question(run_id, task, attempt, after=after, limit=limit, before=before)
+        with ``after`` < 0, the last ones of all; ``most``: so many characters end them as well."""
+        question = log_question(run_id, task, attempt, after, limit, before, most)
         return await self.ask(partial(rows_of, LogChunk), question)
 
     async def find_in_log(
@@ -224,9 +231,18 @@ def list_question(listing: Listing[Row], **options: Option) -> Question:
     return "query", {"what": listing.name, "options": options}
 
 
-def log_question(run_id: str, task: str, attempt: int, **options: int | None) -> Question:
+def log_question(
+    run_id: str,
+    task: str,
+    attempt: int,
+    after: int = 0,
+    limit: int = 500,
+    before: int | None = None,
+    most: int | None = None,
+) -> Question:
     """What ``Session.log`` reads."""
-    return "log", {"run_id": run_id, "name": task, "attempt": attempt, **options}
+    window = {"after": after, "limit": limit, "before": before, "most": most}
+    return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 
 def causes_question(run_id: str | None, causes: Sequence[Cause] | None = None) -> Question:

@@ -280,17 +280,20 @@ def read(
     after: int = 0,
     limit: int = 500,
     before: Optional[int] = None,
+    most: Optional[int] = None,
 ) -> List[LogChunk]:
     """Return a window of the output, in order: the first ``limit`` pieces after ``after``; or the last ones before
-    ``before``; with ``after`` below 0, the last ones of all. READ_CHARACTERS_MAX or a bit more end it as well."""
+    ``before``; with ``after`` below 0, the last ones of all. ``most`` characters, or a bit more, end it
+    as well."""
     key = (run_id, name, attempt)
     is_backward = before is not None or after < 0
     found: List[LogChunk] = []
     characters = 0
     for pieces in pieces_before(connection, key, before) if is_backward else pieces_after(connection, key, after):
-        found = pieces + found if is_backward else found + pieces
+        place = 0 if is_backward else len(found)
+        found[place:place] = pieces
         characters += sum(len(piece.text) for piece in pieces)
-        if len(found) >= limit or characters >= READ_CHARACTERS_MAX:
+        if len(found) >= limit or characters >= (most or READ_CHARACTERS_MAX):
             break
     return found[-limit:] if is_backward else found[:limit]
 

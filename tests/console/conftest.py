@@ -200,7 +200,14 @@ class FakeSession:
         return self.texts.get((task, attempt), AttemptText())
 
     async def log(
-        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+        self,
+        run_id: str,
+        task: str,
+        attempt: int,
+        after: int = 0,
+        limit: int = 500,
+        before: int | None = None,
+        most: int | None = None,
     ) -> Sequence[LogChunk]:
         chunks = self.logs.get((task, attempt), ())
         if before is not None:

@@ -105,3 +105,21 @@ def test_what_is_asked_later_is_of_the_file_that_was_chosen(
     other = (place / "other.db").rename(place / "z")
     assert "one line of output" in invoke_redrive("logs", "--", "broken").stdout
     other.unlink()
+
+
+LONG = "".join(f"line {number} of a long log\n" for number in range(20_000))
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "most"), [("", 20_000, 1), ("--lines 3", 3, 1), ("--lines 19999", 19_999, 2)]
+)
+def test_a_long_log_takes_one_round_trip(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, lines: int, most: int
+) -> None:
+    file = StateFileBuilder(tmp_path / "long.db", 1)
+    file.finish("task_00000", text=LONG)
+    file.close()
+    (place / "long.db").write_bytes(file.path.read_bytes())
+    trips = Trips(monkeypatch)
+    result = invoke_redrive("logs", *words.split(), f"ssh://far{place}/long.db", "task_00000")
+    assert (result.stdout, trips.count <= most) == ("".join(LONG.splitlines(keepends=True)[-lines:]), True), trips.count

@@ -41,7 +41,7 @@ class Door(FakeSession):
 
     asked: list[Any]
 
-    async def log(self, run_id, task, attempt, after=0, limit=500, before=None):
+    async def log(self, run_id, task, attempt, after=0, limit=500, before=None, most=None):
         if limit != BESIDE_THE_GRAPH:
             self.asked.append((task, attempt, after, limit))
         self._raise()

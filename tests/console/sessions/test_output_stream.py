@@ -16,7 +16,14 @@ class PagedSession(FakeSession):
     pages = 0
 
     async def log(
-        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+        self,
+        run_id: str,
+        task: str,
+        attempt: int,
+        after: int = 0,
+        limit: int = 500,
+        before: int | None = None,
+        most: int | None = None,
     ) -> Sequence[LogChunk]:
         self.pages += 1
         return await super().log(run_id, task, attempt, after, 1)
