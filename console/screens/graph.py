@@ -63,6 +63,7 @@ class GraphScreen(TaskScreen):
         self.strip_view = Bar(STRIP_ROWS)
         self._refresh_scene()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
+        self._has_chosen_form = False
         self._is_following = False
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
@@ -111,8 +112,7 @@ class GraphScreen(TaskScreen):
             self._overview = model.Overview.NOTHING
         else:
             drawn.drawings.set_depth(None)
-            room = model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
-            self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
+            self._choose_overview(graph, drawn)
             self._set_overview_height(graph, drawn)
         self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
@@ -120,6 +120,19 @@ class GraphScreen(TaskScreen):
         self._update_details()
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
+
+    def _choose_overview(self, graph: model.Graph, drawn: model.Graph) -> None:
+        """Draw above the list, else in the place of one that has no room, until the operator wants another form."""
+        before, room = graph.form, model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
+        if not self._has_chosen_form:
+            graph.form = GraphForm.ROWS
+        self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
+        is_cut = graph.step is Step.ROWS and self._overview is model.Overview.NOTHING and len(graph.dag) >= room.rows
+        is_whole = (is_cut or graph.is_drawing) and model.fits_screen(graph, room.list_columns, room.rows - 1)
+        if is_whole and not self._has_chosen_form:
+            graph.form = GraphForm.DRAWING
+        if graph.form is not before:
+            self.graph_view.step_changed()
 
     def _place_texts(self) -> None:
         """Give the rows that a short list leaves free to what the selected task wrote, or to the tasks of the group."""
@@ -265,7 +278,7 @@ class GraphScreen(TaskScreen):
     def board_replaced(self, board: Board) -> None:
         """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
-        graph = model.Graph(board, self._label_width)
+        graph = model.Graph(board, lambda name: label_width(name, self.scene(), graph.drawings.label_size))
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
@@ -285,9 +298,6 @@ class GraphScreen(TaskScreen):
         self._selection_changed(graph.selected)
         self._filter(self.filter_text)
         self._show_overview()
-
-    def _label_width(self, name: str) -> int:
-        return label_width(name, self.scene())
 
     def on_shown(self) -> None:
         """Select the task selected on the other screens."""
@@ -474,6 +484,7 @@ class GraphScreen(TaskScreen):
         graph = self.graph
         if graph is None:
             return
+        self._has_chosen_form = True
         if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.ROWS) == (step > 0):
             graph.form = GraphForm.DRAWING if step > 0 else GraphForm.ROWS
         elif not graph.zoom_by(step):

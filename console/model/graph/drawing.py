@@ -456,6 +456,8 @@ _FACT_CELLS = (48, 40, 32, 28, 24)
 TALL_SIZES = tuple(LabelSize(32, rows=2, fact_cells=cells) for cells in _FACT_CELLS)
 SPREAD_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3) for cells in _FACT_CELLS)
 SIGNS_ALONE = LabelSize(0, has_time=False)
+#: For a drawing that has the whole screen; where the last does not fit, a part is in sight.
+WHOLE_SCREEN_SIZES = (*SPREAD_SIZES, *TALL_SIZES, *LABEL_SIZES, LabelSize(10, has_time=False))
 
 
 class Ribbon(Drawing):

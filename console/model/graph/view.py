@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-import msgspec
-
 from ....engine.core.views import PROBLEMS, counted_state
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY
 from ..board import Board, Delta
@@ -20,6 +18,7 @@ from .drawing import (
     SIGNS_ALONE,
     SPREAD_SIZES,
     TALL_SIZES,
+    WHOLE_SCREEN_SIZES,
     Drawing,
     LabelSize,
     TaskDrawings,
@@ -161,8 +160,12 @@ class Graph:
 
     @property
     def height(self) -> int:
-        """The number of rows of the current zoom level."""
-        return self._current.height(self)
+        """The number of rows of the current step."""
+        if self.step is Step.GROUPS:
+            return len(self.groups.rows)
+        if self.is_drawing:
+            return self.drawing.height * self.drawings.label_size.rows
+        return self.rows.height if self.found is None else len(self.found)
 
     @property
     def cursor_row(self) -> int:
@@ -174,11 +177,22 @@ class Graph:
 
     def row_of(self, name: str) -> int:
         """Return the row of a task in the current zoom level; -1 if a filter hides it or the drawing leaves it out."""
-        return self._current.row_of(self, name)
+        if self.step is Step.GROUPS:
+            return self.groups.row_of(name)
+        if self.is_drawing:
+            return self.drawing.place(name)[1] * self.drawings.label_size.rows if name in self.drawing.dag else -1
+        return self.rows.row_of(name) if self.found is None else self.found_rows.get(name, -1)
+
+    def _task_at(self, x: int, y: int) -> str | None:
+        if self.is_drawing:
+            return self.drawing.at(x, y // self.drawings.label_size.rows)
+        if not 0 <= y < self.height:
+            return None
+        return self.groups.task_for(y) if self.step is Step.GROUPS else self.task_at_row(y)
 
     def select_at(self, x: int, y: int) -> bool:
         """Select the task at a cell. False if there is none."""
-        found = self._current.at(self, x, y)
+        found = self._task_at(x, y)
         if found is None:
             return False
         if self.step is Step.GROUPS and self.groups.rows[y].hidden:
@@ -237,7 +251,14 @@ class Graph:
         if self.selected is None:
             return False
         before = self.selected, self.on_group
-        self._current.move(self, dx, dy)
+        if self.step is Step.GROUPS:
+            _move_in_groups(self, dx, dy)
+        elif self.is_drawing:
+            _move_in_drawing(self, dx, dy)
+        elif dy:
+            self.select_row(self.cursor_row + dy)
+        else:
+            self.to_relative(dx)
         return before != (self.selected, self.on_group)
 
     def toggle(self) -> bool:
@@ -284,30 +305,6 @@ class Graph:
         self.select(next((name for name in names if self.board.row(name).state in NEEDS_HUMAN), names[0]))
         return True
 
-    @property
-    def _current(self) -> _ZoomLevel:
-        return _ZOOM_LEVELS[self.step]
-
-
-class _ZoomLevel(msgspec.Struct, frozen=True):
-    """The operations that differ between zoom levels: height, row of a task, task at a cell, cursor moves."""
-
-    height: Callable[[Graph], int]
-    row_of: Callable[[Graph, str], int]
-    at: Callable[[Graph, int, int], str | None]
-    move: Callable[[Graph, int, int], None]
-
-
-def _group_name(graph: Graph, y: int) -> str | None:
-    return graph.groups.task_for(y) if 0 <= y < len(graph.groups.rows) else None
-
-
-def _move_by_rows(graph: Graph, dx: int, dy: int) -> None:
-    if dy:
-        graph.select_row(graph.cursor_row + dy)
-    else:
-        graph.to_relative(dx)
-
 
 def _move_in_groups(graph: Graph, dx: int, dy: int) -> None:
     """Move up and down by rows; right expands a group; left collapses it, or moves up to it."""
@@ -346,35 +343,6 @@ def _move_along_line(graph: Graph, dx: int) -> None:
     if names:
         _, y, _ = drawing.place(graph.selected)
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
-
-
-_TASK_LIST = _ZoomLevel(
-    lambda graph: graph.rows.height if graph.found is None else len(graph.found),
-    lambda graph, name: graph.rows.row_of(name) if graph.found is None else graph.found_rows.get(name, -1),
-    lambda graph, x, y: graph.task_at_row(y) if 0 <= y < graph.height else None,
-    _move_by_rows,
-)
-_ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
-    Step.ROWS: _TASK_LIST,
-    Step.FOUND: _TASK_LIST,
-    Step.GROUPS: _ZoomLevel(
-        lambda graph: len(graph.groups.rows),
-        lambda graph, name: graph.groups.row_of(name),
-        lambda graph, x, y: _group_name(graph, y),
-        _move_in_groups,
-    ),
-    Step.DRAWING: _ZoomLevel(
-        lambda graph: graph.drawing.height * graph.drawings.label_size.rows,
-        lambda graph, name: _row_in_drawing(graph, name),
-        lambda graph, x, y: graph.drawing.at(x, y // graph.drawings.label_size.rows),
-        _move_in_drawing,
-    ),
-}
-
-
-def _row_in_drawing(graph: Graph, name: str) -> int:
-    drawing = graph.drawing
-    return drawing.place(name)[1] * graph.drawings.label_size.rows if name in drawing.dag else -1
 
 
 def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
@@ -475,6 +443,14 @@ def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> b
         height = graph.drawing.height
         if graph.drawing.width < columns and height * size.rows <= rows and height <= lines:
             return True
+    return False
+
+
+def fits_screen(graph: Graph, columns: int, rows: int) -> bool:
+    """Whether a small graph can be drawn as a whole; with names as short as that needs, else with whole ones."""
+    if len(graph.dag) <= GRAPH_MAX and fits(graph, columns, rows, WHOLE_SCREEN_SIZES):
+        return True
+    graph.drawings.set_label_size(LABEL_SIZES[0])
     return False
 
 

@@ -227,16 +227,35 @@ async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_widt
 async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_have_a_sign(
     revenue: FakeSession, clock: StillClock
 ):
-    async with shown(revenue, clock) as (app, pilot):
+    async with shown(revenue, clock, (44, 24)) as (app, pilot):
         await press(app, pilot, "equals_sign", "G")
         app.screen.graph_view.select("extract_orders")
         await settle(app, pilot)
-        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders  29s ───╮")
+        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders")
         assert rows_of(app)[5].endswith("›")
-        app.screen.graph_view.select("notify")
+        app.screen.graph_view.select("aggregate_revenue")
         await settle(app, pilot)
         assert rows_of(app)[4].startswith("‹")
-        assert rows_of(app)[7].startswith("‹"), "a root stands left"
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert not {"‹", "›"} & set("".join(rows_of(app)[3:10])), "names are as short as the whole drawing needs"
+
+
+async def test_what_the_list_has_no_rows_for_is_drawn_until_the_operator_wants_the_list(clock: StillClock):
+    pairs = [(f"load_{number}", []) for number in range(9)]
+    pairs += [(f"check_{number}", [f"load_{number}"]) for number in range(9)]
+    session = FakeSession(projection_of([*pairs, ("report", [name for name, _ in pairs[9:]])]))
+    async with shown(session, clock) as (app, pilot):
+        assert app.screen.graph.is_drawing and "load_0" in rows_of(app)[4] and "report" in text_of(app)
+        await pilot.resize_terminal(80, 50)
+        await settle(app, pilot)
+        assert app.screen.graph.lists_tasks
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        await press(app, pilot, "minus")
+        await pilot.resize_terminal(81, 24)
+        await settle(app, pilot)
+        assert app.screen.graph.lists_tasks
 
 
 def chain(count: int) -> FakeSession:
