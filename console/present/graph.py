@@ -29,7 +29,6 @@ from .states import row_sign, shade, state_sign
 from .tasks import Scene, attempts_text, name_role, node_facts, pace, part_over, state_facts, took_text
 
 _TRIES_FROM = 56  # cells beside the sign: narrower rows leave out the attempts
-_BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS_MIN = 12
 _GROUP_FACTS_CELLS = 40
 _GROUP_BAR_CELLS, _GROUP_BAR_CELLS_MAX = 12, 60
@@ -95,14 +94,12 @@ def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
 
 def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     """Row ``y`` of the current zoom step, for steps that are lists."""
-    return _ROWS[graph.step](graph, y, size, scene, lit)
+    if graph.step is Step.GROUPS:
+        return _group_row(graph, y, size, scene, lit)
+    return _task_row(graph.task_at_row(y), size, scene, lit)
 
 
 # --- Rows of tasks -------------------------------------------------------------------------------------------------
-
-
-def _listed_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    return _task_row(graph.task_at_row(y), size, scene, lit)
 
 
 def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
@@ -121,7 +118,7 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
         *([tried] if has_attempts else ()),
         (
             Width(max(36, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
-            lambda room: state_facts(row, scene, has_room=room >= _BARS_FROM),
+            lambda room: state_facts(row, scene, room),
         ),
         more=more,
     )
@@ -176,13 +173,6 @@ def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
     """The title of a group in at most ``room`` cells."""
     names = scene.names if group.is_single else scene.titles
     return names.short(group.title, room, scene.glyphs.more)
-
-
-_ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
-    Step.ROWS: _listed_row,
-    Step.FOUND: _listed_row,
-    Step.GROUPS: _group_row,
-}
 
 
 # --- The drawing ---------------------------------------------------------------------------------------------------
