@@ -282,16 +282,17 @@ class Board:
 
     def starting_task(self) -> str | None:
         """Return the task that the screens start on: of the dead letters, else of the failed tasks, the first with the
-        most frequent failure; else what asks for an approval; else what runs; else what is held; else the first."""
+        most frequent failure; else what asks for an approval; else what runs; else what is held; else what failed most,
+        or the first."""
         problems = [self.row(name) for name in self.problems]
         dead = [row for row in problems if row.state is TaskState.DEAD_LETTER]
         if problems:
             failures = Counter(row.failure_fingerprint for row in dead or problems)
             return max(dead or problems, key=lambda row: failures[row.failure_fingerprint]).name
-        for names in (self.asked, filter(None, [self.current_task()]), self.held_tasks(), self.dag.order):
+        for names in (self.asked, filter(None, [self.current_task()]), self.held_tasks()):
             if (name := next(iter(names), None)) is not None:
                 return name
-        return None
+        return max(self.dag.order, key=lambda name: self.row(name).failures, default=None)
 
     def current_task(self) -> str | None:
         """Return the running task that started last, or else the task that is due next."""

@@ -109,7 +109,8 @@ def detail_page(
 ) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
 
-    Its rules, which never change, stand at the foot. ``has_past``: with how long it took in each attempt.
+    Its rules, which never change, stand at the foot. ``has_past``: with how long it took in each attempt, even if that
+    has no room.
     """
     is_judged = row.state in NEEDS_HUMAN
     reason = verdict_lines(row, scene, found, columns) if is_judged else _blocking_lines(row, scene, columns)
@@ -123,12 +124,22 @@ def detail_page(
     foot = [*_rules(row), *rule_of_poison(row, columns)]
     shown = [*text_lines(found.texts, _LOG_LINES, scene, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
-    past = past_durations(row, scene, found, columns, free - 1) if has_past else []
+    past = past_durations(row, scene, found, columns, free - 2) if has_past or has_room_for_past(row, free) else []
     if free > len(past):
         shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), scene, has_diagnostics=False)]
     page = [*before, *shown, *after, *past]
     used = sum(count_rows(line, columns) for line in (*page, *foot))
     return [*page, *([] for _ in range(used, rows)), *foot]
+
+
+def has_room_for_past(row: TaskRow, rows: int) -> bool:
+    """Whether the details beside a list show how long the task took; what has failed leaves that to its texts."""
+    return rows > _CHART_ROWS_MIN and row.state not in NEEDS_HUMAN
+
+
+def standing_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
+    """What changes little, for up to ``rows`` rows that are free: its usual duration, its neighbours, its rules."""
+    return [*_typical_durations(row, scene), *_relatives(row, scene), *_rules(row)][: max(rows, 0)]
 
 
 def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:

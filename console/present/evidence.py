@@ -324,8 +324,16 @@ def text_lines(
         for text, attempts in _shared(by_attempt).items():
             whose = f"attempt {attempts[0]}" if len(attempts) == 1 else f"attempts {_numbers(attempts)}, the same"
             yield from section(heading, whose)
-            for line in text.splitlines():
+            for line in filter(_is_worth_its_rows, text.splitlines()):
                 yield [Piece("  "), Piece(sanitize(line.replace("\t", "    ")))]
+
+
+_MARKS_CELLS_MAX = 70
+
+
+def _is_worth_its_rows(line: str) -> bool:
+    """Whether a line of a text is more than marks below a line of code, so long that they would not stand there."""
+    return len(line) <= _MARKS_CELLS_MAX or bool(set(line) - set(" ^~"))
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:

@@ -27,7 +27,7 @@ from ..model.runs import Pace
 from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, join
+from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, common_start, cut, one_line, shared_prefix, shorten_middle
 from .states import DONE, RowContext, pace_piece, pace_role, sign_of
 
@@ -94,6 +94,7 @@ def _numbered(lines: Sequence[str], size: int, more: str) -> list[str]:
 
 
 WORD_CELLS = 8
+_BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NOT_READY = "deferred"  # outcome
 _BAR_CELLS = 6
 
@@ -203,9 +204,9 @@ def attempt_label(row: TaskRow) -> str:
     return ", ".join(filter(None, (tried, number)))  # a skipped task has tried nothing in its generation
 
 
-def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
-    """Word and fact. ``has_room``: for bars, and for what a running task uses."""
-    view = scene.view(row.name)
+def state_facts(row: TaskRow, scene: Scene, room: int = 999) -> Line:
+    """Word and fact. ``room``: the cells that they have; bars, and what a running task uses, need many."""
+    view, has_room = scene.view(row.name), room >= _BARS_FROM
     if view.instant is not None and row.state is TaskState.RETRYING:
         head: Line = [Piece(f"{view.style.word} {countdown(view.instant, scene.now_us)}", Role(view.style.role))]
         has_bar = has_room and view.reason is WaitReason.RETRY
@@ -215,7 +216,7 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
         return [
             *head,
             *(
-                _running(row, view, scene, has_room)
+                _running(row, view, scene, room)
                 if view.clock is not None and view.is_moving
                 else _waiting(row, view, scene)
             ),
@@ -320,13 +321,14 @@ def _beside_usual(row: TaskRow, scene: Scene) -> Line:
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -> Line:
-    attempt, line = row.latest, [Piece(clock(view.clock or 0))]
+def _running(row: TaskRow, view: views.TaskView, scene: Scene, room: int) -> Line:
+    attempt, line, has_room = row.latest, [Piece(clock(view.clock or 0))], room >= _BARS_FROM
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
     if row.progress_total:
         line += [Piece(" "), *_progress(row, scene, has_room)]
+    has_room = has_room and WORD_CELLS + 1 + width(line) + _USAGE_CELLS <= room
     return [*line, *_usage(scene.board.usage.get(row.name))] if has_room else line
 
 
@@ -353,6 +355,9 @@ _FACT_ROLES: Mapping[WaitReason | None, Role] = dict.fromkeys(
 )
 
 
+_USAGE_CELLS = 16  # without the last line
+
+
 def _usage(usage: TaskUsage | None) -> Line:
     """``cpu 98% 340 MB`` and the last line: the time of a running task on one CPU, its memory, its output."""
     if usage is None:
@@ -371,11 +376,11 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
     """The usual duration in other runs, and the timeout if there is room for both."""
     limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
     usual = scene.board.duration_stats.get(row.name)
+    usual_duration = format_duration(usual.p50_us) if usual is not None else ""
+    if usual is not None and is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
+        return [Piece(f", usually {usual_duration}", Role.WARNING)]
     if usual is None or usual.p50_us < SECOND:
         return [Piece(f", timeout {limit}", Role.DIM)] if limit else []
-    usual_duration = format_duration(usual.p50_us)
-    if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
-        return [Piece(f", usually {usual_duration}", Role.WARNING)]
     at_most = f", timeout {limit}" if limit and has_room and not row.progress_total else ""
     return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 

@@ -267,7 +267,8 @@ def _paint_hang(canvas: BarCells, attempt: AttemptRow, last: int, end: int, cpu:
     """One killed attempt. ``last``: the cell in which it ended; ``end``: the cell before which its words end."""
     axis, glyphs, first = canvas.axis, canvas.glyphs, canvas.axis.cell(attempt.started_at)
     place = _place_of(attempt) or "killed at its timeout"
-    brief = place.rpartition(", ")[0] or place, f"it was in {one_line(attempt.where)}" if attempt.where else place
+    where = one_line(attempt.where or "")
+    brief = place.rpartition(", ")[0] or place, *((f"it was in {where}", where.partition(" in ")[0]) if where else ())
     words = next((one for one in (place, *brief) if cells(one) <= end - first - 2), "")
     if not words or first < 0:
         if end == axis.cells:
@@ -557,16 +558,13 @@ class Chart(NamedTuple):
 
 def load_lines(running: Sequence[int], chart: Chart, rows: int) -> list[Line]:
     """``rows`` lines, as tall as the most tasks that ran at once. ``running``: of each cell up to now."""
-    axis, glyphs, peak = chart.axis, chart.glyphs, max(running, default=0)
-    now_cell = axis.cell(chart.now_us) if chart.now_us is not None else -1
-    now = Piece(glyphs.now if 0 <= now_cell < axis.cells else "", Role.NOW)
-    labels = [f" running {pad_left(number(peak), chart.label_columns - 10)} ", *[""] * (rows - 1)][:rows]
-    lines: list[Line] = []
-    for row, label in enumerate(labels):
-        signs = [_sign(count, peak, rows, rows - 1 - row, glyphs) for count in running]
-        signs += [" "] * (axis.cells - len(signs))
-        before, after = "".join(signs[: max(now_cell, 0)]), "".join(signs[max(now_cell + 1, 0) :])
-        lines.append(chart.row(label, Piece(before, Role.DONE), now, Piece(after, Role.DONE)))
+    peak, lines = max(running, default=0), list[Line]()
+    for height in reversed(range(rows)):
+        canvas = chart.canvas()
+        for place, count in enumerate(running):
+            canvas.put(place, _sign(count, peak, rows, height, chart.glyphs), Role.DONE, CellRank.NOTHING)
+        label = "" if lines else f" running {pad_left(number(peak), chart.label_columns - 10)} "
+        lines.append(chart.row(label, *canvas.line()))
     return lines
 
 

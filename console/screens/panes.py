@@ -21,7 +21,7 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, past_durations, title_line
+from ..present.detail import detail_page, has_room_for_past, past_durations, standing_lines, title_line
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
 from ..present.tasks import Scene
@@ -500,12 +500,13 @@ def _identity(subject: Subject | None) -> object:
 class TextsView(DetailView):
     """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
 
-    Of a group, its members. What they leave free has the other members of the ``group`` of a task, or how long the task
-    took in each attempt. Another task than the one of the ``cursor`` has its name above.
+    Of a group, its members. What they leave free has the other members of the ``group`` of a task, or what no details
+    beside it say. Another task than the one of the ``cursor`` has its name above.
     """
 
     group: GroupKey | None = None
     cursor: str | None = None
+    details: DetailView | None = None
 
     @property
     def is_blank(self) -> bool:
@@ -525,12 +526,14 @@ class TextsView(DetailView):
         title = [title_line(row, scene, self.columns)] if row is not None and is_another else []
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
         lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
-        free = self.rows - len(lines) - 1
-        if free < _BELOW_TEXTS_MIN or row is None:
+        free, is_beside = self.rows - len(lines) - 1, self.details is not None and self.details.display
+        if row is None:
             return lines
-        if self.group is not None:
+        if free >= _BELOW_TEXTS_MIN and self.group is not None:
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
-        return [*lines, *past_durations(row, scene, found, self.columns, free)]
+        if free >= _BELOW_TEXTS_MIN and not (is_beside and has_room_for_past(row, free)):
+            lines += past_durations(row, scene, found, self.columns, free)
+        return lines if is_beside else [*lines, *standing_lines(row, scene, self.rows - len(lines))]
 
 
 class TaskScreen(SplitScreen):
@@ -543,6 +546,7 @@ class TaskScreen(SplitScreen):
         super().__init__()
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.texts = TextsView(self.scene, nothing=nothing, id="texts")
+        self.texts.details = self.detail
         self.texts.can_focus = False
         self.texts.styles.height = "1fr"
         self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")

@@ -21,6 +21,7 @@ from ..model.lists import next_order
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
+from ..present.detail import standing_lines
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Role, crop, width
@@ -347,6 +348,8 @@ class TimelineScreen(TaskScreen):
             self.detail.show_task(self.console.selected)
         if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
+        if isinstance(key, str) and not has_texts and not is_beside:
+            lines += standing_lines(self.board.row(key), self.scene(), rows - len(lines) - len(self._legend) - 1)
         if (free := rows - len(lines) - len(self._legend)) > 0:
             blanks = 0 if is_beside else 1
             lines = [*[[]] * blanks, *lines, *self._legend] if has_texts else [*lines, *[[]] * free, *self._legend]
@@ -385,10 +388,10 @@ class TimelineScreen(TaskScreen):
         """Give the chart and the words the rows that the tasks do not need."""
         height, levels = self.app.size.height, self.rows.levels
         free = height - _FRAME_ROWS - len(self.timeline.order)
-        if levels > 1 and height >= _HEAT_FROM:
-            free = max(free, height // 2)  # the rows of the groups scroll
+        has_heat = levels > 1 and height >= _HEAT_FROM  # then the rows of the groups scroll
         breakers, at_once = len(self._breakers.downstreams), max(Counter(self.board.dag.levels).values(), default=1)
-        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, breakers, at_once)
+        room = max(free, height // 2) if has_heat else free
+        free -= self.load_chart.fit_rows(room - _WORDS_BEFORE_LOAD, levels, breakers, at_once)
         self._text_rows = rows = max(free, bars.STRIP_ROWS)
         if self.detail.has_focus and not self.is_wide:
             self.timeline.focus()

@@ -446,6 +446,7 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
         (DurationStats(130 * S, 160 * S, 9), 170, "2m50 of ~2m10, timeout 5m00"),
         (DurationStats(130 * S, 160 * S, 9), 250, "4m10, usually 2m10"),
         (DurationStats(S // 2, S, 9), 5, "5s, timeout 5m00"),
+        (DurationStats(S // 2, S, 9), 250, "4m10, usually 0.5s"),
     ],
 )
 def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
@@ -506,6 +507,8 @@ def test_the_last_line_that_a_task_wrote_is_cut_below_the_list_and_not_wrapped()
     board.usage = {"dump": TaskUsage("dump", 0, 20_000_000, 0, "row 216000 of a million and some more")}
     lines = detail.summary_lines(board.row("dump"), Scene(board, builder.at, UTF8), 80, 5)
     assert [plain(line).split()[0] for line in lines] == ["dump", "#1"] and plain(lines[0]).rstrip().endswith("…")
+    for room, shown in ((80, True), (40, False)):  # what does not fit as a whole is left out
+        assert ("20 MB" in plain(state_facts(board.row("dump"), Scene(board, builder.at, UTF8), room))) is shown
 
 
 def test_the_countdown_of_a_retry_stands_below_the_list_too():
@@ -537,6 +540,13 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     ]
     assert "requeued with timeout 20m00, one try, day=4, this time only" in shown
     assert any(line.startswith("1 attempt") for line in shown) and any("timeout 20m00, then" in line for line in shown)
+
+
+def test_marks_below_a_long_line_of_code_are_left_out_of_a_traceback():
+    traceback = f"x = {'y' * 80}\n{' ' * 60}~~~~~^~~~~~~~\n    a / b\n    ~~^~~\nZeroDivisionError"
+    texts = [AttemptTexts(1, AttemptText(traceback=traceback))]
+    lines = evidence.text_lines(texts, 5, Scene(board_of_all_states(), NOW, UTF8))
+    assert [plain(line).strip() for line in lines][3:] == ["a / b", "~~^~~", "ZeroDivisionError"]
 
 
 def test_the_evidence_says_what_a_cause_is_made_of():

@@ -110,6 +110,8 @@ async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
 def test_screens_start_on_the_most_frequent_failure_of_dead_letters():
     projection = projection_of([(name, []) for name in ("failed", "denied", "one", "other")])
     assert Board(projection).starting_task() == "failed"  # the first of all
+    projection.tasks["other"].failures = 2
+    assert Board(projection).starting_task() == "other", "nothing needs a human: what failed most on its way"
     failed_task(projection, "failed", "FAILED")
     assert Board(projection).starting_task() == "failed"
     failed_task(projection, "denied", error="PermissionError")

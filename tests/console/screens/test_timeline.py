@@ -606,7 +606,7 @@ async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(
     async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
         driver.app.screen.timeline.move_to_key("clean_orders")
         await driver.settle()
-        assert "In each attempt · at most 5m00 · timeout 5m00 (1.0 times that)" in driver.text
+        assert driver.text.count("In each attempt · at most 5m00 · timeout 5m00 (1.0 times that)") == 1
         top = driver.find("┄ timeout")
         assert "5m00 ┄┄┄┄┄███┄┄┄┄┄ timeout" in top, "the second of three reached it"
 
