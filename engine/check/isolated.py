@@ -115,7 +115,7 @@ def _serve(control: socket.socket) -> NoReturn:
 
 def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
     for name in missing:
-        if flow.schedule is None:
+        if flow.declared.schedule is None:
             yield Finding("note", "params", f"a run names the parameter {name!r}: --param {name}=...")
         else:
             day = ", or schedule_offset_days" if flow.params.declared[name].type is date else ""

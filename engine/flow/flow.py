@@ -19,7 +19,6 @@ from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_
 from ..core.predecessors import cycle_sentence
 from ..core.spec import (
     LOGICAL_TIME,
-    DeadlineAction,
     DownstreamSpec,
     FlowSpec,
     Kind,
@@ -28,6 +27,7 @@ from ..core.spec import (
     Shell,
     TriggerRule,
 )
+from ..domain.states import END
 from ..errors import FlowError, NotReady, OptionError
 from . import source
 from .options import (
@@ -36,6 +36,7 @@ from .options import (
     COMMAND,
     DEFAULTS,
     ENVIRONMENT,
+    FLOW,
     MAP_KEY,
     MAP_OVER,
     TASK_OPTIONS,
@@ -52,7 +53,6 @@ from .options import (
     check_params,
     check_secret_params,
     parse_downstream,
-    parse_flow_options,
     parse_named_option,
     parse_occasion,
     parse_options,
@@ -659,33 +659,28 @@ class Flow(TaskDeclarations):
             raise OptionError(
                 f"a flow needs a name, which is a text of 1 to {NAME_CHARACTERS_MAX} characters: not {short_repr(name)}"
             )
-        options = parse_flow_options(name, given)
+        options = parse_options(f"flow {short_repr(name)}", FLOW, given)
         own_pools, machine_pools = _pools(name, options)
-        super().__init__(
-            name, {**own_pools, **machine_pools}, {option: options[option] for option in DEFAULTS if option in options}
+        defaults = {option: options[option] for option in DEFAULTS if option in options}
+        super().__init__(name, {**own_pools, **machine_pools}, defaults)
+        file = options.get("env_file")
+        #: What was said when it was made; ``spec`` adds the rest.
+        self.declared = FlowSpec(
+            name,
+            (),
+            deadline_seconds=_deadline(name, options),
+            machine_pools=tuple(machine_pools),
+            schedule=_schedule(name, options, source.caller_place()),
+            env_file=None if file is None else source.use_env_file(name, file, source.caller_place()),
+            secrets=options.get("secrets") or (),
+            **{f"retention_{unit}": bound for unit, bound in (options.get("retention") or {}).items()},
+            **{option: options[option] for option in _OF_SPEC if option in options},
         )
-        self.deadline_seconds: float | None = options["deadline"]
-        self.deadline_action = _deadline_action(name, options)
-        self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
-        self.page_after: int = options["page_after"]
-        self.retention: dict[str, Any] = options["retention"] or {}
-        self.log_limit_mb: int = options["log_limit_mb"]
-        self.max_parallel: int | None = options["max_parallel"]
-        self.machine_pools = tuple(machine_pools)
-        self.schedule = _schedule(name, options, source.caller_place())
-        self.timezone: str = options["timezone"]
-        source.open_zone(self.timezone, name)  # refuse an unknown one at once
-        declared = {LOGICAL_TIME: ""} if self.schedule else {}
-        declared.update(options["params"] or {})
-        self.python: str | None = options["python"]
-        self.env_file = (
-            None
-            if options["env_file"] is None
-            else source.use_env_file(name, options["env_file"], source.caller_place())
-        )
-        self.secrets: tuple[str, ...] = options["secrets"] or ()
-        check_secret_params(name, declared, self.secrets)
-        self.params, self._refused_param = read_params(name, declared, self.schedule)
+        source.open_zone(self.declared.timezone, name)  # refuse an unknown one at once
+        declared = {LOGICAL_TIME: ""} if self.declared.schedule else {}
+        declared.update(options.get("params") or {})
+        check_secret_params(name, declared, self.declared.secrets)
+        self.params, self._refused_param = read_params(name, declared, self.declared.schedule)
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, object]] = []
         self.success_pages: list[dict[str, object]] = []
@@ -840,19 +835,10 @@ class Flow(TaskDeclarations):
         except FlowError as error:
             raise error.at(self._location_of(error.task or "")) from None
         given = {name for task in specs if task.command_options is not None for name in task.command_options.env}
-        return FlowSpec(
-            name=self.name,
+        return msgspec.structs.replace(
+            self.declared,
             tasks=specs,
-            deadline_seconds=self.deadline_seconds,
-            deadline_action=self.deadline_action,
-            dead_letter_ttl=self.dead_letter_ttl,
-            page_after=self.page_after,
-            retention_runs=self.retention.get("runs"),
-            retention_seconds=self.retention.get("seconds"),
-            log_limit_mb=self.log_limit_mb,
-            max_parallel=self.max_parallel,
             pools=self.pools,
-            machine_pools=self.machine_pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             success_pages=tuple(self.success_pages),
@@ -860,30 +846,29 @@ class Flow(TaskDeclarations):
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},
             unused_env=tuple(name for name in self._env_names if name not in given),
-            python=self.python,
-            env_file=self.env_file,
-            secrets=self.secrets,
-            schedule=self.schedule,
-            timezone=self.timezone,
             code_hash=self.code_hash,
             path=self.path,
             sources=self.sources,
         )
 
 
+#: The options that a FlowSpec holds by the same name and in the same form.
+_OF_SPEC = ("deadline_action", "dead_letter_ttl", "page_after", "log_limit_mb", "max_parallel", "timezone", "python")
+
+
 def _pools(flow: str, options: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the slots of the pools of the flow, and of those of the machine."""
-    own, shared = options["pools"] or {}, options["machine_pools"] or {}
+    own, shared = options.get("pools") or {}, options.get("machine_pools") or {}
     for pool in own.keys() & shared.keys():
         raise OptionError(f"flow {flow!r}: pool {pool!r} is of the flow or of the machine: name it in one of the two")
     return own, shared
 
 
-def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
-    action: DeadlineAction = options["deadline_action"]
-    if action != "end" and options["deadline"] is None:
+def _deadline(flow: str, options: Mapping[str, Any]) -> float | None:
+    seconds: float | None = options.get("deadline")
+    if seconds is None and options.get("deadline_action", END) != END:
         raise OptionError(f"flow {flow!r}: deadline_action says nothing without a deadline")
-    return action
+    return seconds
 
 
 def after(*flows: str, ended: bool = False, by: str | None = None) -> str:
@@ -913,17 +898,24 @@ def after(*flows: str, ended: bool = False, by: str | None = None) -> str:
     return expression
 
 
-_WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None, "holidays": None}
+#: Option -> the field of a ScheduleSpec.
+_OF_SCHEDULE = {"misfire": "misfire", "splay": "splay_seconds", "start_within": "start_within_seconds"}
 
 
 def _schedule(flow: str, options: Mapping[str, Any], declared_at: source.Place | None) -> ScheduleSpec | None:
-    if options["schedule"] is None:
-        if any(options[option] != default for option, default in _WITHOUT_SCHEDULE.items()):
-            raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
+    expression, file = options.get("schedule"), options.get("holidays")
+    spec = ScheduleSpec(
+        expression or "",
+        options.get("timezone", "UTC"),
+        **{field: options[option] for option, field in _OF_SCHEDULE.items() if option in options},
+    )
+    if expression is None:
+        if file is not None or spec != ScheduleSpec("", spec.timezone):
+            raise OptionError(f"flow {flow!r}: {', '.join(_OF_SCHEDULE)}, holidays say nothing without a schedule")
         return None
-    given = (options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within"))
-    file = options["holidays"]
-    spec = ScheduleSpec(*given, *(() if file is None else source.read_holidays(flow, file, declared_at)))
+    if file is not None:
+        dates, path = source.read_holidays(flow, file, declared_at)
+        spec = msgspec.structs.replace(spec, holidays=dates, holidays_path=path)
     follows = source.open_schedule(spec, flow).follows  # an invalid schedule is refused at once
     if follows and spec.splay_seconds:
         raise OptionError(f"flow {flow!r}: splay says nothing with after()")

@@ -449,16 +449,6 @@ class FlowOptions(DefaultOptions, total=False):
 
 DEFAULTS, FLOW = table_of(DefaultOptions), table_of(FlowOptions)
 
-#: Options of a flow whose default is not None.
-_FLOW_DEFAULTS = {
-    "deadline_action": "end",
-    "page_after": 1,
-    "log_limit_mb": 64,
-    "timezone": "UTC",
-    "misfire": "one",
-    "splay": 0.0,
-}
-
 # --- A task ---------------------------------------------------------------------------------------------------------
 
 
@@ -624,12 +614,6 @@ def parse_named_option(owner: str, name: str, option_type: OptionType[Parsed], v
         return parse_option(name, option_type, value)
     except OptionError as error:
         raise OptionError(f"{owner}: {error}") from None
-
-
-def parse_flow_options(name: str, given: Mapping[str, object]) -> dict[str, Any]:
-    """Return all options of ``Flow(...)``, converted; those left out have their defaults. Raises OptionError."""
-    defaults = {key: _FLOW_DEFAULTS.get(key) for key in FLOW if key not in DEFAULTS}
-    return defaults | parse_options(f"flow {short_repr(name)}", FLOW, given)
 
 
 def parse_options(owner: str, table: Table, given: Mapping[str, object]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from msgspec import structs
 from redrive.engine import Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.text import format_clock
 from redrive.engine.testing import clock_step, crash, down, error, hang, play, play_schedule
@@ -83,7 +84,7 @@ def test_an_executor_that_is_down_over_the_deadline_ends_the_run_when_it_is_back
 
 def test_an_outage_over_the_deadline_leaves_no_task_behind() -> None:
     flow = siblings(20, name="orders", downstream="bank", retry=RetryPolicy(max_attempts=9, base=2))
-    flow.deadline_seconds = 120
+    flow.declared = structs.replace(flow.declared, deadline_seconds=120)
     night = play(flow, faults=[down("bank")], until="1h")
     assert set(night.states.values()) <= {"SUCCESS", "CANCELLED", "FAILED", "DEAD_LETTER"}
     assert night.state == "FAILED" and night.seconds < 130

@@ -102,7 +102,7 @@ def test_a_secret_parameter_is_a_text() -> None:
 
 
 def test_a_typed_parameter_can_be_secret() -> None:
-    assert Flow("f", secrets=["password"], params={"password": Param(str, None)}).secrets == ("password",)
+    assert Flow("f", secrets=["password"], params={"password": Param(str, None)}).declared.secrets == ("password",)
     with pytest.raises(FlowError, match="secret parameter 'pin' is a text"):
         Flow("f", secrets=["pin"], params={"pin": Param(int, 7)})
 

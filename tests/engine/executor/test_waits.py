@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from redrive.console.cli.group import ExitCode
 from redrive.engine import Context, Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
@@ -80,7 +81,7 @@ def sensor(flow: Flow, seen: Path) -> None:
 
 
 def slot(flow: Flow, seen: Path) -> None:
-    flow.max_parallel = 1
+    flow.declared = structs.replace(flow.declared, max_parallel=1)
     for name in ("one", "two"):
         flow.task(lambda: until_seen(seen), name=name)
 
@@ -92,7 +93,8 @@ def pool(flow: Flow, seen: Path) -> None:
 
 def machine_pool(flow: Flow, seen: Path) -> None:
     """Another flow holds the slot."""
-    flow.pools["shared"], flow.machine_pools = 1, ("shared",)
+    flow.pools["shared"] = 1
+    flow.declared = structs.replace(flow.declared, machine_pools=("shared",))
     flow.task(lambda: None, name="one", pool="shared")
     other = hold_slot("shared", "other")
 

@@ -14,8 +14,8 @@ CHRISTMAS = ["2026-12-24", "2026-12-25", "2026-12-26", "2026-12-27"]
 def dates(folder: Path, text: str) -> list[str]:
     (folder / "days.txt").write_bytes(text.encode())
     flow = Flow("f", schedule="@daily", timezone="UTC", holidays=str(folder / "days.txt"))
-    assert flow.schedule is not None
-    return [str(day) for day in flow.schedule.holidays]
+    assert flow.declared.schedule is not None
+    return [str(day) for day in flow.declared.schedule.holidays]
 
 
 @pytest.mark.parametrize(
