@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME, FlowSpec
-from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
+from ...engine.core.views import BLOCKED, RUN_STYLES, StateRole
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
 from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds, shell_command
@@ -38,8 +38,6 @@ from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, 
 from ..present.schedules import (
     SCHEDULE_COLUMNS,
     TIMES_COLUMNS,
-    TO_RUN,
-    backfill_grid,
     decision_sentence,
     in_graph,
     logical_text,
@@ -49,8 +47,6 @@ from ..present.schedules import (
 )
 from ..sessions.session import current_actor, machine_now_us
 from ..sessions.target import state_for_flow
-from ..terminal.capabilities import detect_capabilities
-from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Piece
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .days import instant_of, read_served
@@ -160,14 +156,12 @@ def backfill_flow(
         return _print_slots(served, found, backlog, as_json)
     report = _reporter(EventPrinter(sys.stdout))
     report(f"{sum(map(backlog.includes, found))} of {len(found)} logical times are to be run")
-    _print_grid(served, found)
     while (one := backlog.next_of(backfill_slots(state, served, first, last))) is not None:
         wait_for_schedule(state, served, clock, report)
         if _run_one(flow, state, served, one, arguments.options()):
             return ExitCode.INTERRUPTED
         found = backfill_slots(state, served, first, last)
         report(f"{sum(slot.has_ended for slot in found)} of {len(found)} have ended")
-        _print_grid(served, found, of=one)
     return _report_result(backfill_slots(state, served, first, last), backlog, report)
 
 
@@ -220,26 +214,9 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Ba
     return ExitCode.SUCCESS
 
 
-def _print_grid(served: ServedFlow, found: Sequence[BackfillSlot], of: BackfillSlot | None = None) -> None:
-    """Show a person at a terminal how each day stands; with ``of`` those of its month."""
-
-    def day_of(one: BackfillSlot) -> date:
-        return datetime.fromtimestamp(one.logical / 1e6, served.schedule.zone).date()
-
-    if sys.stdout.isatty():
-        days = [(day_of(one), _slot_style(one)) for one in found]
-        shown = [(day, style) for day, style in days if of is None or f"{day:%Y%m}" == f"{day_of(of):%Y%m}"]
-        echo_lines(backfill_grid(shown, UTF8 if detect_capabilities().has_unicode else ASCII))
-
-
-def _slot_style(one: BackfillSlot) -> StateStyle:
-    if one.state is None or one.is_resumable:
-        return TO_RUN
-    return BLOCKED if one.is_blocked else RUN_STYLES[one.state]
-
-
 def _slot_cell(one: BackfillSlot, backlog: _Backlog) -> Piece:
-    return Piece(_slot_status(one, backlog), _slot_style(one).role)
+    role = BLOCKED.role if one.is_blocked else StateRole.PENDING if one.state is None else RUN_STYLES[one.state].role
+    return Piece(_slot_status(one, backlog), role)
 
 
 def _slot_status(one: BackfillSlot, backlog: _Backlog) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile.lists import NeedKind
@@ -136,25 +135,6 @@ def pause_ends(now_us: int) -> Mapping[str, int]:
         "until 06:00": round(morning.timestamp() * 1e6),
         "for a day": now_us + DAY,
     }
-
-
-TO_RUN = StateStyle(Sign.PENDING, "to run", StateRole.PENDING)
-_WORST_FIRST = (
-    *(BLOCKED, RUN_STYLES[RunState.FAILED], RUN_STYLES[RunState.ABANDONED], RUN_STYLES[RunState.PARTIAL]),
-    *(RUN_STYLES[RunState.RUNNING], TO_RUN, RUN_STYLES[RunState.SUCCESS]),
-)
-_DAYS = range(1, 32)
-
-
-def backfill_grid(runs: Iterable[tuple[date, StateStyle]], glyphs: Glyphs) -> Iterator[str]:
-    """A row for each month with a sign for each day: the worst of its runs. ``runs``: each with its day."""
-    worst: dict[date, StateStyle] = {}
-    for day, style in runs:
-        worst[day] = min(worst.get(day, style), style, key=_WORST_FIRST.index)
-    yield f"{'':8} {''.join(f'{day:<5}' for day in _DAYS[::5])}"
-    for month in sorted({f"{day:%Y-%m}" for day in worst}):
-        signs = {day.day: glyphs.of(style.sign) for day, style in worst.items() if f"{day:%Y-%m}" == month}
-        yield f"{month}  {''.join(signs.get(day, ' ') for day in _DAYS)}".rstrip()
 
 
 def _role_of(row: ServedSchedule, now_us: int) -> Role:

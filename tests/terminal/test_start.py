@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,18 +74,3 @@ def test_a_console_loads_no_openssl(state: Path) -> None:
         mapped = Path(f"/proc/{terminal.process.pid}/maps").read_text()
     assert "libsqlite3" in mapped or "_sqlite3" in mapped
     assert "libssl" not in mapped and "libcrypto" not in mapped
-
-
-@pytest.mark.long
-def test_a_backfill_shows_its_days_on_a_terminal(on_terminal: Callable[..., PtyTerminal], tmp_path: Path) -> None:
-    flow = tmp_path / "daily.py"
-    flow.write_text(
-        "from redrive.engine import Flow\nflow = Flow('daily', schedule='0 2 * * *')\n"
-        "flow.command('load', 'true', timeout=60)\n"
-    )
-    redrive = Path(sys.executable).with_name("redrive")
-    words = ["backfill", flow, "--state", tmp_path / "daily.db", "--from", "2026-04-01", "--to", "2026-04-03"]
-    terminal = on_terminal([str(word) for word in (redrive, *words)], environ={"HOME": str(tmp_path)})
-    terminal.until("3 of 3 have ended")
-    terminal.until("2026-04  \u2713\u2713\u2713")
-    assert "2026-04  \u00b7\u00b7\u00b7" in bytes(terminal.raw).decode()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import datetime
 
 import pytest
 from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
-from redrive.console.present.schedules import TO_RUN, backfill_grid, need_sentence, summary_sentence
-from redrive.console.text.glyphs import UTF8
-from redrive.engine.core.views import BLOCKED, RUN_STYLES
+from redrive.console.present.schedules import need_sentence, summary_sentence
 from redrive.engine.domain.rows import RunRow
-from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import MISSED, Need, attention_count
 
@@ -71,22 +68,6 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
     assert missed.startswith("10 starts missed since ") and missed.endswith(f": {where}")
     failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, detail="SyntaxError"), NOW)
     assert failed.startswith("cannot start since ") and failed.endswith(", redrive serve tries again: SyntaxError")
-
-
-def test_a_backfill_is_a_grid_of_days_with_the_worst_run_of_each() -> None:
-    success, failed = RUN_STYLES[RunState.SUCCESS], RUN_STYLES[RunState.FAILED]
-    runs = [(date(2026, 4, day), success) for day in (28, 29, 30)]
-    runs += [(date(2026, 4, 29), failed), (date(2026, 5, 1), success), (date(2026, 5, 2), TO_RUN)]
-    header, april, may = backfill_grid(runs, UTF8)
-    assert header == "         1    6    11   16   21   26   31   "
-    assert april == f"2026-04  {' ' * 27}\u2713\u2717\u2713"
-    assert may == "2026-05  \u2713\u00b7"
-    assert header.index("26") + 2 == april.index("\u2713")
-
-
-def test_every_state_of_a_run_has_its_place_in_the_grid() -> None:
-    for style in (*RUN_STYLES.values(), BLOCKED, TO_RUN):
-        assert len(list(backfill_grid([(date(2026, 4, 1), style)], UTF8))) == 2
 
 
 def test_the_sentence_and_the_badge_count_the_same() -> None:
