@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -263,19 +262,20 @@ def run_command(
     Reports are on stderr. The exit code is that of the command: 124 after a timeout, 128 and the signal if one killed
     it, 126 if it cannot be started; 125 if it did not run, 75 if the last one runs still, 130 if it was interrupted.
     """
-    job = _Job(words, os.getcwd())
+    here = os.getcwd()
+    job = _job_line(words, here)
     try:
         is_named, name = name is not None, name or _name_of(words)
         options = {
-            "cwd": job.folder,
+            "cwd": here,
             "max_attempts": retries + 1,
             "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
             "downstream": downstream,
         }
         folder = os.path.dirname(path_for_run(state, lambda: name))
         file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
-        earlier = None if is_named else _earlier_job(file)
-        flow = _write_flow(file, _flow_text(name, words, options, page_line, ping_url))
+        is_other = not is_named and _is_of_other_job(file, job)
+        flow = _write_flow(file, _flow_text(name, job, words, options, page_line, ping_url))
         path = path_for_run(state, lambda: name, flow)
         run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
         if output or (has_terminal() and is_terminal(sys.stdout) and not log_only):
@@ -290,9 +290,9 @@ def run_command(
         if code_of_error(error) is ExitCode.BAD_USAGE:
             raise NotRunError(str(error)) from error
         raise
-    sentence = _other_job_sentence(name, earlier, job)
-    if sentence is not None:
-        echo(sentence, err=True)
+    if is_other:
+        before = "another command, or in another folder, before"
+        echo(f"redrive: {name!r} ran {before}; if these are two jobs, name each by --name", err=True)
     return _code_of_command(result, name, path)
 
 
@@ -352,37 +352,18 @@ _DATED = re.compile(
 )
 
 
-class _Job(NamedTuple):
-    """What one name of ``exec`` runs, and where."""
-
-    words: tuple[str, ...]
-    folder: str
-
-    def undated(self) -> _Job:
-        """The same for every run of a job whose words have a date."""
-        return _Job(tuple(_DATED.sub("<date>", word) for word in self.words), _DATED.sub("<date>", self.folder))
+_JOB = "# Runs "
 
 
-def _other_job_sentence(name: str, earlier: _Job | None, job: _Job) -> str | None:
-    """What to say where a name stood for another job before, which a requeue would run no more."""
-    if earlier is None or earlier.undated() == job.undated():
-        return None
-    how = "in another folder" if earlier.words == job.words else "another command"
-    return f"redrive: {name!r} ran {how} before; if these are two jobs, name each by --name"
+def _job_line(words: tuple[str, ...], folder: str) -> str:
+    """The comment of a flow file that says what it runs, and where: the same each day of a job with a date."""
+    return _DATED.sub("<date>", f"{_JOB}{list(words)!r} in {folder!r}")
 
 
-def _earlier_job(file: Path) -> _Job | None:
-    """The job that the flow file has; None without a file, and an empty one if the file cannot be read."""
-    if not file.exists():
-        return None
-    try:
-        calls = [node for node in ast.walk(ast.parse(_text_of(file) or "")) if isinstance(node, ast.Call)]
-        (call,) = [call for call in calls if ast.unparse(call.func) == "flow.command"]
-        command = ast.literal_eval(call.args[1])
-        folder = next((str(ast.literal_eval(one.value)) for one in call.keywords if one.arg == "cwd"), "")
-        return _Job((command,) if isinstance(command, str) else tuple(command), folder)
-    except (IndexError, ValueError, SyntaxError, TypeError):  # an operator has changed the file
-        return _Job((), "")
+def _is_of_other_job(file: Path, job: str) -> bool:
+    """Whether a flow file is that of another job, which a requeue would run no more."""
+    found = [line for line in (_text_of(file) or "").splitlines() if line.startswith(_JOB)]
+    return found not in ([], [job])
 
 
 def _text_of(file: Path) -> str | None:
@@ -393,17 +374,16 @@ def _text_of(file: Path) -> str | None:
         return None
 
 
-def _command_of(words: tuple[str, ...]) -> str | list[str]:
-    return words[0] if len(words) == 1 else list(words)
-
-
 def _flow_text(
-    name: str, words: tuple[str, ...], options: Mapping[str, object], page_line: str | None, ping_url: str | None
+    name: str, job: str, words: Sequence[str], options: Mapping[str, object], page: str | None, ping: str | None
 ) -> str:
-    arguments = "".join(f"    {key}={value!r},\n" for key, value in options.items() if value is not None)
-    calls = f"flow.page('command', line={page_line!r})\n" if page_line else ""
-    calls += f"flow.ping({ping_url!r})\n" if ping_url else ""
-    return _FLOW.format(name=name, line=_command_of(words), arguments=arguments, calls=calls)
+    from .flow_text import call_text
+
+    calls = [call_text("flow = Flow", [name], {})]
+    calls += [call_text("flow.page", ["command"], {"line": page})] if page else []
+    calls += [call_text("flow.ping", [ping], {})] if ping else []
+    command = call_text("flow.command", [name, words[0] if len(words) == 1 else [*words]], options)
+    return "\n".join([_HEAD, job, "", "from redrive.engine import Flow", "", *calls, command, ""])
 
 
 def _write_flow(path: Path, text: str) -> str:
@@ -422,13 +402,4 @@ def _write_flow(path: Path, text: str) -> str:
     return str(follow_link(str(path)))
 
 
-_FLOW = '''"""Written by ``redrive exec``, which writes it anew when its command changes."""
-
-from redrive.engine import Flow
-
-flow = Flow({name!r})
-{calls}flow.command(
-    {name!r},
-    {line!r},
-{arguments})
-'''
+_HEAD = "# Written by `redrive exec`, which writes it anew when its command changes."

@@ -123,7 +123,9 @@ def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Pa
     assert "stock" in run_redrive("logs", "stock").stdout
 
 
-OTHER_COMMAND = "redrive: {!r} ran another command before; if these are two jobs, name each by --name\n"
+OTHER_JOB = (
+    "redrive: {!r} ran another command, or in another folder, before; if these are two jobs, name each by --name\n"
+)
 
 
 def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tm
         (tmp_path / folder / "bak.sh").write_text("true")
     assert run_redrive("exec", "--", "sh", "a/bak.sh").stderr == ""
     done = run_redrive("exec", "--", "sh", "b/bak.sh")
-    assert (done.returncode, done.stderr) == (0, OTHER_COMMAND.format("bak"))
+    assert (done.returncode, done.stderr) == (0, OTHER_JOB.format("bak"))
     assert run_redrive("exec", "--timeout", "1h", "--", "sh", "b/bak.sh").stderr == ""
     assert run_redrive("exec", "--name", "bak", "--", "sh", "a/bak.sh").stderr == ""
 
@@ -182,7 +184,7 @@ def test_other_arguments_are_reported_also_after_a_success(
 ) -> None:
     assert run_redrive("exec", "--", *one).stderr == ""
     done = run_redrive("exec", "--", *other)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", OTHER_COMMAND.format("true"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", OTHER_JOB.format("true"))
 
 
 def test_the_same_command_in_another_folder_is_reported(states: Path, tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_the_same_command_in_another_folder_is_reported(states: Path, tmp_path: 
         (tmp_path / folder).mkdir()
     assert run_redrive("exec", "--", "/bin/true", cwd=tmp_path / "a").stderr == ""
     done = run_redrive("exec", "--", "/bin/true", cwd=tmp_path / "b")
-    assert done.stderr == OTHER_COMMAND.format("true").replace("another command", "in another folder")
+    assert done.stderr == OTHER_JOB.format("true")
 
 
 def test_a_flow_file_that_is_not_utf_8_is_written_anew(states: Path) -> None:
