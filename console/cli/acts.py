@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -78,28 +78,13 @@ requeue_options = shared.options(
 )
 
 
-class TaskActOptions(NamedTuple):
-    """What ``acting_options`` say, by their names."""
-
-    fingerprint: str | None = None
-    downstream: str | None = None
-    all_runs: bool = False
-    failure_class: str | None = None
-    only: tuple[str, ...] = ()
-    yes: bool = False
-    reason: str = ""
-    dry_run: bool = False
-    resume: bool = False
-    as_json: bool = False
-
-
 @command("requeue")
 @acting_options
 @requeue_options
 def requeue(file: shared.NamedFile, **options: Any) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
     extra = operate.requeue_options_of({name: options.pop(name) for name in operate.REQUEUE_OPTIONS})
-    return _act("requeue", file, TaskActOptions(**options), extra)
+    return _act("requeue", file, extra, **options)
 
 
 @command("skip")
@@ -108,7 +93,7 @@ def requeue(file: shared.NamedFile, **options: Any) -> int:
 def skip(file: shared.NamedFile, substitute: str | None, **options: Any) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
     extra = {} if substitute is None else {"substitute": shared.json_of("--substitute", substitute)}
-    return _act("skip", file, TaskActOptions(**options), extra)
+    return _act("skip", file, extra, **options)
 
 
 _COMMANDS_SHOWN = 5  # in the sentence that asks which run is meant
@@ -124,7 +109,7 @@ _PLAIN_ACTS = {
 def _declare_act(act: str, text: str) -> None:
     @acting_options
     def act_on_tasks(file: shared.NamedFile, **options: Any) -> int:
-        return _act(act, file, TaskActOptions(**options))
+        return _act(act, file, {}, **options)
 
     command(act, text)(act_on_tasks)
 
@@ -140,8 +125,8 @@ for _name, _text in _PLAIN_ACTS.items():
 @shared.json_option
 def extend(file: shared.NamedFile, duration: str, reason: str, as_json: bool) -> int:
     """As: redrive extend load 10m"""
-    options = TaskActOptions(yes=True, reason=reason, as_json=as_json)
-    return _act("extend", file, options, {"seconds": shared.seconds_of(duration, "DURATION")})
+    seconds = shared.seconds_of(duration, "DURATION")
+    return _act("extend", file, {"seconds": seconds}, yes=True, reason=reason, as_json=as_json)
 
 
 # --- The commands on a run -------------------------------------------------------------------------------------------
@@ -171,30 +156,25 @@ for _name in ("pause", "unpause"):
     _declare_run_act(_name)
 
 
-def _act(act: str, file: shared.NamedFile, options: TaskActOptions, extra: Mapping[str, Json] = {}) -> int:
-    """Act on the tasks that the words and options mean. ``extra``: the options of the act itself."""
-    filters = operate.BulkFilter(options.failure_class, options.only)
-    cause = options.fingerprint, options.downstream
-    request = operate.ActRequest(act, file.tasks, options.reason, None, *cause, filters, extra)
-    if bool(request.names or filters) == bool(request.fingerprint):
+def _act(act: str, file: shared.NamedFile, options: Mapping[str, Json], *, all_runs: bool = False, **given: Any) -> int:
+    """Act on the tasks that are meant. ``options``: of the act itself; ``given``: those of ``acting_options``."""
+    request = operate.ActRequest(act, file.tasks, options=options, **given)
+    if bool(request.names or request.has_filter) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
-    sending = operate.Sending(options.as_json, options.dry_run, options.yes, options.resume)
-    if not options.all_runs:
-        return operate.send_action(file.to_change(request.fingerprint), request, sending)
+    if not all_runs:
+        return operate.send_action(file.to_change(request.fingerprint), request)
     if request.fingerprint is None or file.run is not None:
         raise click.UsageError("--all-runs goes with --fingerprint, and without a run")
-    if options.resume:
+    if request.resume:
         raise click.UsageError("--resume goes with one run, and not with --all-runs")
-    return operate.act_on_all_runs(file, request, sending)
+    return operate.act_on_all_runs(file, request)
 
 
-def _act_on_run(
-    act: str, file: shared.NamedFile, reason: str, as_json: bool, options: Mapping[str, Json] | None = None
-) -> int:
-    request = operate.ActRequest(act, reason=reason, options=options or {})
-    return operate.send_action(file.to_change(), request, operate.Sending(as_json=as_json))
+def _act_on_run(act: str, file: shared.NamedFile, reason: str, as_json: bool, options: Mapping[str, Json] = {}) -> int:
+    request = operate.ActRequest(act, reason=reason, options=options, as_json=as_json)
+    return operate.send_action(file.to_change(), request)
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------

@@ -30,7 +30,6 @@ from .operate import (
     Acted,
     ActPlace,
     ActRequest,
-    Sending,
     act_on,
     place_of,
     postpone_options_of,
@@ -69,8 +68,8 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 
         require_free(state)
     if deadline is not None:
-        postponed = ActRequest("postpone", options=postpone_options_of(deadline))
-        code = send_action(endpoint, postponed, Sending(hints=False))
+        postponed = ActRequest("postpone", options=postpone_options_of(deadline), hints=False)
+        code = send_action(endpoint, postponed)
         if code != ExitCode.SUCCESS:
             return code
     plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)

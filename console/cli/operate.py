@@ -67,47 +67,70 @@ class NoSuchCauseError(RedriveError):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkFilter:
-    """The filters of a bulk act. ``failure_class``: of the latest failure; ``states``: instead of ``BULK_STATES``."""
+class ActRequest:
+    """An act as it was typed, and how it is sent.
 
+    Attributes:
+        act: its name, as ``requeue``.
+        names: tasks and globs; empty for an act on the run.
+        run_id: None: the run that the session was opened for.
+        fingerprint, downstream: the tasks of this cause, in place of names.
+        failure_class: only tasks whose latest failure has it.
+        only: only tasks in these states, in place of ``BULK_STATES``.
+        options: of the act; None: its build finds them.
+        dry_run: print the changes without sending the act.
+        yes: the operator has consented.
+        resume: start an executor, if none runs; ``hints``: else print how to start one.
+    """
+
+    act: str
+    names: Sequence[str] = ()
+    reason: str = ""
+    run_id: str | None = None
+    fingerprint: str | None = None
+    downstream: str | None = None
     failure_class: str | None = None
-    states: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    options: Mapping[str, Json] | None = field(default_factory=dict)
+    as_json: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    resume: bool = False
+    hints: bool = True
 
-    def __bool__(self) -> bool:
-        return self.failure_class is not None or bool(self.states)
+    @property
+    def has_filter(self) -> bool:
+        """Whether it means tasks by what they are, also without a name."""
+        return self.failure_class is not None or bool(self.only)
 
 
-EVERY_TASK = BulkFilter()
-
-
-def names_in_bulk(
-    projection: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter
-) -> list[str] | None:
+def names_in_bulk(projection: RunProjection, request: ActRequest) -> list[str] | None:
     """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is not a bulk act.
 
     Raises RedriveError if no task is meant.
     """
+    act, patterns, failure_class = request.act, request.names, request.failure_class
     globs = [pattern for pattern in patterns if pattern not in projection.tasks and _GLOB_CHARACTERS & set(pattern)]
-    if not globs and not filters:
+    if not globs and not request.has_filter:
         return None
-    states = {TaskState(state) for state in filters.states} or BULK_STATES[act]
+    states = {TaskState(state) for state in request.only} or BULK_STATES[act]
     exact = set(patterns) - set(globs)
     missing = sorted(exact - projection.tasks.keys())
     if missing:
         raise unknown_task(projection, missing[0])
 
     def is_meant(row: TaskRow) -> bool:
-        if filters.failure_class not in (None, row.failure_class):
+        if failure_class not in (None, row.failure_class):
             return False
         if row.name in exact:
-            return not filters.states or row.state in states
+            return not request.only or row.state in states
         is_matched = not patterns or any(fnmatchcase(row.name, glob) for glob in globs)
         is_asked = act not in ANSWERS.values() or waits_for_approval(row)
         return is_matched and is_asked and row.state in states
 
     names = [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if is_meant(row)]
     if not names:
-        words = [*map(repr, patterns), *([f"class {filters.failure_class}"] if filters.failure_class else [])]
+        words = [*map(repr, patterns), *([f"class {failure_class}"] if failure_class else [])]
         which = f" that fits {' '.join(words)}" if words else ""
         is_what = "waits for an approval" if act in ANSWERS.values() else f"is {' or '.join(sorted(states))}"
         raise RedriveError(f"no task of run {projection.run.run_id}{which} {is_what}")
@@ -143,29 +166,6 @@ class ActPlace(NamedTuple):
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
     """The place of an act, with the status of its session as of now."""
     return ActPlace(session.address, session.status, run, session.ssh_arguments, session.now_us())
-
-
-@dataclass(frozen=True, slots=True)
-class ActRequest:
-    """An act as it was typed.
-
-    Attributes:
-        act: its name, as ``requeue``.
-        names: tasks and globs; empty for an act on the run.
-        run_id: None: the run that the session was opened for.
-        fingerprint, downstream: the tasks of this cause, in place of names.
-        filters: of the tasks that globs mean.
-        options: of the act; None: its build finds them.
-    """
-
-    act: str
-    names: Sequence[str] = ()
-    reason: str = ""
-    run_id: str | None = None
-    fingerprint: str | None = None
-    downstream: str | None = None
-    filters: BulkFilter = EVERY_TASK
-    options: Mapping[str, Json] | None = field(default_factory=dict)
 
 
 Acted = tuple[acts.Answer, ActPlace]
@@ -205,50 +205,33 @@ class BuiltCommand(NamedTuple):
 Build = Callable[[Session], Awaitable[BuiltCommand]]
 
 
-class Sending(NamedTuple):
-    """How the operator wants an act to be sent.
-
-    Attributes:
-        dry_run: print the changes without sending the act.
-        yes: the operator has consented.
-        resume: start an executor, if none runs.
-        hints: else print how to start one.
-    """
-
-    as_json: bool = False
-    dry_run: bool = False
-    yes: bool = False
-    resume: bool = False
-    hints: bool = True
-
-
-def send_action(endpoint: Endpoint, request: ActRequest, sending: Sending, build: Build | None = None) -> int:
+def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = None) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
     ``build``: makes the command; None: of the tasks.
     """
-    if sending.resume and is_remote(endpoint.target):
+    if request.resume and is_remote(endpoint.target):
         raise AddressError(remote_resume_hint(endpoint.target))
     build = build or partial(_build_command, request=request)
-    if sending.dry_run:
-        return _preview_command(endpoint, build, sending)
+    if request.dry_run:
+        return _preview_command(endpoint, build, request)
 
     async def use(session: Session) -> Acted:
         exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
         if before := await acted_before(session, request.act, exact, request.reason, request.options):
             return before
-        built = await _announced(build, session, sending)
+        built = await _announced(build, session, request)
         require_reason(request.act, request.reason)  # after what it names is known to exist
         if built.needs_consent:
             _show_preview(await built.preview(session), place_of(session, built.run))
-            if not sending.yes:
+            if not request.yes:
                 await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
         return await session.send(built.command), place_of(session, built.run)
 
-    answer, place = act_on(endpoint, use, as_json=sending.as_json)
-    if sending.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
+    answer, place = act_on(endpoint, use, as_json=request.as_json)
+    if request.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
         return detach(None, place.address, place.run.run_id, RunOptions(resume=True))
-    if sending.hints:
+    if request.hints:
         print_resume_hints(request.act, (answer, place))
     return code_of_answers(answer)
 
@@ -257,7 +240,7 @@ def _is_run(status: SessionStatus, run: RunRow) -> bool:
     return status.has_executor_of(run) or status.service_pid is not None
 
 
-async def _announced(build: Build, session: Session, sending: Sending) -> BuiltCommand:
+async def _announced(build: Build, session: Session, request: ActRequest) -> BuiltCommand:
     """Build a command, and print what an executor would run that goes on with the run after it.
 
     Raises RedriveError if none could start.
@@ -265,7 +248,7 @@ async def _announced(build: Build, session: Session, sending: Sending) -> BuiltC
     from ...engine.executor.resume_plan import plan_resume, require_accepted
 
     built = await build(session)
-    if not sending.resume or _is_run(session.status, built.run):
+    if not request.resume or _is_run(session.status, built.run):
         return built
     try:
         plan = await plan_resume(session.address, built.run.run_id)
@@ -278,15 +261,15 @@ async def _announced(build: Build, session: Session, sending: Sending) -> BuiltC
     return built
 
 
-def _preview_command(endpoint: Endpoint, build: Build, sending: Sending) -> ExitCode:
+def _preview_command(endpoint: Endpoint, build: Build, request: ActRequest) -> ExitCode:
     """Print what a command would change. Exit code 1: nothing."""
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
-        built = await _announced(build, session, sending)
+        built = await _announced(build, session, request)
         return await built.preview(session), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)
-    print_preview(preview, sending.as_json, place)
+    print_preview(preview, request.as_json, place)
     return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
 
 
@@ -299,7 +282,7 @@ class _Plan(NamedTuple):
     place: ActPlace
 
 
-def act_on_all_runs(file: NamedFile, request: ActRequest, sending: Sending) -> int:
+def act_on_all_runs(file: NamedFile, request: ActRequest) -> int:
     """Send an act on one cause in every run that it holds: of the named file, or of all files of the machine.
 
     One preview and one question stand before all of them. Raises RedriveError if the cause holds no run.
@@ -315,18 +298,18 @@ def act_on_all_runs(file: NamedFile, request: ActRequest, sending: Sending) -> i
             plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
     if not plans:
         raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: redrive inbox")
-    if sending.dry_run:
+    if request.dry_run:
         for plan in plans:
-            print_preview(plan.preview, sending.as_json, plan.place)
+            print_preview(plan.preview, request.as_json, plan.place)
         return ExitCode.SUCCESS if all(plan.preview.ok for plan in plans) else ExitCode.FAILED
     require_reason(request.act, request.reason)
     for plan in plans:
         _show_preview(plan.preview, plan.place)
-    if not sending.yes:
+    if not request.yes:
         require_consent(request.act, sum(len(plan.command.targets) for plan in plans), len(plans))
     acted = [(with_session(plan.endpoint, methodcaller("send", plan.command)), plan.place) for plan in plans]
     for answer, place in acted:
-        print_answer(answer, sending.as_json, place)
+        print_answer(answer, request.as_json, place)
     print_resume_hints(request.act, *acted)
     return code_of_answers(*(answer for answer, _ in acted))
 
@@ -345,7 +328,7 @@ async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str]
 
 async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     projection = await session.snapshot(request.run_id or session.run_id)
-    bulk = names_in_bulk(projection, request.act, request.names, request.filters)
+    bulk = names_in_bulk(projection, request)
     names = request.names if bulk is None else bulk
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
     command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options or {})

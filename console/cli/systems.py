@@ -261,8 +261,8 @@ def quarantine(
         rows = select_rows(await _read(session, projection, tasks), keys)
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
-    request = operate.ActRequest(act, tasks, reason, options=None)
-    code = operate.send_action(endpoint, request, operate.Sending(as_json, dry_run), build)
+    request = operate.ActRequest(act, tasks, reason, options=None, as_json=as_json, dry_run=dry_run)
+    code = operate.send_action(endpoint, request, build)
     if requeue and not as_json and not dry_run and code != ExitCode.FAILED:
         with_session(endpoint, partial(_print_stale, has_cascade=flags["cascade"]))
     return code

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.operate import EVERY_TASK, names_in_bulk
+from redrive.console.cli.operate import ActRequest, names_in_bulk
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
 from support.commands import run_redrive
@@ -207,6 +207,6 @@ def test_a_glob_of_an_answer_means_what_waits_for_an_approval_and_nothing_that_w
     kinds = {name: {"kind": "approval", "timeout": 60.0} for name in ("ok", "ok_later")}
     projection = projection_of([("ok", []), ("ok_later", []), ("out", [])], kinds)
     projection.tasks["ok"].state = projection.tasks["out"].state = TaskState.READY
-    assert names_in_bulk(projection, "approve", ["o*"], EVERY_TASK) == ["ok"]
+    assert names_in_bulk(projection, ActRequest("approve", ["o*"])) == ["ok"]
     with pytest.raises(RedriveError, match=r"no task of run run-1 that fits 'out\*' waits for an approval"):
-        names_in_bulk(projection, "reject", ["out*"], EVERY_TASK)
+        names_in_bulk(projection, ActRequest("reject", ["out*"]))
