@@ -53,5 +53,5 @@ OFFER: Question = "offer", {}
 
 async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
-    offer = await session.ask(partial(row_of, Offer), OFFER)
+    offer = await session.read(partial(row_of, Offer), OFFER)
     return offer._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

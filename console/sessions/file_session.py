@@ -92,9 +92,9 @@ class FileSession(Session):
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        """Read one of ``READS``."""
-        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, what, options)))
+    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        """Ask one of ``READS``."""
+        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, *question)))
 
     def ask_ahead(self, questions: Iterable[Question]) -> None:
         """The answers are at hand when they are read."""

@@ -18,7 +18,7 @@ from ...engine.errors import CorruptFileError, ExecutorBusyError, RedriveError, 
 from ...engine.statefile import reader
 from ...engine.store import database
 from .file_session import FileSession, Result
-from .session import Value, current_actor
+from .session import Question, Value, current_actor
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer, Command
@@ -60,12 +60,12 @@ class LocalSession(FileSession):
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        """Read one of ``READS``; a search runs in a process of its own."""
-        if what not in SEARCHES:
-            return await super().read(decode, what, **options)
+    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        """Ask one of ``READS``; a search runs in a process of its own."""
+        if question[0] not in SEARCHES:
+            return await super().read(decode, question)
         self._searcher = self._searcher or LogSearcher(self._path)
-        return decode(await self._searcher.call(what, options))
+        return decode(await self._searcher.call(*question))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         return await asyncio.to_thread(function)

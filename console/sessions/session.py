@@ -91,8 +91,8 @@ class Session(Protocol):
         """Microseconds UTC by the clock of the host of the state file: what ages and countdowns are counted from."""
         return wall_time_us() + round(self.status.clock_offset_seconds * 1e6)
 
-    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        """Read one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
+    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
     async def snapshot(
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
@@ -132,20 +132,21 @@ class Session(Protocol):
 
     async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:
         """Every run of the file, latest first; or one."""
-        return await self.ask(decode_runs, runs_question(run_id))
+        return await self.read(decode_runs, runs_question(run_id))
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return the first ``limit`` events of a run after the event ``after``, in order; independent of ``events``."""
-        return await self.read(decode_events, "past", run_id=run_id, after=after, limit=limit)
+        return await self.read(decode_events, ("past", {"run_id": run_id, "after": after, "limit": limit}))
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return how long the tasks of a run took in earlier runs of its flow; tasks without an earlier run are absent.
         May take the remote host 0.2 s: request it once."""
-        return await self.read(partial(row_of, dict[str, DurationStats]), "duration_stats", run_id=run_id)
+        return await self.read(partial(row_of, dict[str, DurationStats]), ("duration_stats", {"run_id": run_id}))
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
-        return await self.read(partial(row_of, AttemptText), "attempt_text", run_id=run_id, name=task, attempt=attempt)
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        return await self.read(partial(row_of, AttemptText), ("attempt_text", where))
 
     async def log(
         self,
@@ -160,21 +161,19 @@ class Session(Protocol):
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
         with ``after`` < 0, the last ones of all; ``most``: so many characters end them as well."""
         question = log_question(run_id, task, attempt, after, limit, before, most)
-        return await self.ask(partial(rows_of, LogChunk), question)
+        return await self.read(partial(rows_of, LogChunk), question)
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
     ) -> tuple[int | None, int | None]:
         """Find the first line after the chunk ``after`` that matches a regular expression, or the last one before
         ``before``: the chunk with the match, and where to go on: None at the end of the output."""
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.read(
-            partial(row_of, FoundChunk), "find", **where, pattern=pattern, after=after, before=before
-        )
+        options = {"run_id": run_id, "name": task, "attempt": attempt, "pattern": pattern}
+        return await self.read(partial(row_of, FoundChunk), ("find", {**options, "after": after, "before": before}))
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
-        return await self.ask(partial(rows_of, listing.row), list_question(listing, **options))
+        return await self.read(partial(rows_of, listing.row), list_question(listing, **options))
 
     async def cause_histories(
         self, run_id: str | None, causes: Sequence[Cause] | None = None
@@ -185,22 +184,17 @@ class Session(Protocol):
         """
         from ...engine.core.causes import CauseHistory
 
-        return await self.ask(partial(rows_of, CauseHistory), causes_question(run_id, causes))
+        return await self.read(partial(rows_of, CauseHistory), causes_question(run_id, causes))
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""
-        return await self.read(partial(row_of, ActPreview), "preview", command=command.as_json())
+        return await self.read(partial(row_of, ActPreview), ("preview", {"command": command.as_json()}))
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
         """Return what the act ``prune`` would delete with these options."""
         from ...engine.statefile.pruning import PrunePreview
 
-        return await self.read(partial(row_of, PrunePreview), "preview_prune", options=options)
-
-    async def ask(self, decode: Callable[[Any], Value], question: Question) -> Value:
-        """Read one of ``READS``, as ``read`` does."""
-        what, options = question
-        return await self.read(decode, what, **options)
+        return await self.read(partial(row_of, PrunePreview), ("preview_prune", {"options": options}))
 
 
 # --- What ``ask_ahead`` takes ----------------------------------------------------------------------------------------

@@ -184,8 +184,8 @@ class SshSession(LiveSession):
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        return decode(await self._read((what, options)))
+    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        return decode(await self._read(question))
 
     def ask_ahead(self, questions: Iterable[Question]) -> None:
         for question in questions:

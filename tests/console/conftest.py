@@ -141,11 +141,8 @@ class FakeSession:
     def now_us(self) -> int:
         return time.time_ns() // 1_000 + round(self.status.clock_offset_seconds * S)
 
-    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        raise AssertionError(f"no test has an answer to {what}: each question has a method below")
-
-    async def ask(self, decode: Callable[[Any], Value], question: Question) -> Value:
-        return await self.read(decode, question[0], **question[1])
+    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+        raise AssertionError(f"no test has an answer to {question[0]}: each question has a method below")
 
     def ask_ahead(self, questions: Iterable[Question]) -> None:
         raise NotImplementedError
