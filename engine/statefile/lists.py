@@ -251,13 +251,17 @@ class RunName(NamedTuple):
 
 
 class Listing(Generic[Row]):
-    """A list that can be queried by name. ``defaults``: the options of ``sql`` and their default values."""
+    """A list, which can be queried by name. ``defaults``: the options of ``sql`` and their default values."""
 
     def __init__(self, name: str, row: Type[Row], sql: str, defaults: Optional[Mapping[str, Option]] = None) -> None:
         self.name = name
         self.row = row
         self.sql = sql.replace("{columns}", _columns_of(row))
         self.defaults = dict(defaults or {})
+        LISTINGS[name] = self
+
+
+LISTINGS: Dict[str, "Listing[Any]"] = {}
 
 
 def _columns_of(row: Type[Row], **sources: str) -> str:
@@ -507,14 +511,6 @@ OUTPUT = Listing(
     {"run_id": None, "task": None, "attempt": None},
 )
 
-LISTINGS: Dict[str, "Listing[Any]"] = {
-    listing.name: listing
-    for listing in (
-        *(BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, HISTORY, RUN_TASKS, OUTPUT),
-        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, OPEN_BREAKERS, CHANGED_EFFECTS, NEED_ROWS, RUN_NAMES),
-    )
-}
 #: Fields that are JSON texts in the file -> the value of a damaged text.
 JSON_FIELDS: Dict[str, Json] = {"body": {}, "window": [], "detail": {}}
 
