@@ -75,16 +75,21 @@ def code_of_console(end: ConsoleEnd) -> int:
 
 @contextmanager
 def splash_screen(words: str) -> Iterator[Tty | None]:
-    """Show ``words`` (trusted text) on the screen at once; None if the terminal can show no screen.
-
-    The terminal is restored on exit, also after an error.
-    """
+    """Show ``words`` (trusted text) on the screen at once; None if the terminal can show no screen."""
     terminal = detect_capabilities()
     if terminal.unsupported_reason is not None:
         yield None
         return
+    with _screen(terminal, words) as tty:
+        yield tty
+
+
+@contextmanager
+def _screen(terminal: TerminalCapabilities, words: str) -> Iterator[Tty]:
+    """The terminal, which is restored on exit, also after an error. ``words``: shown at once, if there are any."""
     with Tty(terminal) as tty:
-        tty.splash(f"redrive - {words}")
+        if words:
+            tty.splash(f"redrive - {words}")
         leave_out_openssl()
         yield tty
 
@@ -94,10 +99,8 @@ def show_target(terminal: TerminalCapabilities, endpoint: Endpoint, *, read_only
 
     Raises RedriveError with one sentence, after the terminal was restored.
     """
-    with Tty(terminal) as tty:
-        if not is_remote(endpoint.target):  # ssh may ask for a password, which the screen would hide
-            tty.splash(f"redrive - {Path(endpoint.target).name}")
-        leave_out_openssl()
+    # ssh may ask for a password, which the screen would hide
+    with _screen(terminal, "" if is_remote(endpoint.target) else Path(endpoint.target).name) as tty:
         from ..app.launch import attach
 
         return attach(tty, endpoint, read_only)
@@ -105,9 +108,7 @@ def show_target(terminal: TerminalCapabilities, endpoint: Endpoint, *, read_only
 
 def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:
     """Open the console on the list of state files; the terminal must support a screen."""
-    with Tty(terminal) as tty:
-        tty.splash("redrive - state files")
-        leave_out_openssl()
+    with _screen(terminal, "state files") as tty:
         from ..app.launch import attach_fleet
 
         return attach_fleet(tty, fleet, read_only, ssh)
