@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.domain.text import did_you_mean, first_names, place_words, shell_command
 from ...engine.errors import NotFoundError, RedriveError
@@ -74,20 +74,7 @@ class Named(NamedTuple):
     also: str | None = None
 
 
-class Known(Protocol):
-    """What there is on this machine."""
-
-    def is_file(self, word: str) -> bool:
-        """Whether the word names a state file that is there, by its path or by its flow."""
-
-    def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
-        """The state files that a command without FLOW could mean, and that have all these tasks."""
-
-    def meant(self, word: str) -> str:
-        """The flow that a mistyped word may mean, as the end of a sentence; empty if there is none."""
-
-
-def name_run(word: str, known: Known) -> Named:
+def name_run(word: str, known: Machine) -> Named:
     """Read ``FLOW[@RUN]``: the whole word if there is such a file, else what the last ``@`` divides.
 
     In ``ssh://`` words ``@`` counts only behind the first ``/`` of the path, and the host knows what is a file.
@@ -106,7 +93,7 @@ def name_run(word: str, known: Known) -> Named:
     return Named(word[:begin] + flow or None, run)
 
 
-def name_words(words: Sequence[str], known: Known, *, acts: bool = False) -> Named:
+def name_words(words: Sequence[str], known: Machine, *, acts: bool = False) -> Named:
     """Read ``[FLOW[@RUN]] [TASK]...``. Raises RedriveError, AmbiguousError."""
     if not words:
         return Named()
@@ -185,10 +172,11 @@ def _ambiguous_word(word: str, named: Named, files: Sequence[str]) -> AmbiguousE
     )
 
 
-class _Machine:
+class Machine:
     """What there is on this machine, read when it is asked for."""
 
     def is_file(self, word: str) -> bool:
+        """Whether the word names a state file that is there, by its path or by its flow."""
         return bool(word) and (os.path.exists(path_of_flow(word)) or _is_state_file(os.path.expanduser(word)))
 
     def is_place(self, word: str) -> bool:
@@ -200,6 +188,7 @@ class _Machine:
         return os.path.abspath(_default_path_of(word) or os.path.expanduser(word))
 
     def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
+        """The state files that a command without FLOW could mean, and that have all these tasks."""
         from ...engine.statefile.state_files import ActTargets, has_targets, offers
 
         try:
@@ -209,13 +198,14 @@ class _Machine:
         return [path for path in paths if has_targets(path, ActTargets((), tasks))]
 
     def meant(self, word: str) -> str:
+        """The flow that a mistyped word may mean, as the end of a sentence; empty if there is none."""
         if word.endswith(".py"):
             return ": a flow is named by its name, not by its program; redrive fleet lists them"
         flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
         return "" if os.sep in word else did_you_mean(word, flows)
 
 
-MACHINE = _Machine()
+MACHINE = Machine()
 
 
 def _is_state_file(path: str) -> bool:

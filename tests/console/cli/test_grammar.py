@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from redrive.console.cli.group import GONE, MOVED, cli
-from redrive.console.sessions.target import AmbiguousError, Named, name_run, name_words, one_run
+from redrive.console.sessions.target import AmbiguousError, Machine, Named, name_run, name_words, one_run
 from redrive.engine.domain.text import place_words
 from redrive.engine.errors import RedriveError
 from redrive.engine.statefile.lists import RunName, runs_named
@@ -18,7 +18,7 @@ from support.commands import all_commands
 
 
 @dataclass
-class There:
+class There(Machine):
     """A machine with these flows, and tasks in state files."""
 
     flows: Sequence[str] = ()
