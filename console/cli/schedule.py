@@ -81,11 +81,10 @@ def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: boo
         return _list_sources(words)
     if arguments.state is not None:
         require_own_state_file(state_for_flow(words[0], arguments.run.params, arguments.state))
-    printer = EventPrinter(sys.stdout)
+    print_line = _reporter(EventPrinter(sys.stdout))
 
     def report(flow: str, sentence: str) -> None:
-        who = f"{one_line(flow)}: " if flow else ""
-        printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {who}{one_line(sentence)}\n")
+        print_line(f"{flow}: {sentence}" if flow else sentence)
 
     supervisor = Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stop_runs)
     supervisor.run()

@@ -132,13 +132,8 @@ _HISTORY_ATTEMPTS = 200
 _ROWS = 50
 
 
-async def read_evidence(
-    session: Session, run_id: str, name: str, attempts: Sequence[int], memory: CauseHistory | None = None
-) -> EvidenceData:
-    """Read the texts of ``attempts`` of a task, its attempts in all runs and its quarantined rows.
-
-    ``memory``: the history of its cause, if it was read already.
-    """
+async def read_evidence(session: Session, run_id: str, name: str, attempts: Sequence[int]) -> EvidenceData:
+    """Read the texts of ``attempts`` of a task, its attempts in all runs and its quarantined rows."""
     import asyncio  # here: a command that reads a local file does without
 
     history, rows, texts = await asyncio.gather(
@@ -146,7 +141,7 @@ async def read_evidence(
         session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS),
         asyncio.gather(*(session.attempt_text(run_id, name, attempt) for attempt in attempts)),
     )
-    return EvidenceData([*map(AttemptTexts, attempts, texts)], history, rows, memory)
+    return EvidenceData([*map(AttemptTexts, attempts, texts)], history, rows)
 
 
 async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
