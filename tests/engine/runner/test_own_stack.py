@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.runner import process
+from support.marks import parametrize_mostly_long
 
 from tests.support.processes import inspect_at_leisure
 
-ASKED = 400  # times; a dump by faulthandler ends a busy process after 4 to 50 of them, by the version of Python
+ASKED = 100  # times; a dump by faulthandler ends a busy process after 4 to 50 of them, by the version of Python
 
 BUSY = """
     import asyncio, threading
@@ -44,8 +45,11 @@ BUSY = """
 """
 
 
-@pytest.mark.parametrize("task", ["works in a process", "works in a worker", "waits in a process", "waits in a worker"])
-async def test_a_busy_process_survives_being_asked(bench: Any, task: str) -> None:
+@parametrize_mostly_long(
+    "task", ["works in a process", "waits in a worker", "works in a worker", "waits in a process"], quick=2
+)
+async def test_a_busy_process_survives_being_asked(bench: Any, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspect_at_leisure(monkeypatch)
     await bench.open(BUSY, declared={"stop": ""})
     stop = bench.folder / "stop"
     recorder = await bench.start(task, params={"stop": str(stop)})
