@@ -111,6 +111,7 @@ def test_a_flow_after_others_starts_once_though_the_supervisor_is_killed(folder:
     assert made.read_text().split() == ["made", "reported"]
 
 
+@pytest.mark.long
 def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(folder: Folder):  # noqa: F811
     made = write_night(folder)
     late = (folder.path / "second.py").read_text().replace("by='23:00'", "by='02:00'")

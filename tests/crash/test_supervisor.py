@@ -610,6 +610,7 @@ def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
     assert len(pages) == 1 and "holidays" not in pages[0][0], "the schedule is right, and the clock was wrong"
 
 
+@pytest.mark.long
 def test_all_times_that_were_due_are_in_the_ledger_once_through_an_edit(folder: Folder):
     go = folder.path / "go"
     body = f"[__import__('time').sleep(0.02) for _ in iter(lambda: __import__('os').path.exists({str(go)!r}), True)]"

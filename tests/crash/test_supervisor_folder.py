@@ -18,6 +18,7 @@ import pytest
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until
 
@@ -124,10 +125,10 @@ def replace_file_by_a_copy(states: Path) -> None:
     (states / "copy").rename(supervisor_path())
 
 
-LOSSES = (remove_folder, remove_file, remove_log, move_folder_away, restore_folder, replace_file_by_a_copy)
+LOSSES = (remove_folder, replace_file_by_a_copy, remove_file, remove_log, move_folder_away, restore_folder)
 
 
-@pytest.mark.parametrize("lose", LOSSES)
+@parametrize_mostly_long("lose", LOSSES, quick=2)
 def test_a_file_that_is_lost_is_made_again_with_its_pauses_and_no_second_supervisor_starts(
     served: Served, lose: Callable[[Path], None]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -31,9 +31,8 @@ def done(night: Night) -> int:
     return Counter(night.states.values())["SUCCESS"]
 
 
-@parametrize_mostly_long("seed", range(5))
-@pytest.mark.parametrize("attempts", [3, 4])
-def test_document_003_with_an_error_rate_of_a_third(seed, attempts):
+@parametrize_mostly_long("attempts, seed", product([3, 4], range(5)))
+def test_document_003_with_an_error_rate_of_a_third(attempts, seed):
     """220 tasks, each call 503 with probability 0.3: done as without a downstream, and no task is lost."""
     retry = RetryPolicy(max_attempts=attempts)
     night = play(calls(220, retry=retry), faults=[down("api", share=0.3)], seed=seed)

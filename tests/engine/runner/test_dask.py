@@ -187,6 +187,7 @@ def write(tmp_path: Path, text: str) -> tuple[Path, Path]:
     return flow, tmp_path / "state.db"
 
 
+@pytest.mark.long
 def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, FLOW)
     process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
