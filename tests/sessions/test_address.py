@@ -13,8 +13,8 @@ from redrive.engine.errors import AddressError
 from support.marks import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@for_each(
+    "text, address",
     [
         ("ssh://db1/var/lib/redrive/night.db", SshAddress("db1", "/var/lib/redrive/night.db")),
         ("ssh://ana@db1.example.org:2222/x.db", SshAddress("db1.example.org", "/x.db", "ana", 2222)),

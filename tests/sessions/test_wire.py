@@ -13,6 +13,7 @@ from redrive.engine.core.causes import CauseHistory, PastIncident
 from redrive.engine.domain.rows import BreakerRow, RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import LinkError
+from support.marks import for_each
 
 
 class Kept(NamedTuple):
@@ -42,7 +43,7 @@ def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
     assert row_of(CauseHistory, memory) == CauseHistory("c0ffee", episodes=(PastIncident("r", 1, 2, "skip"),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sent",
     [None, 5, "text", "\ud800", {}, [], ["f"], ["f", "1", "start", 2, None, 3], [*KEPT, 8], ["f", 1, "start", 2, 9, 3]],
 )

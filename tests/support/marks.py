@@ -42,7 +42,7 @@ def _marks_of(number: int, quick: int, daily: int | None) -> list[pytest.MarkDec
 def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As ``pytest.mark.parametrize``, in one test that reports every case that fails.
 
-    For hundreds of cases that need no fixture of their own: pytest spends more time on a case than such a test does.
+    For cases that need no fixture of their own: pytest spends more time on a case than such a test does.
     """
     cases = list(values)
     keys = [name.strip() for name in names.split(",")]

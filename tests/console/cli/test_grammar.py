@@ -15,6 +15,7 @@ from redrive.engine.domain.text import place_words
 from redrive.engine.errors import RedriveError
 from redrive.engine.statefile.lists import RunName, runs_named
 from support.commands import all_commands
+from support.marks import for_each
 
 
 @dataclass
@@ -59,7 +60,7 @@ RUN_WORDS: list[tuple[str, Sequence[str], tuple[str | None, str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("word", "flows", "named"), RUN_WORDS)
+@for_each("word, flows, named", RUN_WORDS)
 def test_a_word_names_a_flow_and_a_run(word: str, flows: Sequence[str], named: tuple[str | None, str | None]) -> None:
     assert name_run(word, There(flows)) == Named(*named)
 
@@ -102,12 +103,12 @@ WORDS: list[tuple[str, Named]] = [
 BOTH = {"load", "load clean"}
 
 
-@pytest.mark.parametrize(("words", "named"), WORDS)
+@for_each("words, named", WORDS)
 def test_a_reading_takes_the_flow(words: str, named: Named) -> None:
     assert name_words(words.split(), MACHINE) == named
 
 
-@pytest.mark.parametrize(("words", "named"), WORDS)
+@for_each("words, named", WORDS)
 def test_an_act_refuses_what_is_both(words: str, named: Named) -> None:
     if words in BOTH:
         with pytest.raises(AmbiguousError, match="'load' is a flow, and a task as well"):
@@ -145,8 +146,8 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("word", "found"),
+@for_each(
+    "word, found",
     [
         ("night", ["night"]),  # an id wins over a beginning
         ("night-", ["night-2"]),

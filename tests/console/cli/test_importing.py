@@ -19,6 +19,7 @@ from redrive.console.cli.shell_line import ShellLine, name_of_line, parse_shell_
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
 from support.commands import run_redrive, start_redrive
+from support.marks import for_each
 from support.waiting import wait_until
 
 #: Lines as operators have them, with what is special about each.
@@ -193,8 +194,8 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
             assert comparison.agrees and comparison.old is not None and len(comparison.new) > 0, job
 
 
-@pytest.mark.parametrize(
-    ("line", "parsed"),
+@for_each(
+    "line, parsed",
     [
         ("a.sh", ShellLine("a.sh")),
         ("cd /x && a.sh; b.sh", ShellLine("a.sh; b.sh", cwd="/x")),
@@ -413,8 +414,8 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
+@for_each(
+    "line, name",
     [
         ("timeout -k 10s 2h nice -n 10 /opt/vacuum.sh | tee log", "vacuum"),
         ("/usr/bin/env python3 /opt/report.py --month 2", "report"),
@@ -451,7 +452,7 @@ def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> No
         assert done.stdout.count("pip install 'redrive[import]', then the same command again\n") == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "/opt/args one 2>/dev/null",
@@ -476,7 +477,7 @@ def test_a_line_without_a_whole_redirection_at_its_end_stays_as_it_is(line: str)
     assert parse_shell_line(line).text == line
 
 
-@pytest.mark.parametrize(
+@for_each(
     "end",
     [
         "> /dev/null",
@@ -490,7 +491,7 @@ def test_a_line_without_a_whole_redirection_at_its_end_stays_as_it_is(line: str)
         ">/dev/null 2>/dev/null",
     ],
 )
-@pytest.mark.parametrize("line", ["/opt/args one", "/opt/args 7", "/opt/args 2", "a; (b)"])
+@for_each("line", ["/opt/args one", "/opt/args 7", "/opt/args 2", "a; (b)"])
 def test_a_whole_redirection_to_nowhere_goes(line: str, end: str) -> None:
     assert parse_shell_line(f"{line} {end}").text == line
 

@@ -21,6 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redrive.console.cli.metrics import METRICS, parse_address
 from support.commands import run_redrive, start_redrive
+from support.marks import for_each
 from support.waiting import wait_until
 
 FLOW = """
@@ -224,15 +225,15 @@ def test_what_keeps_all_from_being_read_is_said_once_and_leaves_no_metrics(folde
     assert rest.count("schedules.supervisor is damaged") == 1 and "Traceback" not in rest
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@for_each(
+    "text, address",
     [("9108", ("127.0.0.1", 9108)), (":1", ("127.0.0.1", 1)), ("0.0.0.0:2", ("0.0.0.0", 2)), ("[::1]:3", ("::1", 3))],
 )
 def test_an_address_without_a_host_is_of_this_machine_alone(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "1:70000"])
+@for_each("text", ["", "host", "host:", "1:70000"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="is no address"):
         parse_address(text)

@@ -18,6 +18,7 @@ from redrive.console.present.schedules import ack_command
 from redrive.engine.domain.acts import ACTS, Act, Scope
 from redrive.engine.domain.text import place_words, shell_command
 from redrive.engine.statefile.lists import LISTINGS
+from support.marks import for_each
 
 FOLDERS = [Path(one.__file__ or "").resolve().parent for one in (redrive.console, redrive.engine)]
 SOURCES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.py")) if "examples" not in path.parts]
@@ -101,8 +102,8 @@ def test_the_words_of_each_command_in_the_code_are_read_by_the_group() -> None:
 SENT = [one for one in ACTS if one.shell == one.name and one.scope in (Scope.TASKS, Scope.RUN)]
 
 
-@pytest.mark.parametrize("act", SENT, ids=[one.name for one in SENT])
-@pytest.mark.parametrize("run", [None, "2026-11-21T02:00+0530", "odd@name it's"])
+@for_each("act", SENT)
+@for_each("run", [None, "2026-11-21T02:00+0530", "odd@name it's"])
 def test_a_line_of_the_journal_is_read_as_the_act(act: Act, run: str | None) -> None:
     options = {"seconds": 600, "rate_per_second": 5}
     line = shell_line(act.name, "/x/it's a@b.db", run, ["-load", "a b"], "why 'not'", options)
@@ -156,7 +157,7 @@ def _lines_of_page(page: Path) -> Iterator[str]:
     yield from _CODE.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace("\n", " "))
 
 
-@pytest.mark.parametrize("page", [*PAGES, FOLDERS[0].parent / "README.md"], ids=lambda page: page.stem)
+@for_each("page", [*PAGES, FOLDERS[0].parent / "README.md"])
 def test_a_page_of_the_manual_names_commands_of_today(page: Path) -> None:
     for line in _lines_of_page(page):
         words = shlex.split(line.replace("...", "x").replace(";", " ; ").replace("ID", "1"), comments=True)[1:]

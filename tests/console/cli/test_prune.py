@@ -20,6 +20,7 @@ from redrive.engine.statefile.pruning import RetentionRule, prune_step
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database
 from support.commands import run_redrive, start_redrive
+from support.marks import for_each
 
 TABLES = ("task", "attempt", "edge", "event", "log", "quarantine", "page_task")
 DAY_US = 86_400 * 1_000_000
@@ -254,9 +255,7 @@ def test_a_flow_with_a_retention_deletes_old_runs_after_each_run(state: Path) ->
     assert messages == ["4 runs deleted", "1 run deleted"]
 
 
-@pytest.mark.parametrize(
-    ("retention", "kept"), [("30d", (None, 2_592_000.0)), (7, (7, None)), ("7", (7, None)), (None, (None, None))]
-)
+@for_each("retention, kept", [("30d", (None, 2_592_000.0)), (7, (7, None)), ("7", (7, None)), (None, (None, None))])
 def test_a_retention_is_a_duration_or_a_number_of_runs(
     retention: str | int | None, kept: tuple[object, object]
 ) -> None:

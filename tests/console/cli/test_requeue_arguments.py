@@ -10,6 +10,7 @@ import click
 import pytest
 from redrive.console.cli.operate import REQUEUE_OPTIONS, preview_lines, requeue_options_of, seconds_until
 from redrive.engine.domain.acts import DONE, HELD, ActPreview, TargetResult
+from support.marks import for_each
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +27,8 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone()
 
 
-@pytest.mark.parametrize(
-    ("text", "now", "hours"),
+@for_each(
+    "text, now, hours",
     [
         ("06:00", "2026-01-10T03:00", 3),
         ("6:00", "2026-01-10T03:00", 3),
@@ -43,7 +44,7 @@ def test_a_time_is_the_next_one_on_the_clocks_here(text: str, now: str, hours: f
     assert seconds_until(text, at(now)) == (hours * 3600, True)
 
 
-@pytest.mark.parametrize("text", ["soon", "25:00", "2026-01-09T03:00", "", "06:00 tomorrow"])
+@for_each("text", ["soon", "25:00", "2026-01-09T03:00", "", "06:00 tomorrow"])
 def test_what_is_no_time_or_has_passed_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
         seconds_until(text, at("2026-01-10T03:00"))
@@ -57,7 +58,7 @@ def test_nothing_asked_for_is_nothing_sent() -> None:
     assert requeue_options_of(given()) == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"not_before": "0s"},

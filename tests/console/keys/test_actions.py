@@ -31,6 +31,7 @@ from redrive.console.model.board import Link, SessionStatus
 from redrive.console.present.schedules import NO_ACT
 from redrive.console.sessions.session import LiveSession
 from support.commands import all_commands
+from support.marks import for_each
 from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen
@@ -57,7 +58,7 @@ def test_what_can_be_seen_is_explained() -> None:
     assert [action.name for action in ACTIONS if not action.help.endswith(".") and not action.help.endswith("?")] == []
 
 
-@pytest.mark.parametrize("place", ScreenName)
+@for_each("place", ScreenName)
 def test_a_footer_names_what_works_there_and_how_to_get_help(place: ScreenName) -> None:
     footer = footer_of(place)
     assert set(footer) <= set(actions_of(place))
@@ -159,7 +160,7 @@ def test_every_action_has_a_handler_and_nothing_else_does() -> None:
     assert sorted(called) == sorted(action.name for action in (*ACTIONS, *FIXED))
 
 
-@pytest.mark.parametrize("name", VIEW_CALLS)
+@for_each("name", VIEW_CALLS)
 def test_a_method_of_a_view_exists_and_takes_what_it_is_given(name: str) -> None:
     """What the console itself handles is a typed call; a view and its method are found while the program runs."""
     call = VIEW_CALLS[name]

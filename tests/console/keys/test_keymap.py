@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.keys.actions import ACTIONS, Action, ActionEffect, ScreenName, actions_of
@@ -22,6 +21,7 @@ from redrive.console.keys.keymap import (
     key_name,
     keys_of,
 )
+from support.marks import for_each
 from textual.keys import _character_to_key
 
 #: What M-4 measured, and what terminals answer: letters that can be keys nobody pressed.
@@ -32,25 +32,25 @@ FAKEABLE = "ABCDEFHIOMmPQRSZ~[<;ycntRu0123456789"
 SEQUENCE_CHARACTERS = {*FAKEABLE, *"u^$@]>?;:=!"}
 
 
-@pytest.mark.parametrize("action", [one for one in ACTIONS if one.effect is ActionEffect.CHANGE])
+@for_each("action", [one for one in ACTIONS if one.effect is ActionEffect.CHANGE])
 def test_what_changes_a_run_is_on_plain_characters_that_no_escape_sequence_has(action: Action) -> None:
     """Not on Enter, Space or arrows, which are pressed without looking, nor on keys that shells and terminals take."""
     assert all(len(key) == 1 and key not in SEQUENCE_CHARACTERS for key in action.keys)
 
 
-@pytest.mark.parametrize("place", ScreenName)
+@for_each("place", ScreenName)
 def test_no_key_has_two_actions_on_one_screen(place: ScreenName) -> None:
     keys = [key for action in actions_of(place) for key in keys_of(action.name)]
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("character", string.printable.strip())
+@for_each("character", string.printable.strip())
 def test_keys_have_the_names_that_textual_gives_them(character: str) -> None:
     assert key_name(character) == _character_to_key(character)
     assert key_label(key_name(character)) == character
 
 
-@pytest.mark.parametrize("place", ScreenName)
+@for_each("place", ScreenName)
 def test_the_guard_covers_all_keys_that_change_something(place: ScreenName) -> None:
     guarded = guarded_keys(place)
     for action in actions_of(place):

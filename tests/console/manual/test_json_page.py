@@ -17,6 +17,7 @@ from redrive.engine.statefile.paths import default_folder, supervisor_path
 from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule, SupervisorFile
 from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
+from support.marks import for_each
 
 SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * * *')\nflow.command('a', 'true')\n"
 REQUEUE = ("requeue", "STATE", "broken", "--reason", "repaired")
@@ -146,6 +147,6 @@ def test_columns_of_json_text_are_printed_as_values(state):
     assert {task["name"]: task["result"] for task in tasks} == {"broken": None, "parse": None, "total": {"rows": 2}}
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", '{"day": Infinity}', "[" * 100_000])
+@for_each("text", ["", "{", "NaN", '{"day": Infinity}', "[" * 100_000])
 def test_text_that_is_no_json_is_printed_as_it_is(text):
     assert with_schema("runs", {"params": text, "options": None, "pool_waits": None})["params"] == text

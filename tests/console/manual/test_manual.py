@@ -25,6 +25,7 @@ from redrive.console import manual
 from redrive.console.manual import page_lines
 from redrive.console.text.pieces import plain
 from support.commands import REDRIVE, all_commands, run_redrive, startup_variables
+from support.marks import for_each
 from support.waiting import LIMIT_SECONDS
 
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
@@ -96,14 +97,14 @@ def commands_of(session: str) -> Iterator[Command]:
         yield Command(line, expected)
 
 
-@pytest.mark.parametrize("topic", manual.TOPICS)
+@for_each("topic", manual.TOPICS)
 def test_a_page_names_its_topic_and_fits_a_terminal(topic):
     page = manual.load_topic(topic)
     assert page.text.startswith(f"# {topic}: ") and page.summary
     assert not [text for line in page_lines(page.text) if len(text := plain(line).rstrip()) > COLUMNS_MAX]
 
 
-@pytest.mark.parametrize("topic", manual.TOPICS)
+@for_each("topic", manual.TOPICS)
 def test_no_code_of_a_page_is_broken_over_lines(topic):
     """A back-quote belongs to another one of its line: the code in a terminal would begin and end at wrong places."""
     prose = FENCE.sub("", manual.load_topic(topic).text)

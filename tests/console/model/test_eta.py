@@ -1,6 +1,5 @@
 """When the run will be done, as far as data say."""
 
-import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.eta import Forecaster, critical_path, estimate
 from redrive.console.model.graph.groups import stem
@@ -14,6 +13,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.durations import DurationStats
 from support.breakers import status_of
+from support.marks import for_each
 
 from .graphs import layered
 from .runs import MINUTE, START, EventBuilder, S, projection_of
@@ -189,10 +189,7 @@ def test_a_stem_is_the_name_without_its_numbers():
     ]
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "attempts", "overdue"),
-    [(120, 9, False), (181, 9, True), (180, 9, False), (181, 2, False)],
-)
+@for_each("elapsed, attempts, overdue", [(120, 9, False), (181, 9, True), (180, 9, False), (181, 2, False)])
 def test_far_over_is_half_as_long_again_as_nearly_all_took(elapsed: int, attempts: int, overdue: bool):
     assert is_overdue(elapsed * S, DurationStats(60 * S, 120 * S, attempts)) is overdue
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from redrive.console.model.lists import STATE_WORDS, next_state_filter, parse_filter, parse_task_filter
 from redrive.engine.domain.states import TaskState
+from support.marks import for_each
 
 
-@pytest.mark.parametrize(
-    ("typed", "matching"),
+@for_each(
+    "typed, matching",
     [
         ("is:problem", {TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}),
         ("is:running", {TaskState.RUNNING}),

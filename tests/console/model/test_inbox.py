@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
@@ -20,6 +19,7 @@ from redrive.console.model.lists import Filter, parse_filter
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.states import TaskState
 from support.breakers import status_of
+from support.marks import for_each
 
 from .runs import MINUTE, START, EventBuilder, S, failed_task, projection_of
 
@@ -65,8 +65,8 @@ def test_the_first_sight_of_a_failure_is_that_of_the_first_attempt_that_had_it()
     assert Inbox(Board(projection)).causes()[0].first_seen == START + S
 
 
-@pytest.mark.parametrize(
-    ("sort", "order"),
+@for_each(
+    "sort, order",
     [
         (InboxOrder.HELD, ["Wide", "Many", "Late"]),
         (InboxOrder.COUNT, ["Many", "Wide", "Late"]),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.log import LINE_CHARACTERS_MAX, LogLine, LogText, gap_line, is_error_line
 from redrive.engine.statefile.logs import LogChunk
+from support.marks import for_each
 
 
 def chunks(*texts: str, start: int = 1, dropped: int = 0) -> list[LogChunk]:
@@ -21,8 +21,8 @@ def lines_of(*texts: str) -> list[LogLine]:
     return text.lines
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
+@for_each(
+    "written, shown",
     [
         ("one\ntwo\n", ["one", "two"]),
         ("one\n\ntwo", ["one", "", "two"]),
@@ -139,7 +139,7 @@ def test_each_line_has_the_time_and_the_chunk_of_its_end() -> None:
 # --- Finding ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line",
     [
         "Traceback (most recent call last):",
@@ -154,9 +154,7 @@ def test_these_lines_are_errors(line: str) -> None:
     assert is_error_line(line)
 
 
-@pytest.mark.parametrize(
-    "line", ["0 errors", "12 passed, 0 failed", "no error so far", "mirror set up", "finished without error"]
-)
+@for_each("line", ["0 errors", "12 passed, 0 failed", "no error so far", "mirror set up", "finished without error"])
 def test_these_do_not(line: str) -> None:
     assert not is_error_line(line)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.cli.listings import cause_lines
@@ -14,6 +13,7 @@ from redrive.console.text.columns import json_value
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.domain.states import TaskState
+from support.marks import for_each
 
 from .runs import START, projection_of
 
@@ -45,15 +45,15 @@ def test_all_say_the_same_of_a_cause(cause, is_open):
     assert (f"holds {cause.held:,}" in row) == bool(value["held"]) and row.endswith(SCENE.since(cause.oldest))
 
 
-@pytest.mark.parametrize(
-    ("title", "message", "said"),
+@for_each(
+    "title, message, said",
     [
         ("MemoryError odd.py:77 in memory", "MemoryError", "MemoryError odd.py:77 in memory"),
         ("KeyboardInterrupt", "KeyboardInterrupt", "KeyboardInterrupt"),
         ("MemoryErrorOfMine odd.py:77", "MemoryError", "MemoryErrorOfMine odd.py:77  MemoryError"),
         ("'gen' returned a generator", "task 'gen' returned a generator: use a list",
          "task 'gen' returned a generator: use a list"),
-        ("KeyError odd.py:3 in f", "'id'", "KeyError odd.py:3 in f  'id'"),
+        ("KeyError odd.py:3 in f", "'id'", "KeyError odd.py:3 in f  'id'")
     ],
 )  # fmt: skip
 def test_a_row_says_a_thing_once(title, message, said):

@@ -13,6 +13,7 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
+from support.marks import for_each
 
 from .runs import MINUTE, START, EventBuilder, S, projection_of
 
@@ -78,7 +79,7 @@ def moment_of(reel: ReplayIndex, events: list[Event], seq: int) -> RunSnapshot:
 # --- Moments ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("frame_events", "frames_max"), [(1, 128), (7, 128), (5, 4), (1, 2), (1000, 128)])
+@for_each("frame_events, frames_max", [(1, 128), (7, 128), (5, 4), (1, 2), (1000, 128)])
 def test_every_moment_is_what_folding_all_events_up_to_it_gives(frame_events: int, frames_max: int):
     events = random_events(300)
     reel = reel_of(events, frame_events=frame_events, frames_max=frames_max)
@@ -132,8 +133,8 @@ def test_what_comes_later_goes_on_where_the_reel_ends():
     assert reel.step(10**6, -1) == max(event.seq for event in events if event.run_id == "run-1" and is_step(event))
 
 
-@pytest.mark.parametrize(
-    ("changes", "note"),
+@for_each(
+    "changes, note",
     [
         (["opened", "rearmed"], "page open"),  # a requeue, perhaps undone: nobody has acknowledged it
         (["opened", "acked", "folded"], "page acked by ana@desk"),
@@ -292,8 +293,8 @@ def run_at(text: str) -> RunRow:
     return RunRow("r", started_at=round(datetime.fromisoformat(text).astimezone().timestamp() * S))
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
+@for_each(
+    "text, found",
     [
         ("23:30", "2026-04-25T23:30:00"),
         ("03:12", "2026-04-26T03:12:00"),
@@ -319,7 +320,7 @@ def test_a_number_is_that_of_an_event():
     assert parse_when("9" * 40, RunRow("r"), NEVER) < NUMBER_MAX
 
 
-@pytest.mark.parametrize("text", ["", "noon", "25:00", "03:12:99", "2026-13-01", "0001-01-01", "²"])
+@for_each("text", ["", "noon", "25:00", "03:12:99", "2026-13-01", "0001-01-01", "²"])
 def test_what_is_no_time_is_refused_with_what_to_write(text: str):
     with pytest.raises(RedriveError, match="03:12:30"):
         parse_when(text, run_at("2026-04-25T23:00:00"), NEVER)

@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from redrive.console.model.runs import (
     RUNS_MAX,
     WHOLE_RUN,
@@ -26,6 +25,7 @@ from redrive.console.text.pieces import plain
 from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RunTaskRow
+from support.marks import for_each
 
 from .runs import S
 
@@ -77,8 +77,8 @@ def test_tasks_that_are_not_read_are_counted() -> None:
     assert grid.left_out == 8_930
 
 
-@pytest.mark.parametrize(
-    ("seconds", "slow"),
+@for_each(
+    "seconds, slow",
     [
         ((60, 62, 58, 300), [False, False, False, True]),
         ((60, 62, 58, 80), [False] * 4),  # less than half as long again

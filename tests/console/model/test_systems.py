@@ -22,6 +22,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, GroupKey, Listing, Row
+from support.marks import for_each
 
 from ..conftest import FakeSession, StillClock, build_row
 from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page
@@ -126,8 +127,8 @@ def test_the_board_alone_knows_who_holds_a_task(clock):
 # --- What may be done -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("state", "refused"),
+@for_each(
+    "state, refused",
     [
         ("CLOSED", {"close", "probe"}),
         ("OPEN", set()),

@@ -9,6 +9,7 @@ from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two
 from redrive.console.text.text import cells, sanitize
 from redrive.engine.core.views import COUNTED_STYLES, CUT_OFF, RUN_STYLES, STATE_STYLES, Asked, Sign
 from redrive.engine.domain.states import NEEDS_HUMAN, RunState, TaskState
+from support.marks import for_each
 
 SETS = {"UTF-8": UTF8, "ASCII": ASCII}
 
@@ -30,7 +31,7 @@ def test_every_sign_takes_one_cell(glyphs):
     assert [(name, sign) for name, sign in signs_of(glyphs) if len(sign) != 1 or cells(sign) != 1] == []
 
 
-@pytest.mark.parametrize("glyph", [*Glyph, *Sign])
+@for_each("glyph", [*Glyph, *Sign])
 def test_every_glyph_that_a_table_names_is_a_sign(glyph):
     assert len(UTF8.of(glyph)) == len(ASCII.of(glyph)) == 1
 
@@ -74,8 +75,8 @@ def test_a_crossing_and_a_joint_are_distinguished_in_both_sets(glyphs):
     assert all(glyphs.lines[arms] != crossing for arms in range(7, 16) if arms != 12)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "expected"),
+@for_each(
+    "encoding, expected",
     [
         ("utf-8", UTF8),
         ("UTF8", UTF8),

@@ -21,6 +21,7 @@ from redrive.engine.domain.rows import ExecutorState, Health, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import Need
+from support.marks import for_each
 
 from ..conftest import rows_of, shown
 from ..model.runs import START, S, projection_of
@@ -82,10 +83,8 @@ async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
         assert "code changed since start: lib/x.py" in rows_of(app)[0]
 
 
-@pytest.mark.parametrize("blocked_since", [None, START + 60 * S])
-@pytest.mark.parametrize(
-    "other_runs", [[], [WaitingRun(RunFacts("run-0", "flow", START), Need(NeedKind.BLOCKED, "", START))]]
-)
+@for_each("blocked_since", [None, START + 60 * S])
+@for_each("other_runs", [[], [WaitingRun(RunFacts("run-0", "flow", START), Need(NeedKind.BLOCKED, "", START))]])
 def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_since, other_runs):
     tasks = [(f"load[{number}]", []) for number in range(215)]
     projection = projection_of(tasks, deadline_at=START + 1500 * S, blocked_since=blocked_since)
@@ -113,8 +112,8 @@ STATUSES: tuple[list[Line], ...] = (
 )
 
 
-@pytest.mark.parametrize("size", [40, 60, 80, 100, 120, 200])
-@pytest.mark.parametrize("badges", BADGES)
+@for_each("size", [40, 60, 80, 100, 120, 200])
+@for_each("badges", BADGES)
 def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
     shapes = set()
     for active in range(len(LABELS)):
@@ -129,7 +128,7 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
     assert len(shapes) == 1
 
 
-@pytest.mark.parametrize("badges", [{3: "◆1"}, {3: "◆1", 6: "◆1"}, {0: "◆1", 3: "◆2"}, {3: "◆5 ✗3", 6: "◆7"}])
+@for_each("badges", [{3: "◆1"}, {3: "◆1", 6: "◆1"}, {0: "◆1", 3: "◆2"}, {3: "◆5 ✗3", 6: "◆7"}])
 def test_at_80_columns_the_last_tab_has_a_word_beside_counts_of_one_digit(badges: dict[int, str]):
     tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
     assert " 8 Hist" in plain(tabs_line(tabs, STATUSES[0], 80))

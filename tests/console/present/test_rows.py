@@ -52,6 +52,7 @@ from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.logs import AttemptText
 from redrive.engine.statefile.needs import Need
+from support.marks import for_each
 
 from ..model.runs import START, EventBuilder, S, failed_task, projection_of, ran_task
 
@@ -147,7 +148,7 @@ def every_line(board, columns, glyphs):
 FITTED = {"GRAPH row", "drawing", "header", "cause", "inbox task", "bar", "words", "strip"}
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+@for_each("columns", [40, 80, 120, 200])
 def test_no_row_takes_more_than_its_place(columns):
     for text in ("name", "日本語の名前がとても長い" * 3, "x" * 200):
         for what, line in every_line(board_of_all_states(text), columns, UTF8):
@@ -438,8 +439,8 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
     return plain(state_facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
 
 
-@pytest.mark.parametrize(
-    ("usual", "elapsed", "shown"),
+@for_each(
+    "usual, elapsed, shown",
     [
         (None, 41, "41s, timeout 5m00"),
         (DurationStats(130 * S, 160 * S, 9), 41, "41s of ~2m10, timeout 5m00"),
@@ -453,8 +454,8 @@ def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
     assert running_row(usual, elapsed=elapsed) == shown
 
 
-@pytest.mark.parametrize(
-    ("took", "shown", "role"),
+@for_each(
+    "took, shown, role",
     [
         (4, " ▒", Role.DIM),
         (1, " ░ 0.2× usual", Role.DIM),
@@ -595,7 +596,7 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
     assert "1 in all     #1" in shown
 
 
-@pytest.mark.parametrize("state", TaskState)
+@for_each("state", TaskState)
 def test_the_colour_of_a_state_covers_its_sign_and_no_blank_before_it(state: TaskState) -> None:
     board = board_of_all_states()
     name = next(name for name, row in board.projection.tasks.items() if row.state is state)
@@ -623,7 +624,7 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
         assert "not ready" in listed[0] and ", as in 116 checks before" in listed[0]
 
 
-@pytest.mark.parametrize("kind", DeadLetterKind)
+@for_each("kind", DeadLetterKind)
 def test_a_row_of_the_inbox_has_the_whole_word_of_a_dead_letter_at_80_columns(kind):
     projection = projection_of([("send_invoice", [])])
     failed_task(projection, "send_invoice")
@@ -681,7 +682,7 @@ def test_the_bar_of_a_drawing_says_what_it_measures():
     assert plain(facts).endswith("70 % done") and "timeout" not in plain(facts)
 
 
-@pytest.mark.parametrize("kind", DeadLetterKind)
+@for_each("kind", DeadLetterKind)
 def test_the_page_of_a_task_says_what_its_row_in_the_inbox_leads_to(kind):
     """Above all that an effect may have happened: whoever reads the page alone would repeat it."""
     projection = projection_of([("pay", [])], {"pay": {"effect": True}})

@@ -10,6 +10,7 @@ from redrive.console.present.schedules import need_sentence, summary_sentence
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import MISSED, Need, attention_count
+from support.marks import for_each
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
@@ -20,8 +21,8 @@ def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
     return ScheduleRow(name, "0 2 * * *", "Asia/Kolkata", "one", None, 0, 0, due, local)
 
 
-@pytest.mark.parametrize(
-    ("local", "sentence"),
+@for_each(
+    "local, sentence",
     [
         ("2026-11-22T02:00:00+05:30", "next 02:00 Asia/Kolkata, in 3h12"),
         ("2026-11-21T22:48:30+05:30", "next 22:48:30 Asia/Kolkata, in 30s"),

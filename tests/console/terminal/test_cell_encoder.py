@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.color import Color
 from rich.segment import ControlType, Segment
 from rich.style import Style
+from support.marks import for_each
 
 ANY_TEXT = st.text(st.characters(), max_size=60)
 HOSTILE = (
@@ -52,7 +53,7 @@ def test_nothing_that_a_terminal_obeys_gets_out(text: str) -> None:
     assert bad == []
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@for_each("text", HOSTILE)
 def test_the_known_attacks_do_not_get_out(text: str) -> None:
     shown = "".join(cell for cell, _ in set_text(text))
     assert not re.search("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]", shown)
@@ -133,8 +134,8 @@ def test_many_styles_take_bounded_memory() -> None:
 # --- A terminal that draws signs two cells wide ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@for_each(
+    "text, shown",
     [
         ("✓ 日本語の抽出処理 1/3", "o 日本語の抽出処理 1/3"),
         ("◆ 売上集計 │ déjà vu", "! 売上集計 | deja vu"),

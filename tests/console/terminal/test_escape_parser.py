@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token, TypedText
+from support.marks import for_each
 
 ESCAPE_SECONDS = 0.1
 SEQUENCES = (
@@ -61,20 +62,20 @@ def test_bytes_that_waited_unread_belong_to_their_escape() -> None:
     assert reader.feed("[B", 5.0) == [EscapeSequence("\x1b[B")]
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES + STRINGS)
+@for_each("sequence", SEQUENCES + STRINGS)
 def test_a_whole_sequence_is_one_token_between_keys(sequence: str) -> None:
     assert read(f"j{sequence}k") == [TypedText("j"), EscapeSequence(sequence), TypedText("k")]
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES)
-@pytest.mark.parametrize("pause", [0.05, 0.15, 0.3, 0.4])
+@for_each("sequence", SEQUENCES)
+@for_each("pause", [0.05, 0.15, 0.3, 0.4])
 def test_a_sequence_cut_anywhere_never_becomes_keys(sequence: str, pause: float) -> None:
     for cut in range(1, len(sequence)):
         tokens = read(sequence[:cut], sequence[cut:], pause=pause)
         assert typed(tokens) == "", (sequence, cut)
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES)
+@for_each("sequence", SEQUENCES)
 def test_a_sequence_that_comes_byte_by_byte_is_whole_again(sequence: str) -> None:
     assert read(*sequence, pause=0.05) == [EscapeSequence(sequence)]
 

@@ -15,6 +15,7 @@ import pytest
 import redrive.console.terminal.driver  # noqa: F401  # sets the period
 from redrive.console.terminal import textual_internals
 from redrive.console.terminal.textual_internals import AppInternals, Update, XTermParser, painted_parts
+from support.marks import for_each
 from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
@@ -137,8 +138,8 @@ def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
     assert [message.key for message in found if isinstance(message, events.Key)] == ["a", "up"]
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
+@for_each(
+    "name, parameters",
     [
         ("_load_screen_css", ["self", "screen"]),
         ("delay_update", ["self", "delay"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pytest
 from redrive.console.text.columns import (
     FILL,
     Column,
@@ -20,6 +19,7 @@ from redrive.console.text.columns import (
     that_fit,
 )
 from redrive.console.text.pieces import Piece, Role, plain, width
+from support.marks import for_each
 
 
 class Ship(NamedTuple):
@@ -71,7 +71,7 @@ def test_a_spare_column_is_left_out_before_another_gets_less_than_it_can_use():
     assert fitted(28, NAME, FIGURE, spare, REST) == [12, 4, 3, 4]
 
 
-@pytest.mark.parametrize("size", range(60))
+@for_each("size", range(60))
 def test_a_row_is_never_wider_than_the_screen_also_with_wide_characters(size):
     row = Ship("日本丸という名前の船", 123456, "小麦とトウモロコシ" * 5)
     assert width(screen_row(SHIPS, row, 7, size)) <= size

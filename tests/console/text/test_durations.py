@@ -1,6 +1,5 @@
 """Durations, instants and sizes: the same width while they tick, never below zero, never standing at zero."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.figures import (
@@ -18,6 +17,7 @@ from redrive.console.text.figures import (
     wall_day,
 )
 from redrive.engine.domain.text import format_bytes, format_duration
+from support.marks import for_each
 
 
 @given(st.integers(-10 * DAY, 9_000 * DAY))
@@ -25,8 +25,8 @@ def test_a_clock_never_changes_its_width(duration):
     assert len(clock(duration)) == 5
 
 
-@pytest.mark.parametrize(
-    ("duration", "text"),
+@for_each(
+    "duration, text",
     [
         (-5 * SECOND, "   0s"),
         (3 * SECOND + 400_000, "   3s"),
@@ -49,8 +49,8 @@ def test_a_countdown_never_stands_at_zero():
     assert countdown(10 * SECOND, 14 * SECOND) == "due 4s ago"
 
 
-@pytest.mark.parametrize(
-    ("duration", "text"),
+@for_each(
+    "duration, text",
     [
         (-9, "0s"),
         (400, "<1ms"),
@@ -76,8 +76,8 @@ def test_a_duration_takes_five_cells_at_most(duration):
     assert len(format_duration(duration)) <= 5 and len(column(duration)) == 5 and len(age(duration)) <= 5
 
 
-@pytest.mark.parametrize(
-    ("duration", "text"),
+@for_each(
+    "duration, text",
     [
         (-1, "0s"),
         (41 * SECOND, "41s"),

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from redrive.console.text.pieces import SGR_ROLE, Role, coloured_pieces, coloured_spans, plain
 from rich.ansi import AnsiDecoder
 from rich.style import Style
+from support.marks import for_each
 
 
-@pytest.mark.parametrize(
-    ("sequences", "role"),
+@for_each(
+    "sequences, role",
     [
         ("\x1b[31m", "sgr color(1)"),
         ("\x1b[1;97;44m", "sgr bold color(15) on color(4)"),

@@ -1,6 +1,5 @@
 """Untrusted text becomes cells: nothing that steers a terminal gets through, and every width is known."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.pieces import Piece, fit, plain, width
@@ -17,6 +16,7 @@ from redrive.console.text.text import (
     two_lines,
 )
 from rich.cells import get_character_cell_size
+from support.marks import for_each
 
 #: What reached the terminal through every path that was tried, by kind.
 ATTACKS = {
@@ -37,7 +37,7 @@ ATTACKS = {
 anything = st.text(st.characters(codec=None), max_size=60)
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+@for_each("text", ATTACKS.values())
 def test_nothing_that_steers_a_terminal_gets_through(text):
     clean = sanitize(text)
     assert all(get_character_cell_size(character) > 0 for character in clean)

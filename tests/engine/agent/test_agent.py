@@ -45,7 +45,7 @@ from redrive.engine.statefile.reader import READS
 from redrive.engine.store import database, runs
 from support.commands import quoted
 from support.formats import older_file
-from support.marks import parametrize_mostly_long
+from support.marks import for_each, parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
 
 
@@ -181,7 +181,7 @@ async def test_the_sources_go_over_in_few_bytes() -> None:
     assert len(first_bundle({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 19 * 1024
 
 
-@pytest.mark.parametrize("name", with_imports(AGENT, LISTING, SENDING, *(module_of((one, {})) for one in READS)))
+@for_each("name", with_imports(AGENT, LISTING, SENDING, *(module_of((one, {})) for one in READS)))
 def test_what_goes_over_is_the_same_program(name: str) -> None:
     """But for what only people read, and line by line in its place."""
     ((full_name, lean),) = module_sources([name]).items()

@@ -18,7 +18,7 @@ from redrive.engine.analysis.load_models import (
 )
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
 from support.defended_herd import simulate_defended
-from support.marks import parametrize_mostly_long
+from support.marks import for_each, parametrize_mostly_long
 
 #: n: calls and milliseconds of the AWS simulator (SPEC 5.1).
 CALLS: Mapping[int, Mapping[str, int]] = {
@@ -166,7 +166,7 @@ def test_a_downstream_that_is_down_for_ever_is_asked_by_probes_alone():
     assert (found.failed, found.last_done_seconds) == (200, 1e9) and found.calls < 3600
 
 
-@pytest.mark.parametrize("jitter", ["none", "full", "equal", "decorrelated", "add50"])
+@for_each("jitter", ["none", "full", "equal", "decorrelated", "add50"])
 def test_the_load_adds_up_to_the_calls(jitter):
     scenario = Scenario(200, per_second=20, outage_seconds=10)
     policy = with_jitter(RetryPolicy(base=1.0, cap=30.0))[jitter]

@@ -107,8 +107,8 @@ def test_a_typed_parameter_can_be_secret() -> None:
         Flow("f", secrets=["pin"], params={"pin": Param(int, 7)})
 
 
-@pytest.mark.parametrize(
-    ("sender", "options", "message"),
+@for_each(
+    "sender, options, message",
     [
         ("command", {"argv": ["no-such-mailer", "x"]}, "no page is sent by 'no-such-mailer': this program is not"),
         ("command", {"line": "no-such-mailer x | cat"}, "no page is sent by 'no-such-mailer': this program is not"),
@@ -117,7 +117,7 @@ def test_a_typed_parameter_can_be_secret() -> None:
         ("webhook", {"url": "http://127.0.0.1:9/x"}, None),
     ],
 )
-@pytest.mark.parametrize("on", ["failure", "success"])
+@for_each("on", ["failure", "success"])
 def test_a_pager_that_is_not_there_is_a_warning(sender: Any, options: Any, message: str | None, on: Any) -> None:
     flow = Flow("f")
     flow.command("a", "true", timeout=1)

@@ -20,6 +20,7 @@ from redrive.engine.flow.loading import load_flow
 from redrive.engine.flow.source import Finding
 from redrive.engine.store.runs import past_by_task
 from support.checks import check_flow
+from support.marks import for_each
 
 
 def quiet(**options: Any) -> Flow:
@@ -101,7 +102,7 @@ def test_the_worst_case_has_the_exact_sum_of_the_waits():
     assert "3 x (30 + 5) + 6 = 111 s" == worst_case_sum(task)
 
 
-@pytest.mark.parametrize(("starts", "waits"), [(3, 6), (5, 30), (8, 254), (10, 1022), (12, 2222)])
+@for_each("starts, waits", [(3, 6), (5, 30), (8, 254), (10, 1022), (12, 2222)])
 def test_the_sums_of_the_spec(starts, waits):
     """SPEC 4.14."""
     task = TaskSpec("a", timeout=1.0, grace_seconds=0.0, retry=RetryPolicy(max_attempts=starts, base=2, cap=600))
@@ -163,8 +164,8 @@ def test_a_schedule_that_promises_no_start_is_reported():
     assert "start_within" in scheduled(schedule="every 15m")["start"].message
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
+@for_each(
+    "options, why",
     [
         ({"schedule": "0 25 * * *"}, "bad hour"),
         ({"misfire": "all"}, "nothing without a schedule"),
@@ -377,8 +378,8 @@ def returns_a_number() -> int: ...
 def returns_a_list() -> list[int]: ...
 
 
-@pytest.mark.parametrize(
-    ("parent", "wanted", "returned"),
+@for_each(
+    "parent, wanted, returned",
     [
         (returns_a_date, str, "date"),
         (returns_a_total, dict, "Total"),
@@ -399,8 +400,8 @@ def test_a_result_of_another_type_is_a_warning(parent, wanted, returned):
     assert "child" == finding.task and returned in finding.message
 
 
-@pytest.mark.parametrize(
-    ("parent", "wanted"),
+@for_each(
+    "parent, wanted",
     [
         (returns_a_number, float),
         (returns_a_number, int | None),
@@ -532,8 +533,8 @@ def test_the_checklist_of_document_001_is_answered_task_by_task():
 # --- Expectations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "expect_by", "is_late"),
+@for_each(
+    "options, expect_by, is_late",
     [
         ({"deadline": "1h"}, "2h", True),
         ({"deadline": "3h"}, "2h", False),
@@ -608,8 +609,8 @@ def by_value(invoice) -> None:
 def invoices() -> list[dict[str, int]]: ...
 
 
-@pytest.mark.parametrize(
-    ("function", "listed", "is_refused"),
+@for_each(
+    "function, listed, is_refused",
     [
         (by_type, by_value, True),
         (by_object, by_value, True),

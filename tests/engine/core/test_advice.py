@@ -16,6 +16,7 @@ from redrive.engine.core.advice import (
     stats_by_weekday,
 )
 from redrive.engine.core.option_types import parse_duration
+from support.marks import for_each
 
 MINUTE = 60.0
 MONDAY_MINUTES = (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)
@@ -53,7 +54,7 @@ def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
     assert advise_timeout([PastDuration(0, seconds) for seconds in (85.0, 86, 87, 88, 89)], 120.0) is None
 
 
-@pytest.mark.parametrize("count", range(5))
+@for_each("count", range(5))
 def test_a_few_attempts_say_nothing(count: int) -> None:
     assert advise_timeout([PastDuration(0, 90.0)] * count, 100.0) is None
 
@@ -78,8 +79,8 @@ def test_a_day_is_reported_when_enough_is_known_of_it() -> None:
     assert (days[0].count, days[0].killed) == (12, 1)
 
 
-@pytest.mark.parametrize(
-    ("progress", "words", "needs"),
+@for_each(
+    "progress, words, needs",
     [
         (
             Progress(910, 1000, 600.0, 599.0, 300),
@@ -89,11 +90,7 @@ def test_a_day_is_reported_when_enough_is_known_of_it() -> None:
         (Progress(455, 1000, 600.0, 560.0, 300), "no progress since 40s, at 455 of 1,000", None),
         (Progress(455, None, 600.0, 560.0, 300), "no progress since 40s, at 455", None),
         (Progress(455, None, 600.0, 599.5, 300), "still moving, at 455", None),
-        (
-            Progress(1, 2, 600.0, 300.0, 1),
-            "50 % done by its own progress (1 of 2), at that pace it needed 20m00",
-            1200,
-        ),
+        (Progress(1, 2, 600.0, 300.0, 1), "50 % done by its own progress (1 of 2), at that pace it needed 20m00", 1200),
         (Progress(0, 10, 5.0, 0.1, 1), "no progress since 4.9s, at 0 of 10", None),
     ],
 )
@@ -102,8 +99,8 @@ def test_progress_distinguishes_slow_from_stuck(progress: Progress, words: str, 
     assert (str(progress), progress.needed_seconds) == (words, needs)
 
 
-@pytest.mark.parametrize(
-    ("megabytes", "limit", "said"),
+@for_each(
+    "megabytes, limit, said",
     [
         (800, None, 'its attempts held up to 800 MB: memory="1GB"'),
         (400, None, None),  # small

@@ -40,6 +40,7 @@ from redrive.engine.core.breaker import (
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.spec import DownstreamSpec
 from redrive.engine.domain.rows import BreakerRow
+from support.marks import for_each
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -370,8 +371,8 @@ class TestHalfOpen:
         assert downstream.state is BreakerState.OPEN
         assert downstream.admit().retry_at == downstream.now + 30 * SECOND
 
-    @pytest.mark.parametrize(
-        ("answers", "state"),
+    @for_each(
+        "answers, state",
         [
             ([None], BreakerState.CLOSED),
             ([TRANSIENT], BreakerState.HALF_OPEN),

@@ -6,6 +6,7 @@ from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import SlowerThan
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
+from support.marks import for_each
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -59,8 +60,8 @@ def test_without_history_only_the_clock_counts():
     assert Slack(-1, "a", 0) == compute_slack(projection, {}, NOW)
 
 
-@pytest.mark.parametrize(
-    ("limit", "usual", "expected"),
+@for_each(
+    "limit, usual, expected",
     [
         (SlowerThan(factor=2), 300.0, 600.0),
         (SlowerThan(factor=2), None, None),  # too few earlier runs

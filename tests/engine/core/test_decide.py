@@ -27,6 +27,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
 from redrive.engine.runner.outcome_of_exit import lost
+from support.marks import for_each
 
 NOW = 1_777_000_000_000_000
 
@@ -102,17 +103,14 @@ def test_a_different_failure_in_between_breaks_the_row():
     assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b", "a", last="a"), policy).kind
 
 
-@pytest.mark.parametrize("error", ["RuntimeError", "AssertionError", "builtins.Exception", "CalledProcessError"])
+@for_each("error", ["RuntimeError", "AssertionError", "builtins.Exception", "CalledProcessError"])
 def test_what_may_heal_is_retried_as_its_policy_says(error):
     """003: a RuntimeError that wins at its third start. It ends FAILED, however alike its failures are."""
     decisions = [judge(failed(error=error), history_of(*["aaa"] * before)) for before in range(3)]
     assert [Retry, Retry, Fail] == [type(decision) for decision in decisions]
 
 
-@pytest.mark.parametrize(
-    ("poison_after", "failures_needed"),
-    [("evidence", None), (0, 1), (1, 1), (2, 2), (3, 3), (None, None)],
-)
+@for_each("poison_after, failures_needed", [("evidence", None), (0, 1), (1, 1), (2, 2), (3, 3), (None, None)])
 def test_a_number_counts_identical_failures_of_any_type(poison_after, failures_needed):
     """000.43 and SPEC 4.3: the numbers 0, 1 and 2 of document 000 are 0, 2 and 3 here."""
     policy = RetryPolicy(max_attempts=5, poison_after=poison_after)
@@ -159,8 +157,8 @@ def shaped(*seconds_ago: float, error="KeyError", max_attempts=5, **fields):
     return judge(failed(error=error), history, RetryPolicy(max_attempts=max_attempts, jitter="none"))
 
 
-@pytest.mark.parametrize(
-    ("seconds_ago", "delay"),
+@for_each(
+    "seconds_ago, delay",
     [
         ((), 2.0),  # as the policy says
         ((2,), 4.0),  # a second failure so soon may be of the downstream
@@ -221,8 +219,8 @@ def test_a_probe_that_reads_nonsense_spends_nothing():
     assert DeadLetterKind.POISON == judge(failed(), history_of("aaa", siblings=proven, **probed)).kind
 
 
-@pytest.mark.parametrize(
-    ("siblings", "expected"),
+@for_each(
+    "siblings, expected",
     [
         (Siblings(2, 2, 0), Retry(0.5, 2.0, FailureMode.OTHER)),
         (Siblings(3, 2, 0), Retry(2.5, 4.0, FailureMode.OTHER)),  # it waits for the verdict on the three
@@ -293,8 +291,8 @@ SHORT = TimeoutJudgement(TimeoutVerdict.SHORT, "timeout too short: it needs abou
 UNKNOWN = TimeoutJudgement(TimeoutVerdict.UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    ("judged", "places", "expected"),
+@for_each(
+    "judged, places, expected",
     [
         (AMPLE, "a", "retry hang"),
         (AMPLE, "aa", "hang hang"),  # the same place again, far above its usual duration
@@ -393,8 +391,8 @@ def test_a_retry_is_not_refused_while_a_shorter_wait_fits():
 LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
 
 
-@pytest.mark.parametrize(
-    ("failures", "left", "path", "asked", "expected"),
+@for_each(
+    "failures, left, path, asked, expected",
     [
         # The drawn wait of the retry after so many failures is 2 s * 2 ** failures.
         (6, 1000.0, 100.0, None, (128.0, 128.0, None)),  # time enough: as it was drawn

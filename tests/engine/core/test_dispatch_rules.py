@@ -14,6 +14,7 @@ from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
+from support.marks import for_each
 
 SECOND = 1_000_000
 HELD = round(LONG_OUTAGE_SECONDS * SECOND)
@@ -50,7 +51,7 @@ class Stage:
         self.downstreams.record("t2", REFUSED, 0, 3)
 
 
-@pytest.mark.parametrize(("pools", "picked"), [({"db": 3}, 1), ({"db": 4}, 2), ({"db": 1}, 0), ({}, 0)])
+@for_each("pools, picked", [({"db": 3}, 1), ({"db": 4}, 2), ({"db": 1}, 0), ({}, 0)])
 def test_a_task_needs_the_slots_of_its_pool(pools: Mapping[str, int], picked: int) -> None:
     stage = Stage(3, pools, pool="db", pool_slots=2)
     assert len(stage.ledger.pop_startable(9, stage.room.admits)) == picked

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from redrive.engine.core.explain import blocking_chain, explain_task
 from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
@@ -13,6 +12,7 @@ from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.text import format_clock
 from support.breakers import status_of
+from support.marks import for_each
 
 S = 1_000_000
 MINUTE = 60 * S
@@ -156,8 +156,8 @@ def test_without_a_free_slot_the_longest_runner_is_named():
     assert sentence(projection) == "waits for a slot: all 2 are in use, the longest by long for 3m00"
 
 
-@pytest.mark.parametrize(
-    ("breaker", "expected"),
+@for_each(
+    "breaker, expected",
     [
         (status_of("OPEN", NOW + 12 * S), "breaker api is open and lets a probe through in 12s"),
         (status_of("OPEN", NOW - S), "breaker api is open and is about to let a probe through"),
@@ -243,7 +243,7 @@ def test_a_task_that_may_have_happened_says_how_to_find_out_and_what_follows():
     )
 
 
-@pytest.mark.parametrize("state", list(TaskState))
+@for_each("state", list(TaskState))
 def test_every_state_has_a_sentence_in_one_line_without_a_full_stop(state):
     text = sentence(one(str(state)))
     assert text
@@ -300,8 +300,8 @@ def held_run(*dead: str, rule: str = "all_success"):
     )
 
 
-@pytest.mark.parametrize(
-    ("dead", "words"),
+@for_each(
+    "dead, words",
     [
         ("b", "held by b"),
         ("db", "held by b and d"),

@@ -25,7 +25,7 @@ def difference(state: TaskState, *specs: TaskSpec) -> FlowDifference:
     return compare(run_with(state), FlowSpec("night", (EXTRA, *specs)))
 
 
-@pytest.mark.parametrize("state", TaskState)
+@for_each("state", TaskState)
 def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> None:
     assert not difference(state, structs.replace(SPEC, source="flow.py:99"))
     assert not difference(state, structs.replace(SPEC, code="3.12:bbbb"))
@@ -33,8 +33,7 @@ def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> Non
 
 @for_each("state", TaskState)
 @for_each(
-    "change, is_other_work",
-    [({"timeout": 5.0}, False), ({"code": "3.11:bbbb"}, True), ({"parents": ("extra",)}, True)],
+    "change, is_other_work", [({"timeout": 5.0}, False), ({"code": "3.11:bbbb"}, True), ({"parents": ("extra",)}, True)]
 )
 def test_a_changed_task_applies_unless_it_has_finished(
     state: TaskState, change: dict[str, object], is_other_work: bool
@@ -46,7 +45,7 @@ def test_a_changed_task_applies_unless_it_has_finished(
         assert (found.outdated, found.needs_acceptance) == ((("load",), True) if is_other_work else ((), False))
 
 
-@pytest.mark.parametrize("state", TaskState)
+@for_each("state", TaskState)
 def test_a_task_that_is_gone_needs_a_word_while_its_end_is_open(state: TaskState) -> None:
     found = difference(state)
     assert found.needs_acceptance is (state in OPEN) is bool(found.unfinished)

@@ -14,6 +14,7 @@ from redrive.engine.core.causes import (
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import DeadLetterKind
+from support.marks import for_each
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -34,8 +35,8 @@ def cause(
     return page_cause(PageRequest(run_id, task, "", "", kind, failure=failure, downstream=downstream), state)
 
 
-@pytest.mark.parametrize(
-    ("kind", "failure_class", "severity"),
+@for_each(
+    "kind, failure_class, severity",
     [
         (DeadLetterKind.AUTH, FailureClass.AUTH, "critical"),
         (DeadLetterKind.DEADLINE, FailureClass.TRANSIENT, "critical"),
@@ -148,8 +149,8 @@ def test_growth_that_was_reported_an_hour_ago_is_due_after_a_restart():
 # --- Senders as a flow declares them --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("sender", "options"),
+@for_each(
+    "sender, options",
     [
         ("command", {"line": "mail ops"}),
         ("command", {"argv": ["mail", "ops"], "timeout": 3}),
@@ -162,8 +163,8 @@ def test_a_sender_that_can_send_is_taken(sender, options):
     check_sender(sender, options)
 
 
-@pytest.mark.parametrize(
-    ("sender", "options", "why"),
+@for_each(
+    "sender, options, why",
     [
         ("pager", {}, "no sender"),
         ("command", {}, "argv or line"),

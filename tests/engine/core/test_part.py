@@ -10,6 +10,7 @@ from redrive.engine.core.part import EarlierRun, EarlierTask, LeftOut, PartChoic
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.domain.states import SkipCause
 from redrive.engine.errors import FlowError
+from support.marks import for_each
 
 DONE = EarlierTask("SUCCESS", None, "7")
 
@@ -34,8 +35,8 @@ def earlier_of(flow: FlowSpec, **tasks: EarlierTask) -> EarlierRun:
     return EarlierRun("A", {**{task.name: DONE for task in flow.tasks}, **tasks})
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
+@for_each(
+    "choice, expected",
     [
         (PartChoice(until=["load"]), "extract load"),
         (PartChoice(start_from=["load"]), "load clean report"),
@@ -90,8 +91,8 @@ def test_what_is_above_gets_its_result_and_what_is_below_does_not() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("task", "expected"),
+@for_each(
+    "task, expected",
     [
         (EarlierTask("SUCCESS", None, None), (SkipCause.IMPORTED, "null")),  # it returned None
         (EarlierTask("SKIPPED", "operator", '{"rows": 0}'), (SkipCause.IMPORTED, '{"rows": 0}')),  # a substitute

@@ -25,6 +25,7 @@ from redrive.engine.core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
+from support.marks import for_each
 
 JITTERS = [*JITTER_RANGES, "decorrelated"]
 
@@ -66,9 +67,7 @@ def test_what_waits_reach_without_a_cap():
     assert uncapped[14] > 4 * 3600
 
 
-@pytest.mark.parametrize(
-    ("attempts", "seconds"), [(1, 0), (2, 2), (3, 6), (5, 30), (8, 254), (10, 1022), (12, 2222), (13, 2822)]
-)
+@for_each("attempts, seconds", [(1, 0), (2, 2), (3, 6), (5, 30), (8, 254), (10, 1022), (12, 2222), (13, 2822)])
 def test_the_worst_case_is_the_exact_sum_and_not_attempts_times_cap(attempts, seconds):
     """000.41: document 000 says "up to 20 minutes" for three attempts under base 2, cap 600; it is 6 s."""
     own = policy(max_attempts=attempts, base=2.0, cap=600.0)
@@ -105,10 +104,7 @@ def test_the_multiplier_is_a_field(factor):
     assert ceilings(policy(base=1.0, factor=factor), 3) == (1, factor, factor**2)
 
 
-@pytest.mark.parametrize(
-    ("jitter", "shortest", "longest"),
-    [("none", 8, 8), ("full", 0, 8), ("equal", 4, 8), ("add50", 8, 12)],
-)
+@for_each("jitter, shortest, longest", [("none", 8, 8), ("full", 0, 8), ("equal", 4, 8), ("add50", 8, 12)])
 def test_where_the_dice_may_fall(jitter, shortest, longest):
     """000.10: full = uniform(0, exp), equal = exp/2 + uniform(0, exp/2); 002.14: delay + uniform(0, delay * 0.5)."""
     own = policy(base=1.0, jitter=jitter)
@@ -209,8 +205,8 @@ def test_worst_case_elapsed_counts_the_calls_too():
     assert worst_case_elapsed_seconds(policy(base=1.0, max_elapsed=40), 30) == 70
 
 
-@pytest.mark.parametrize(
-    ("fields", "round_trip", "word"),
+@for_each(
+    "fields, round_trip, word",
     [
         ({"max_attempts": 11}, None, "redesign"),
         ({"jitter": "none"}, None, "no jitter"),
@@ -230,8 +226,8 @@ def test_the_default_policy_raises_no_concern():
     assert policy_warnings(policy(max_attempts=1, jitter="none")) == ()
 
 
-@pytest.mark.parametrize(
-    ("fields", "word"),
+@for_each(
+    "fields, word",
     [
         ({"max_attempts": 0}, "max_attempts"),
         ({"max_attempts": True}, "max_attempts"),

@@ -228,8 +228,8 @@ def test_shell_tasks_get_plain_json() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "storable"),
+@for_each(
+    "kind, storable",
     [(int, True), (Path, True), (Total, True), (Level, True), (Frame, False), (collections.Counter, False)],
 )
 def test_check_knows_the_types(kind: type, storable: bool) -> None:

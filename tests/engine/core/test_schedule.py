@@ -26,6 +26,7 @@ from redrive.engine.core.schedule import (
     to_microseconds,
 )
 from redrive.engine.core.spec import ExpectedBy, ScheduleSpec
+from support.marks import for_each
 
 MINUTE, HOUR = 60 * 1_000_000, 3600 * 1_000_000
 BERLIN, NEW_YORK, KOLKATA = "Europe/Berlin", "America/New_York", "Asia/Kolkata"
@@ -65,8 +66,8 @@ FIXED_TIMES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@for_each(
+    "name, expected",
     [
         ("@hourly", "11-21T09:00"),
         ("@daily", "11-22T00:00"),
@@ -80,7 +81,7 @@ def test_a_name_of_crontab_is_its_five_fields(name: str, expected: str) -> None:
     assert [text[5:16] for text in times(name, KOLKATA, "2026-11-21T08:10+05:30", 1)] == [expected]
 
 
-@pytest.mark.parametrize(("expression", "zone", "after", "expected"), FIXED_TIMES)
+@for_each("expression, zone, after, expected", FIXED_TIMES)
 def test_a_fixed_time_comes_once_whatever_the_clocks_do(expression, zone, after, expected):
     found = times(expression, zone, after, len(expected))
     assert expected == [f"{text[5:16]}{text[19:]}" for text in found]
@@ -106,7 +107,7 @@ INTERVALS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "zone", "after", "minutes"), INTERVALS)
+@for_each("expression, zone, after, minutes", INTERVALS)
 def test_an_interval_stays_what_it_is_whatever_the_clocks_do(expression, zone, after, minutes):
     found = list(islice(parse_recurrence(expression, ZoneInfo(zone)).after(at(after)), 12))
     assert {minutes * MINUTE} == {later - earlier for earlier, later in pairwise(found)}
@@ -138,8 +139,8 @@ def test_from_wherever_they_are_asked_for_they_are_the_same(expression, zone, st
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("expression", "why"),
+@for_each(
+    "expression, why",
     [
         ("0 2 * *", "five fields"),
         ("0 0 2 * * *", "five fields"),
@@ -176,7 +177,7 @@ MISFIRES = [
 ]
 
 
-@pytest.mark.parametrize(("misfire", "minutes", "runs", "missed"), MISFIRES)
+@for_each("misfire, minutes, runs, missed", MISFIRES)
 def test_missed_starts_are_treated_as_the_flow_says(misfire, minutes, runs, missed):
     decision = decide_schedule(schedule("0 * * * *", misfire=misfire), SIX, (), HOURS[3] + minutes * MINUTE)
     assert (runs, missed) == (decision.run, len(decision.missed))
@@ -268,8 +269,8 @@ def test_a_run_that_has_not_started_within_its_allowance_is_late():
 # --- In words ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "zone", "name"),
+@for_each(
+    "text, zone, name",
     [
         ("2026-11-21T02:00+05:30", KOLKATA, "2026-11-21T02:00+0530"),
         ("2026-10-25T02:30+02:00", BERLIN, "2026-10-25T02:30+0200"),
@@ -281,8 +282,8 @@ def test_a_run_is_called_by_its_logical_time_and_two_equal_hours_differ(text, zo
     assert name == logical_name(at(text), ZoneInfo(zone))
 
 
-@pytest.mark.parametrize(
-    ("expression", "text", "zone", "note"),
+@for_each(
+    "expression, text, zone, note",
     [
         ("30 2 * * *", "2026-03-29T03:00+02:00", BERLIN, "the first instant after the gap"),
         ("30 2 * * *", "2026-10-25T02:30+02:00", BERLIN, "02:30 twice: the first"),
@@ -303,8 +304,8 @@ def test_on_an_ordinary_day_there_is_nothing_to_note():
 # --- When a task is expected ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("start", "clock", "expected"),
+@for_each(
+    "start, clock, expected",
     [
         ("2026-01-05T22:00+01:00", "03:00", "2026-01-06T03:00+01:00"),  # the next one, not that of the same day
         ("2026-01-05T01:00+01:00", "03:00", "2026-01-05T03:00+01:00"),

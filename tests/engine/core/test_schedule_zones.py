@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from redrive.engine.core.schedule import parse_recurrence, to_microseconds
+from support.marks import for_each
 
 LINES = ["*/7 3 * * *", "* 3 * * *", "0 3 * * *", "*/15 * * * *", "30 2 * * *"]
 SOME = [
@@ -97,7 +98,7 @@ def check(name: str, line: str) -> None:
             assert next(recurrence.after(at)) == wanted[wanted.index(at) + 1], (name, line, change)
 
 
-@pytest.mark.parametrize("name", SOME)
+@for_each("name", SOME)
 def test_the_times_around_a_change_are_those_that_the_clock_shows(name: str) -> None:
     for line in LINES:
         check(name, line)

@@ -14,12 +14,13 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.secret_mask import MaskedStream, SecretMask, require_secrets, secret_values
 from redrive.engine.core.spec import CommandOptions, FlowSpec, TaskSpec
 from redrive.engine.errors import FlowError
+from support.marks import for_each
 
 SECRET = 'p"ä/s\\w'
 MASK = SecretMask({"PG": SECRET, "ABC": "abcab", "LONG": "abcabxyz"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "printed",
     [
         SECRET,
@@ -33,8 +34,8 @@ def test_each_form_is_masked(printed: str) -> None:
     assert MASK.text(f"<{printed}>") == "<***PG***>"
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
+@for_each(
+    "text, masked",
     [
         ("postgres://etl:hunter2@db1:5432/x?a=b", "postgres://etl:***@db1:5432/x?a=b"),
         ("redis://:hunter2@db1", "redis://:***@db1"),
@@ -105,8 +106,8 @@ def test_secrets_come_from_parameters_and_the_environment() -> None:
     assert secret_values(FLOW, {"PGPASSWORD": "hunter2", "password": "no"}) == {"PGPASSWORD": "hunter2"}
 
 
-@pytest.mark.parametrize(
-    ("environment", "password", "sentence"),
+@for_each(
+    "environment, password, sentence",
     [
         ({}, "hunter2", "needs the variable PGPASSWORD of the environment"),
         ({"PGPASSWORD": ""}, "hunter2", "needs the variable PGPASSWORD of the environment"),

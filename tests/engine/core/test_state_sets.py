@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import pytest
 from redrive.engine.core import breaker, spec
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain import states, trigger_rules
 from redrive.engine.domain.states import TaskState
+from support.marks import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = {f"engine/domain/{name}.py" for name in ("breakers", "states", "trigger_rules")} | {"engine/core/breaker.py"}
@@ -103,7 +103,7 @@ def test_no_other_module_writes_a_named_set_or_a_rule_again() -> None:
         assert again == [], source
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "waits = (TaskState.READY, TaskState.PENDING)",

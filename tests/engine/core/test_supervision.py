@@ -27,8 +27,8 @@ HOUR = 60 * MINUTE
 DUE = FlowFacts(decided_until=0)
 
 
-@pytest.mark.parametrize(
-    ("facts", "now", "expected"),
+@for_each(
+    "facts, now, expected",
     [
         (FlowFacts(), HOUR, Step(StepKind.RECORD)),
         (DUE, HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),

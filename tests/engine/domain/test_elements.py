@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from redrive.engine.core.result_codec import dump_result
 from redrive.engine.domain.elements import KEY_CHARACTERS_MAX, child_of_key, has_parts, key_text, numbered, value_hash
 from redrive.engine.domain.states import effect_key
+from support.marks import for_each
 
 KEYS = st.text(st.characters(codec=None), min_size=1, max_size=120)
 
@@ -25,8 +26,8 @@ def test_each_key_has_a_name_of_its_own_on_one_line_and_a_key_in_ascii(first: st
     assert effect_key("r", name, 0).isascii()
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
+@for_each(
+    "key, name",
     [
         ("INV-17", "pay[INV-17]"),
         ("a b", "pay[a b]"),
@@ -45,7 +46,7 @@ def test_a_key_is_a_text_a_number_or_a_date(key: object, name: str) -> None:
     assert child_of_key("pay", key_text(key)).startswith(name)
 
 
-@pytest.mark.parametrize("key", [None, True, "", [], {}, b"x", float("nan"), float("inf"), Decimal("nan"), object()])
+@for_each("key", [None, True, "", [], {}, b"x", float("nan"), float("inf"), Decimal("nan"), object()])
 def test_nothing_else_is_a_key(key: object) -> None:
     with pytest.raises(ValueError):
         key_text(key)
@@ -61,8 +62,8 @@ def test_a_value_is_the_same_in_whatever_order_its_set_or_mapping_is_written() -
     assert value_hash(["a", "b"]) != value_hash(["b", "a"])
 
 
-@pytest.mark.parametrize(
-    ("element", "expected"),
+@for_each(
+    "element, expected",
     [
         ("a", False),
         (7, False),

@@ -123,8 +123,8 @@ def test_a_kind_of_a_later_version_is_kept_as_it_is() -> None:
     assert decode("a.kind.of.tomorrow", {"what": 7, "set": [], "attempt": "x"}).what is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "message"),
+@for_each(
+    "kind, data, message",
     [
         ("task", {"set": [1]}, "'set'"),
         ("task", {"attempt": "three"}, "'attempt'"),

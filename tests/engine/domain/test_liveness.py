@@ -1,7 +1,7 @@
 """The process decides, the clock only asks (003.40, 003.41)."""
 
-import pytest
 from redrive.engine.domain.liveness import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Liveness, check_liveness
+from support.marks import for_each
 
 
 def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_silence_begins_after_90():
@@ -9,8 +9,8 @@ def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_si
     assert (10, 60, 90) == (HEARTBEAT_SECONDS, SWEEP_SECONDS, SILENT_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("there", "suspect", "promised", "silent", "expected"),
+@for_each(
+    "there, suspect, promised, silent, expected",
     [
         (True, False, True, 5, Liveness.FINE),
         (True, False, True, 95, Liveness.SILENT),  # 003.41: a pause of the interpreter is no death

@@ -6,10 +6,11 @@ import difflib
 
 import pytest
 from redrive.engine.domain.text import did_you_mean
+from support.marks import for_each
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
+@for_each(
+    "wrong, sentence",
     [
         ("load_prt", "; did you mean 'load_part'?"),
         ("LoadPart", "; did you mean 'load_part'?"),

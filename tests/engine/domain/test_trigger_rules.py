@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 
-import pytest
 from redrive.engine.domain.states import MOVING, SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import (
     COLLECTS,
@@ -157,7 +156,7 @@ def test_a_map_task_collects_by_a_rule_of_its_own(collect: str, children: str) -
     )
 
 
-@pytest.mark.parametrize("rule", RULES)
+@for_each("rule", RULES)
 def test_nothing_replaces_the_list_of_a_map(rule: str) -> None:
     for name, collect in (("load", "all_done"), ("load[0]", None)):
         by = edge_rule(name, rule, "list", "list", collect)
@@ -165,7 +164,7 @@ def test_nothing_replaces_the_list_of_a_map(rule: str) -> None:
         assert edge_rule(name, rule, "other", "list", collect) == rule
 
 
-@pytest.mark.parametrize("rule", RULES)
+@for_each("rule", RULES)
 def test_without_parents_a_task_may_start(rule: str) -> None:
     assert is_satisfied(rule, []) and derive_state(rule, []) == DerivedState(TaskState.PENDING)
 
@@ -232,7 +231,7 @@ def test_a_failure_stops_all_below_once_and_its_return_brings_all_back() -> None
     assert {graph.at(name) for name in DIAMOND} == {"PENDING"}
 
 
-@pytest.mark.parametrize("state", sorted({str(state) for state in TaskState} - {"FAILED", "CANCELLED", "SKIPPED"}))
+@for_each("state", sorted({str(state) for state in TaskState} - {"FAILED", "CANCELLED", "SKIPPED"}))
 def test_what_is_not_an_end_that_stops_changes_nothing_below(state: str) -> None:
     graph = Plain(DIAMOND, {"a": state})
     assert propagate(graph, "a") == ([] if state != "UPSTREAM_FAILED" else ["b", "c", "d", "e"])

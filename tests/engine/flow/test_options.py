@@ -76,8 +76,8 @@ def test_durations_may_be_texts_wherever_they_are_asked_for() -> None:
     assert spec.pages[0]["timeout"] == 10
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@for_each(
+    "value, expected",
     [
         ("03:00", ExpectedBy(clock="03:00")),
         ("3:05", ExpectedBy(clock="03:05")),
@@ -93,8 +93,8 @@ def test_a_task_is_expected_by_a_time_of_day_or_after_a_duration(value: Any, exp
     assert (flow.spec().tasks[0].expect_by, flow.spec().timezone) == (expected, "Europe/Berlin")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@for_each(
+    "value, expected",
     [("2x", SlowerThan(factor=2)), ("1.5 x", SlowerThan(factor=1.5)), ("10m", SlowerThan(600)), (60, SlowerThan(60))],
 )
 def test_a_task_is_slow_by_a_factor_or_after_a_duration(value: Any, expected: SlowerThan) -> None:
@@ -103,8 +103,8 @@ def test_a_task_is_slow_by_a_factor_or_after_a_duration(value: Any, expected: Sl
     assert flow.spec().tasks[0].warn_if_slower == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
+@for_each(
+    "options, why",
     [
         ({"expect_by": "25:00"}, "expect_by is a time of day as '03:00', or a duration above 0 after the start"),
         ({"expect_by": 0}, "expect_by is a time of day"),
@@ -118,8 +118,8 @@ def test_expectations_are_held_to_their_types(options: dict[str, Any], why: str)
         Flow("f").task(lambda: None, name="a", **options)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@for_each(
+    "value, expected",
     [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("512MB", 512 * 10**6), ("64kB", 64000), (4096, 4096), (None, None)],
 )
 def test_memory_is_a_number_of_bytes_or_a_text_with_a_unit(value: Any, expected: int | None) -> None:
@@ -189,7 +189,7 @@ def test_a_flow_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
         Flow("f", **options)
 
 
-@pytest.mark.parametrize("name", [5, "", None, "\ud800", "n" * 201])
+@for_each("name", [5, "", None, "\ud800", "n" * 201])
 def test_a_flow_has_a_name(name: Any) -> None:
     with pytest.raises(OptionError, match="a flow needs a name"):
         Flow(name)
@@ -202,8 +202,8 @@ def test_the_name_of_a_task_has_a_limit() -> None:
         flow.task(lambda: None, name="n" * 201)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
+@for_each(
+    "options, why",
     [
         ({"minimum_calls": "x"}, "minimum_calls is a whole number"),
         ({"failure_rate": 0}, "failure_rate is a finite number above 0 and at most 1"),
@@ -229,13 +229,13 @@ def test_a_downstream_is_declared_once() -> None:
         flow.downstream("api")
 
 
-@pytest.mark.parametrize("what", [5, None, "text", object()])
+@for_each("what", [5, None, "text", object()])
 def test_what_is_no_task_is_not_added(what: Any) -> None:
     with pytest.raises(OptionError, match="add takes a TaskDef"):
         Flow("f").add(what)
 
 
-@pytest.mark.parametrize("line", ["", "  ", 5, None])
+@for_each("line", ["", "  ", 5, None])
 def test_a_command_is_a_text(line: Any) -> None:
     with pytest.raises(FlowError, match="command is"):
         Flow("f").command("c", line)
@@ -287,8 +287,8 @@ def test_a_method_of_another_object_is_another_task() -> None:
         steps.flow.spec()
 
 
-@pytest.mark.parametrize(
-    ("line", "options", "sentence"),
+@for_each(
+    "line, options, sentence",
     [
         ([], {}, "a line of the shell, or a list of a program and its arguments"),
         (["a", 1], {}, "a line of the shell, or a list"),
@@ -391,8 +391,8 @@ def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
     assert flow.spec().tasks[-1].requires == ("extract.orders", "extract.lines")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "why"),
+@for_each(
+    "name, options, why",
     [
         ("", {}, "a group: its name is a text that is not blank"),
         (" \t", {}, "a group: its name is a text that is not blank"),
@@ -413,8 +413,8 @@ def test_a_task_whose_name_nobody_would_see_is_refused(name: str) -> None:
         Flow("f").task(lambda: 1, name=name)
 
 
-@pytest.mark.parametrize(
-    ("options", "meant"),
+@for_each(
+    "options, meant",
     [
         ({"tmeout": 3}, "timeout"),
         ({"retry_delay": 5}, "retry"),

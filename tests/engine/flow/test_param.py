@@ -16,6 +16,7 @@ from redrive.engine import Flow, Param
 from redrive.engine.errors import FlowError, OptionError
 from redrive.engine.flow.options import use_params
 from support.commands import run_redrive
+from support.marks import for_each
 
 PARAMS: dict[str, Any] = {
     "day": Param(date),
@@ -51,8 +52,8 @@ def test_values_have_their_types_in_the_flow_and_are_json_in_the_state_file() ->
     assert flow_with(dict(stored)).params == flow.params, "a resumed run has the same values"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "why"),
+@for_each(
+    "name, value, why",
     [
         ("day", "tomorrow", "parameter 'day' wants a date like '2026-04-25', not 'tomorrow'"),
         ("day", "2026-02-30", "parameter 'day' wants a date like '2026-04-25', not '2026-02-30'"),
@@ -84,8 +85,8 @@ def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
     assert flow_with({"mode": "weekly", "limit": 50, "gone": 1}, day="2026-01-01").params["mode"] == "full"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
+@for_each(
+    "arguments, why",
     [
         ((set, set()), "a Param has one of the types str, int, float, bool, list, date, datetime, Decimal, Path, not"),
         ((list, "[]"), "a Param(list) wants a list in JSON like ['a'], not '[]'"),
@@ -185,8 +186,8 @@ RICH: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
+@for_each(
+    "name, text, value",
     [
         ("day", "2026-02-01", date(2026, 2, 1)),
         ("at", "2026-02-01 02:30+00:00", datetime(2026, 2, 1, 2, 30, tzinfo=UTC)),
@@ -207,8 +208,8 @@ def test_the_default_decides_the_type_also_where_json_has_none(name: str, text: 
         assert Flow("rich", params=RICH).params == flow.params, "a resumed run has the same values"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
+@for_each(
+    "name, text, why",
     [
         ("day", "yesterday", "wants a date like '2026-01-31', not 'yesterday'"),
         ("at", "2026-02-30T01:00", "wants a time like '2026-01-31T02:00:00+02:00', not '2026-02-30T01:00'"),
@@ -256,7 +257,7 @@ def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
     assert done.returncode and "wants a date" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("value", [timedelta(hours=2), time(3), {1, 2}, [date(2026, 1, 31)]], ids=repr)
+@for_each("value", [timedelta(hours=2), time(3), {1, 2}, [date(2026, 1, 31)]])
 def test_a_default_that_would_arrive_as_a_text_is_refused(value: object) -> None:
     with pytest.raises(OptionError, match=r"parameter 'wait' is .*, which cannot be kept as JSON"):
         Flow("f", params={"wait": value})

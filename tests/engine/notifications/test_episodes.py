@@ -13,7 +13,7 @@ from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import needs_of
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.testing import down, error, in_turn, killed, play, play_schedule
-from support.marks import parametrize_mostly_long
+from support.marks import for_each, parametrize_mostly_long
 
 BROKEN = ConnectionError("refused")
 HOUR = 3600 * 1_000_000
@@ -189,7 +189,7 @@ def test_a_dead_letter_that_holds_nothing_may_wait() -> None:
     assert paged_runs(play(flow, runs=2, results={"load": PermanentError("no")})) == ["night-2"]
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "2", None])
+@for_each("value", [0, -1, 1.5, "2", None])
 def test_page_after_is_a_number_of_runs(value) -> None:
     with pytest.raises(FlowError, match="page_after"):
         Flow("x", page_after=value)

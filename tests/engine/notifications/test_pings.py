@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.notifications.notifier import PingEvent, url_for
+from support.marks import for_each
 
 KEY = "/x9Qf3LmZr7TbW2kA"  # no other text of a run has it
 
@@ -122,16 +123,12 @@ def test_a_run_that_had_ended_says_nothing(switch: Switch, tmp_path: Path) -> No
     assert switch.paths == [f"{KEY}/start", KEY]
 
 
-@pytest.mark.parametrize(
-    ("url", "event", "expected"),
+@for_each(
+    "url, event, expected",
     [
         (f"https://hc-ping.com{KEY}", PingEvent.START, f"https://hc-ping.com{KEY}/start"),
         (f"https://hc-ping.com{KEY}/", PingEvent.FAIL, f"https://hc-ping.com{KEY}/fail"),
-        (
-            f"https://hc-ping.com{KEY}?rid=1",
-            PingEvent.START,
-            f"https://hc-ping.com{KEY}/start?rid=1",
-        ),
+        (f"https://hc-ping.com{KEY}?rid=1", PingEvent.START, f"https://hc-ping.com{KEY}/start?rid=1"),
         (f"https://hc-ping.com{KEY}", PingEvent.SUCCESS, f"https://hc-ping.com{KEY}"),
         ("https://up.example.com/p?status={event}", PingEvent.SUCCESS, "https://up.example.com/p?status=success"),
     ],
@@ -140,7 +137,7 @@ def test_the_url_of_an_event(url: str, event: PingEvent, expected: str) -> None:
     assert url_for(url, event) == expected
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", f"hc-ping.com{KEY}", "https://x/a b", "file:///etc/passwd", None])
+@for_each("url", ["", "ftp://x", f"hc-ping.com{KEY}", "https://x/a b", "file:///etc/passwd", None])
 def test_what_is_no_url_is_refused_without_naming_it(url: str) -> None:
     with pytest.raises(FlowError, match=r"flow 'f': ping takes a url as https://\.\.\., in ASCII and without spaces$"):
         Flow("f").ping(url)

@@ -26,6 +26,7 @@ from redrive.engine.runner.autopsy import ProcSampler, examine
 from redrive.engine.runner.sockets import Tables, address
 from redrive.engine.runner.usage import Sample, Subject, sample
 from support.commands import quoted
+from support.marks import for_each
 
 PARAMETERS = {"port": 0, "path": ""}
 
@@ -424,8 +425,8 @@ def test_names_cannot_break_a_line(tmp_path: Path) -> None:
 # --- Details --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("written", "read"),
+@for_each(
+    "written, read",
     [
         ("0100007F:1538", "127.0.0.1:5432"),
         ("00000000:0000", ""),

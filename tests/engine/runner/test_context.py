@@ -11,6 +11,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
 from redrive.engine.runner import protocol
 from redrive.engine.runner.context import Context
+from support.marks import for_each
 
 
 class Sent(list[protocol.Frame]):
@@ -50,8 +51,8 @@ def test_rows_that_fail_alike_share_a_fingerprint() -> None:
     assert first == second != third
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
+@for_each(
+    "key, expected",
     [("id", "a-7"), (lambda row: row["id"].upper(), "A-7"), (None, "0"), ("missing", "0"), (lambda row: 1 / 0, "0")],
 )
 def test_a_row_is_named_by_its_key(key: Any, expected: str) -> None:
@@ -62,9 +63,7 @@ def test_a_row_is_named_by_its_key(key: Any, expected: str) -> None:
     assert sent.rows[0]["row_key"] == expected
 
 
-@pytest.mark.parametrize(
-    "error", [TransientError("503"), AuthError("401"), ConnectionResetError(), KeyboardInterrupt()]
-)
+@for_each("error", [TransientError("503"), AuthError("401"), ConnectionResetError(), KeyboardInterrupt()])
 def test_what_is_not_the_rows_fault_fails_the_attempt(error: BaseException) -> None:
     sent = Sent()
     with pytest.raises(type(error)):
@@ -123,7 +122,7 @@ def take_all(ctx: Context, rows: Any, column: str = "amount") -> None:
             row[column]
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:3], iter(ROWS), (row for row in ROWS)], ids=["29", "3", "iter", "gen"])
+@for_each("rows", [ROWS, ROWS[:3], iter(ROWS), (row for row in ROWS)])
 def test_a_column_that_no_row_has_is_no_fault_of_the_rows(rows: Any) -> None:
     ctx = Sent().context()
     take_all(ctx, rows)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, OutcomeKind
 from redrive.engine.runner import protocol
 from redrive.engine.runner.outcome_of_exit import RECHECK_SECONDS_MAX, Evidence, Force, lost, outcome_of
+from support.marks import for_each
 
 FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
 ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
@@ -37,7 +37,7 @@ ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("exit_facts", "kind", "error_type"), ROWS)
+@for_each("exit_facts, kind, error_type", ROWS)
 def test_every_way_to_end(exit_facts: dict[str, Any], kind: OutcomeKind, error_type: str | None) -> None:
     outcome = outcome_of(Evidence(timeout=10, usage={"exit_code": exit_facts.get("exit_code")}, **exit_facts))
     assert outcome.kind is kind
@@ -45,9 +45,7 @@ def test_every_way_to_end(exit_facts: dict[str, Any], kind: OutcomeKind, error_t
     assert outcome.attempt_columns == {"exit_code": exit_facts.get("exit_code")}
 
 
-@pytest.mark.parametrize(
-    ("asked", "granted"), [(None, None), (12.0, 12.0), (float("nan"), None), (float("inf"), RECHECK_SECONDS_MAX)]
-)
+@for_each("asked, granted", [(None, None), (12.0, 12.0), (float("nan"), None), (float("inf"), RECHECK_SECONDS_MAX)])
 def test_a_sensor_is_asked_again_at_an_instant_that_comes(asked: float | None, granted: float | None) -> None:
     assert outcome_of(Evidence(ending=protocol.Deferred(asked))).recheck_seconds == granted
 

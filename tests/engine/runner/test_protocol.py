@@ -12,6 +12,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner import protocol
+from support.marks import for_each
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.lists(st.integers(1, 40), min_size=1, max_size=20))
@@ -49,7 +50,7 @@ def test_a_failure_crosses_unchanged() -> None:
     assert protocol.decode_attempt_frame(payload) == protocol.Failed(failure)
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xff" * 10, b"\x91\xa4Open", msgspec.msgpack.encode(["Start", 1])])
+@for_each("payload", [b"", b"\xff" * 10, b"\x91\xa4Open", msgspec.msgpack.encode(["Start", 1])])
 def test_what_is_no_frame_of_an_attempt_is_refused(payload: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         protocol.decode_attempt_frame(payload)

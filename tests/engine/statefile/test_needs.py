@@ -22,6 +22,7 @@ from redrive.engine.statefile.lists import (
 from redrive.engine.statefile.needs import attention_count, exit_code_of, needs_of
 from redrive.engine.statefile.state_files import Offer, offer_of
 from redrive.engine.statefile.supervisor_file import Night, ServedSchedule
+from support.marks import for_each
 
 MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
@@ -118,7 +119,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_a_file_needs(case: str) -> None:
     offer, kinds, code = CASES[case]
     needs = needs_of([offer], NOW)

@@ -11,6 +11,7 @@ from redrive.engine.domain.acts import Answer
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile import action, dry_run, operator_actions, run_acts, task_acts, transitions, undo
 from redrive.engine.statefile.dry_run import preview as preview_act
+from support.marks import for_each
 
 from ..store.conftest import RUN, SECOND, START, StateFile
 from .act_helpers import CHAIN, ran, results, table
@@ -273,9 +274,7 @@ def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> 
     assert {emitted_before.command_id for emitted_before in state_file.emitted[1:]} == {command["id"]}
 
 
-@pytest.mark.parametrize(
-    "module", [action, transitions, operator_actions, run_acts, task_acts, dry_run, undo], ids=lambda m: m.__name__
-)
+@for_each("module", [action, transitions, operator_actions, run_acts, task_acts, dry_run, undo])
 def test_what_ssh_carries_is_python_3_6_and_standard_library(module: Any) -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}

@@ -23,6 +23,7 @@ from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileE
 from redrive.engine.statefile import open_writing, opening, paths
 from redrive.engine.statefile.formats import SCHEMA_VERSION
 from redrive.engine.store import database, making
+from support.marks import for_each
 
 NOBODY = 65534
 
@@ -442,8 +443,8 @@ def errors_of(code: int) -> StateFileError:
     return database.translate(error, "/var/night.db")
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "words"),
+@for_each(
+    "code, kind, words",
     [
         (sqlite3.SQLITE_FULL, StorageError, "full"),
         (sqlite3.SQLITE_IOERR_FSYNC, StorageError, "refused"),
@@ -566,7 +567,7 @@ def statements() -> Any:
     return (Path(database.__file__).parent / "schema.sql").read_text().upper()
 
 
-@pytest.mark.parametrize("word", ["STRICT", "GENERATED ALWAYS", "->>", "RETURNING", "UNIXEPOCH()"])
+@for_each("word", ["STRICT", "GENERATED ALWAYS", "->>", "RETURNING", "UNIXEPOCH()"])
 def test_the_schema_is_readable_for_the_sqlite_of_old_servers(word: str) -> None:
     code = "\n".join(line.partition("--")[0] for line in statements().splitlines())
     assert word not in code

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from redrive.engine.errors import StateFileError
 from redrive.engine.statefile import paths
 from redrive.engine.store import flow_path
+from support.marks import for_each
 
 ODD = st.text(st.sampled_from("a_. -%2F0/\\\0é日e\u0301" + string.ascii_uppercase), min_size=1, max_size=6)
 NAMES = ODD | st.text(min_size=1, max_size=300)
@@ -22,8 +23,8 @@ def stem_of(name: str) -> str:
     return Path(flow_path.path_of_flow(name)).name.removesuffix(paths.SUFFIX)
 
 
-@pytest.mark.parametrize(
-    ("name", "stem"),
+@for_each(
+    "name, stem",
     [
         ("revenue", "revenue"),
         ("nightly-2.1_eu", "nightly-2.1_eu"),
@@ -89,7 +90,7 @@ def test_a_path_that_was_given_comes_first_then_the_variable_then_the_flow(monke
     assert flow_path.path_for_run(None, name) == flow_path.path_of_flow("revenue")
 
 
-@pytest.mark.parametrize("given", ["", "ssh://far/x.db", ":memory:", "file:x.db?mode=memory"])
+@for_each("given", ["", "ssh://far/x.db", ":memory:", "file:x.db?mode=memory"])
 def test_what_no_run_can_write_is_refused(given: str) -> None:
     with pytest.raises(StateFileError):
         flow_path.path_for_run(given, lambda: "revenue")

@@ -34,6 +34,7 @@ from redrive.engine.toolkit.retry import (
     wait_with_equal_jitter,
     wait_with_full_jitter,
 )
+from support.marks import for_each
 
 
 class Flaky:
@@ -247,8 +248,8 @@ class TestDocument001:
             retry(retries=0)(flaky)()
         assert flaky.calls == 1
 
-    @pytest.mark.parametrize(
-        ("arguments", "word"),
+    @for_each(
+        "arguments, word",
         [
             ({"retries": -1}, "retries"),
             ({"retries": 1.5}, "retries"),

@@ -32,6 +32,7 @@ from redrive.engine.toolkit.send_buffer import (
     is_transient,
     query_layer,
 )
+from support.marks import for_each
 
 
 class _Idle(selectors.DefaultSelector):
@@ -387,8 +388,8 @@ class TestOutcomes:
 
         run(main())
 
-    @pytest.mark.parametrize(
-        ("error", "calls"),
+    @for_each(
+        "error, calls",
         [
             *((GrpcError(code), 1) for code in ("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "UNIMPLEMENTED")),
             *((classify_http(status), 1) for status in (401, 403, 404, 405)),
@@ -437,7 +438,7 @@ class TestOutcomes:
 
         run(main())
 
-    @pytest.mark.parametrize("answer", [[True], [True] * 3, "yes", 200])
+    @for_each("answer", [[True], [True] * 3, "yes", 200])
     def test_an_answer_that_does_not_fit_is_no_success(self, answer):
         async def main() -> None:
             buffer = SendBuffer(Service(after(0, answer)))
@@ -489,8 +490,8 @@ class TestSettings:
         }
         assert SendSettings.from_environment(environment) == SendSettings(5, 250, 60, 10, 0.5)
 
-    @pytest.mark.parametrize(
-        ("environment", "words"),
+    @for_each(
+        "environment, words",
         [
             ({"REDRIVE_SIGNAL_SEND_RETRIES": "many"}, "REDRIVE_SIGNAL_SEND_RETRIES is a whole number of at least 0"),
             ({"DIGITALKIN_GRPC_TIMEOUT": "30s"}, "DIGITALKIN_GRPC_TIMEOUT is a finite number of at least 0"),

@@ -3,12 +3,12 @@
 import time
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing, Ribbon, least_size
 from redrive.console.text.glyphs import DOWN, UP
 from redrive.engine.core.dag import Dag
+from support.marks import for_each
 
 from ..graphs import dags, edges, layered
 from ..tracing import ARMS, picture, traced_edges
@@ -35,7 +35,7 @@ def test_the_lines_of_a_drawing_connect_exactly_the_tasks_that_the_edges_do(dag)
     assert traced_edges(drawn(dag)) == edges(dag)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_the_lines_of_a_large_drawing_connect_exactly_the_tasks_that_the_edges_do(seed):
     dag = Dag(layered(250, 4 + seed * 2, seed, long_edges=0.1 + seed / 20))
     assert traced_edges(drawn(dag)) == edges(dag)

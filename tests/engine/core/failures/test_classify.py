@@ -60,8 +60,8 @@ def classed(error: BaseException, **options: object) -> FailureClass:
 
 
 class TestBuckets:
-    @pytest.mark.parametrize(
-        ("error", "expected"),
+    @for_each(
+        "error, expected",
         [
             (classify_http(503), TRANSIENT),
             (classify_http(401), PERMANENT),
@@ -92,8 +92,8 @@ class TestBuckets:
 
 
 class TestHttp:
-    @pytest.mark.parametrize(
-        ("status", "kind"),
+    @for_each(
+        "status, kind",
         [
             (408, TransientError),
             (425, TransientError),
@@ -116,7 +116,7 @@ class TestHttp:
         """004.03, 004.07, 004.08."""
         assert type(classify_http(status)) is kind
 
-    @pytest.mark.parametrize("status", [200, 302, 418, 599, 999])
+    @for_each("status", [200, 302, 418, 599, 999])
     def test_an_unknown_status_is_treated_as_transient_and_counted_as_ambiguous(self, status):
         """004.07: the message is the document's, the budget is the small one; 200 looks wrong on purpose."""
         error = classify_http(status)
@@ -154,8 +154,8 @@ class TestHttp:
         assert len(diagnostic) < 4100
         assert "6060 characters left out" in diagnostic
 
-    @pytest.mark.parametrize(
-        ("header", "date", "seconds"),
+    @for_each(
+        "header, date, seconds",
         [
             ("30", None, 30),
             (" 1.5 ", None, 1.5),
@@ -174,8 +174,8 @@ class TestHttp:
 
 
 class TestGrpc:
-    @pytest.mark.parametrize(
-        ("code", "expected"),
+    @for_each(
+        "code, expected",
         [
             ("DEADLINE_EXCEEDED", TRANSIENT),
             ("UNAVAILABLE", TRANSIENT),
@@ -238,8 +238,8 @@ class TestPython:
         """4.1, 004.10: what no row names stays unclassified and is the fingerprint's work."""
         assert classed(error) is expected
 
-    @pytest.mark.parametrize(
-        ("error", "expected", "wait"),
+    @for_each(
+        "error, expected, wait",
         [
             (TransientError("t"), TRANSIENT, None),
             (RetryAfter(7), TRANSIENT, 7),
@@ -302,8 +302,8 @@ class TestForeignLibraries:
         error.response = answer
         assert classify(error) == Classification(TRANSIENT, 17, "HTTP 429\ntoo many requests")
 
-    @pytest.mark.parametrize(
-        ("module", "name", "bases", "expected"),
+    @for_each(
+        "module, name, bases, expected",
         [
             ("requests.exceptions", "ConnectionError", (OSError,), TRANSIENT),
             ("requests.exceptions", "JSONDecodeError", (ValueError,), AMBIGUOUS),
@@ -422,8 +422,8 @@ class TestForeignLibraries:
 
 
 class TestProcesses:
-    @pytest.mark.parametrize(
-        ("code", "expected"),
+    @for_each(
+        "code, expected",
         [
             (1, UNCLASSIFIED),
             (2, UNCLASSIFIED),
@@ -445,8 +445,8 @@ class TestProcesses:
         """sysexits.h: 75 asks to be tried again."""
         assert classify_exit(code) is expected
 
-    @pytest.mark.parametrize(
-        ("signal", "sender", "expected"),
+    @for_each(
+        "signal, sender, expected",
         [
             (9, "oom", FailureClass.OUT_OF_MEMORY),
             (9, "unknown", TRANSIENT),
@@ -477,8 +477,8 @@ class TestRules:
 
     BUSY = foreign("mylib.errors", "Busy", RuntimeError)
 
-    @pytest.mark.parametrize(
-        ("rule", "error"),
+    @for_each(
+        "rule, error",
         [
             ({"error": "Busy"}, BUSY("x")),
             ({"error": "mylib.Busy"}, BUSY("x")),
@@ -512,8 +512,8 @@ class TestRules:
         assert classed(self.BUSY("?"), rules=rules) is VALIDATION
         assert classed(KeyError("later"), rules=rules) is UNCLASSIFIED
 
-    @pytest.mark.parametrize(
-        ("rule", "words"),
+    @for_each(
+        "rule, words",
         [
             ({"class": "transient"}, "no condition"),
             ({"class": "transient", "retry_after": 5}, "no condition"),
@@ -575,8 +575,8 @@ def page_parser(name: str) -> Callable[[str], object]:
     return parse
 
 
-@pytest.mark.parametrize(
-    ("parse", "text", "expected"),
+@for_each(
+    "parse, text, expected",
     [
         (json.loads, "<html>maintenance</html>", AMBIGUOUS),  # a page instead of the answer
         (json.loads, "", AMBIGUOUS),  # nothing

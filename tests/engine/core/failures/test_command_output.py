@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 
-import pytest
 from redrive.engine.core.failures.facts import error_line, programs_of, read_program_end
 from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
@@ -181,8 +180,8 @@ def test_every_known_end_of_a_program(command: str, code: int, output: str, expe
     assert describe_exit(code, stderr=output, command=command).failure_class is expected
 
 
-@pytest.mark.parametrize(
-    ("output", "line"),
+@for_each(
+    "output, line",
     [
         (PSQL_SYNTAX, 'psql:load.sql:1: ERROR:  syntax error at or near "selec"'),
         (PSQL_DUPLICATE, 'ERROR:  duplicate key value violates unique constraint "orders_pkey"'),
@@ -212,8 +211,8 @@ def test_a_program_below_a_traceback_speaks_before_the_exit_status_in_it() -> No
     assert error_line(output) == "curl: (7) Failed to connect"
 
 
-@pytest.mark.parametrize(
-    ("command", "programs"),
+@for_each(
+    "command, programs",
     [
         ("curl -fsS x | jq . > out", ["curl", "jq"]),
         ("PGHOST=db /usr/bin/psql -c 'delete from a; vacuum'", ["psql"]),
@@ -281,8 +280,8 @@ def test_a_program_killed_for_memory_says_so() -> None:
     assert failure.fingerprint.loose != describe_signal(9, "oom", command="./export.sh").fingerprint.loose
 
 
-@pytest.mark.parametrize(
-    ("code", "output", "by_text"),
+@for_each(
+    "code, output, by_text",
     [
         (22, "curl: (22) The requested URL returned error: 401", True),
         (255, "deploy@host: Permission denied (publickey).", True),
@@ -307,8 +306,8 @@ JOBS_OF_BASH = (
 )
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "output", "message"),
+@for_each(
+    "command, code, output, message",
     [
         ("yes | head -1", 141, "y\n", "exit status 141: yes was ended by SIGPIPE, because head had read enough"),
         (

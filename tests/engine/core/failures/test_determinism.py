@@ -110,8 +110,8 @@ def test_a_policy_or_a_rule_that_calls_a_type_transient_comes_first() -> None:
     assert nature_of(describe_error(error, rules=[{"error": "KeyError", "class": "transient"}])) is None
 
 
-@pytest.mark.parametrize(
-    ("failure", "nature"),
+@for_each(
+    "failure, nature",
     [
         (describe_signal(11), Nature.PROGRAM),  # a crash
         (describe_signal(15), None),

@@ -30,6 +30,7 @@ from redrive.engine.core.failures.fingerprint import (
     innermost_of_stack,
 )
 from redrive.engine.core.outcome import FailureClass, Fingerprint
+from support.marks import for_each
 
 ROOT = str(Path(__file__).parent)
 
@@ -470,8 +471,8 @@ class TestPlaces:
 
 
 class TestMessages:
-    @pytest.mark.parametrize(
-        ("one", "other"),
+    @for_each(
+        "one, other",
         [
             ("row 42 has no amount", "row 43 has no amount"),
             ("no table 'orders_2024'", "no table 'orders_2025'"),
@@ -542,7 +543,7 @@ PAIRS = (HTTPX, REQUESTS, AIOHTTP, PSYCOPG, PSYCOPG2, SQLALCHEMY, OS, PROGRAMS, 
 class TestFacts:
     """One helper raises errors that differ in what the other side answered."""
 
-    @pytest.mark.parametrize(("first", "second"), PAIRS)
+    @for_each("first, second", PAIRS)
     def test_the_answer_distinguishes_two_causes(self, first: BaseException, second: BaseException) -> None:
         marks = [of(helper, error) for error in (first, second)]
         assert marks[0].loose != marks[1].loose

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from redrive.engine.core.failures.hang import (
     SYSTEM_CALLS,
@@ -19,6 +18,7 @@ from redrive.engine.core.failures.hang import (
     hang_report,
     split_stack_and_report,
 )
+from support.marks import for_each
 
 HERE = StackSummary(where="load.py:12 in fetch")
 DATABASE = Descriptor(10, 3, "tcp", "10.0.0.5:5432", "ESTABLISHED", unread=0, unsent=0)
@@ -94,7 +94,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("expected", SEEN)
+@for_each("expected", SEEN)
 def test_who_waits_says_for_whom_and_that_it_costs_nothing(expected: str) -> None:
     assert describe_hang(SEEN[expected], HERE) == f"{expected}, 0 % CPU for the last 10s"
 
@@ -235,8 +235,8 @@ def test_every_call_has_one_meaning_on_each_machine() -> None:
         assert set(table.values()) == set(Activity)
 
 
-@pytest.mark.parametrize(
-    ("channel", "doing"),
+@for_each(
+    "channel, doing",
     [
         ("wait_woken", Activity.RECEIVE),
         ("do_wait", Activity.WAIT_CHILD),
