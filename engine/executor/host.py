@@ -1,9 +1,10 @@
 """The process of an executor, and the one that forks executors for a supervisor.
 
-``python -P -m redrive.engine.executor.host READ_FD WRITE_FD STATE [FLOW]``: an executor.
+``python -P -m redrive.engine.executor.host SETTINGS_FD WRITE_FD STATE [FLOW]``: an executor.
 
-The settings arrive as one JSON line on READ_FD. The response is one JSON line on WRITE_FD, ``{"ok": true}`` or the
-error of the start. After that the process runs detached, without a terminal. STATE and FLOW are there for ``ps``.
+SETTINGS_FD is a file that has the settings before the process starts: its starter may die at any moment. The response
+is one JSON line on WRITE_FD, ``{"ok": true}`` or the error of the start. After that the process runs detached, without
+a terminal. STATE and FLOW are there for ``ps``.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class _Report(TypedDict, total=False):
     traceback: str
 
 
-#: Starts the process of an executor: its words, its log, and its ends of the two pipes. Returns the pid.
+#: Starts the process of an executor: its words, its log, its settings, and its end of the pipe. Returns the pid.
 StartProcess = Callable[[list[str], int, int, int], int]
 
 
-def open_process(words: list[str], log: int, read_end: int, write_end: int) -> int:
+def open_process(words: list[str], log: int, settings: int, write_end: int) -> int:
     """Start an executor in a fresh interpreter."""
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(read_end, write_end), start_new_session=True
+        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(settings, write_end), start_new_session=True
     )
     return process.pid
 
@@ -74,18 +75,17 @@ def spawn(
     ``options``: the fields of RunOptions. Its stderr goes to ``<state>.stderr``, which stays empty unless the executor
     itself fails. Raises the error of the start: FlowError, ExecutorBusyError, ...
     """
-    log = _open_log(state)
-    parent_end, child_end = os.pipe(), os.pipe()
-    words = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(child_end[0]), str(parent_end[1])]
+    log, settings, parent_end = _open_log(state), os.memfd_create("settings"), os.pipe()
+    given = {"flow": flow, "state": state, "run_id": run_id, "options": dict(options)}
+    with open(settings, "w", closefd=False) as file:
+        json.dump(given, file)
+    words = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(settings), str(parent_end[1])]
     words += [os.path.abspath(state), *([flow] if flow is not None else [])]
     try:
-        pid = start(words, log, child_end[0], parent_end[1])
+        pid = start(words, log, settings, parent_end[1])
     finally:
-        for descriptor in (log, child_end[0], parent_end[1]):
+        for descriptor in (log, settings, parent_end[1]):
             os.close(descriptor)
-    settings = {"flow": flow, "state": state, "run_id": run_id, "options": dict(options)}
-    with contextlib.suppress(BrokenPipeError), os.fdopen(child_end[1], "w") as to_child:  # its log says why it is gone
-        to_child.write(json.dumps(settings) + "\n")
     with os.fdopen(parent_end[0]) as from_child:
         line = from_child.readline()
     if not line:
@@ -121,16 +121,13 @@ def main() -> int:
     return serve_executor(int(sys.argv[1]), int(sys.argv[2]))
 
 
-def serve_executor(read_end: int, write_end: int) -> int:
-    """Run the executor whose settings come from a pipe, and return the exit code of its process."""
-    for descriptor in (read_end, write_end):
+def serve_executor(given: int, write_end: int) -> int:
+    """Run the executor whose settings the file ``given`` has, and return the exit code of its process."""
+    for descriptor in (given, write_end):
         os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with os.fdopen(read_end) as pipe:
-        line = pipe.readline()
-    if not line.endswith("\n"):
-        return NOT_STARTED  # the starter has died before it said what to start
-    settings = json.loads(line)
+    settings = json.loads(os.pread(given, os.fstat(given).st_size, 0))  # another executor may have read it, too
+    os.close(given)
     report = _StartReport(write_end)
     executor = Executor(
         run_id=settings["run_id"],
@@ -183,8 +180,8 @@ def _known_base(error: RedriveError) -> str:
 # half a second of imports. The executor of a flow of few tasks forks its zygote from the same memory
 # (``launch.fork_importer``).
 #
-# A request is one packet with three descriptors: the log, and the two pipes. The answer is the pid. The executor gets a
-# session of its own; it outlives the starter, which ends when the other end of the socket closes.
+# A request is one packet with three descriptors: the log, the settings, and the pipe. The answer is the pid. The
+# executor gets a session of its own; it outlives the starter, which ends when the other end of the socket closes.
 
 
 ANSWER_BYTES = 16
@@ -218,16 +215,16 @@ class Starter:
                 self._process.wait()
             self._socket = self._process = None
 
-    def start(self, words: list[str], log: int, read_end: int, write_end: int) -> int:
+    def start(self, words: list[str], log: int, settings: int, write_end: int) -> int:
         """Start an executor and return its pid: a replacement of ``open_process``."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._socket is None:
                 self.open()
             assert self._socket is not None
-            socket.send_fds(self._socket, [b"start"], [log, read_end, write_end])
+            socket.send_fds(self._socket, [b"start"], [log, settings, write_end])
             return int(self._socket.recv(ANSWER_BYTES))
         self.close()  # it has died: the next start makes a new one
-        return open_process(words, log, read_end, write_end)
+        return open_process(words, log, settings, write_end)
 
 
 def fork_executors(requests: socket.socket) -> int:
@@ -257,7 +254,7 @@ def fork_executors(requests: socket.socket) -> int:
             requests.send(str(pid).encode())
 
 
-def _become_executor(log: int, read_end: int, write_end: int) -> NoReturn:
+def _become_executor(log: int, settings: int, write_end: int) -> NoReturn:
     """Never returns: the end of the interpreter would write to all objects, and so copy all memory."""
     code = NOT_STARTED
     try:
@@ -267,7 +264,7 @@ def _become_executor(log: int, read_end: int, write_end: int) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        code = serve_executor(read_end, write_end)
+        code = serve_executor(settings, write_end)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,4 +1,4 @@
-"""A kill while a state file is made, at each step: the next start works, and who reads says that no run is there."""
+"""A kill while a state file is made or a run starts, at each step: the next start works, and nothing starts twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ from redrive.engine.statefile import lock_file, start_requests, supervisor_file
 from redrive.engine.store import database, lock, making
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 STEPS_MAX = 500
+FLOW = "from redrive.engine import Flow\nflow = Flow('f')\n@flow.task(timeout=30)\ndef a(): pass\n"
 
 
 def killed_at_step(number: int, work: Callable[[], object]) -> bool:
@@ -144,7 +148,7 @@ def test_a_run_starts_in_what_earlier_versions_left(tmp_path: Path, kind: str) -
     assert path.stat().st_size >= 4096 and (kind == "blank" or Path(f"{path}-journal").stat().st_size)
     assert "is empty: no run has been recorded" in run_redrive("tasks", path).stderr
     flow = tmp_path / "flow.py"
-    flow.write_text("from redrive.engine import Flow\nflow = Flow('f')\n@flow.task(timeout=30)\ndef a(): pass\n")
+    flow.write_text(FLOW)
     done = run_redrive("run", flow, "--state", path, "--plain")
     assert done.returncode == 0, done.stderr
 
@@ -152,14 +156,19 @@ def test_a_run_starts_in_what_earlier_versions_left(tmp_path: Path, kind: str) -
 # --- At each system call ---------------------------------------------------------------------------------------------
 
 CALLS = "openat,pwrite64,write,fsync,fdatasync,link,unlink,rename,renameat,ftruncate,fallocate,chmod,flock,close,mkdir"
+STARTS = "openat,write,ftruncate,close,mkdir,memfd_create,pipe2,vfork,read"
 MAKE_STATE_FILE = "database.open_for_writing({path!r})"
 MAKE_GIVEN = "open({path!r}, 'x').close(); database.open_for_writing({path!r})"
 LOCK = "held = lock.acquire({path!r}, 'executor-1', 'r'); held.set_run('s'); held.release()"
 SUPERVISE = "file = SupervisorFile({path!r}, 'one'); file.register(1, 'h', '[]', 5); file.beat(6); file.close()"
 ASK = "write_request('f', '/f.db', None, {{}}, 'ana@here', 7)"
 CLAIM = "claim(read_requests()[0])"
+START = "host.spawn(flow={path!r} + '.py', state={path!r}, run_id='r', options={{}})"
+EXECUTE = "Executor(flow={path!r} + '.py', state={path!r}, run_id='r').run_result()"
 PROGRAM = """
 import os, sys
+from redrive.engine.executor import host
+from redrive.engine.executor.executor import Executor
 from redrive.engine.store import database, lock, making
 from redrive.engine.statefile.start_requests import claim, read_requests, write_request
 from redrive.engine.statefile.supervisor_file import SupervisorFile
@@ -168,28 +177,30 @@ os.path.exists("/begin")
 """
 
 
-def kills(work: str, folder: Path) -> Iterator[Path]:
+def kills(work: str, folder: Path, calls: str = CALLS, every: int = 1) -> Iterator[Path]:
     """Yield a path after a kill at each system call of ``work`` that changes a file or its descriptors."""
-    names = _calls_of(work, folder / "counted")
+    names = _calls_of(work, folder / "counted", calls)
     for name in sorted(set(names)):
         first, count = names[name]
-        for number in range(first, first + count):
+        for number in range(first, first + count, every):
             path = folder / f"{name}-{number}" / "state.db"
             path.parent.mkdir()
+            path.with_name("state.db.py").write_text(FLOW)
             inject = f"inject={name}:signal=KILL:when={number}"
             done = _traced(work, path, "-e", f"trace={name}", "-e", inject)
             assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL, 137), done.stderr
             yield path
 
 
-def _calls_of(work: str, folder: Path) -> dict[str, tuple[int, int]]:
+def _calls_of(work: str, folder: Path, calls: str) -> dict[str, tuple[int, int]]:
     """By system call: the number of the first one of ``work``, and how many it has."""
     folder.mkdir()
-    done = _traced(work, folder / "state.db", "-e", f"trace={CALLS},stat,newfstatat")
+    (folder / "state.db.py").write_text(FLOW)
+    done = _traced(work, folder / "state.db", "-e", f"trace={calls},stat,newfstatat")
     assert done.returncode == 0, done.stderr
     before, _, own = (folder / "trace").read_text().partition('"/begin"')
     found = {}
-    for name in CALLS.split(","):
+    for name in calls.split(","):
         count = len(re.findall(rf"^{name}\(", own.partition("exit_group")[0], re.MULTILINE))
         if count:
             found[name] = len(re.findall(rf"^{name}\(", before, re.MULTILINE)) + 1, count
@@ -257,3 +268,41 @@ def test_a_start_is_claimed_once_whatever_kills_its_supervisor(tmp_path: Path, m
     for _ in kills(CLAIM, tmp_path):
         assert start_requests.read_requests() == [asked]
         assert start_requests.claim(asked), "by the next one"
+
+
+@pytest.mark.long
+def test_a_run_starts_once_or_not_at_all_whenever_its_starter_is_killed(tmp_path: Path) -> None:
+    found = Counter[int]()
+    for path in kills(START, tmp_path, STARTS):
+        wait_until(lambda path=path: not processes_of(path))  # type: ignore[misc]
+        found[len(states := states_of(path))] += 1
+        assert states in ([], ["SUCCESS"]), path
+        log = path.with_name("state.db.stderr")
+        assert not log.exists() or log.read_text() == "", path
+    assert set(found) == {0, 1}
+
+
+@pytest.mark.long
+def test_a_run_ends_once_whenever_its_executor_is_killed(tmp_path: Path) -> None:
+    for path in kills(EXECUTE, tmp_path, every=9):
+        wait_until(lambda path=path: not processes_of(path))  # type: ignore[misc]
+        words = ("resume", path) if states_of(path) == ["RUNNING"] else ("run", f"{path}.py", "--state", path)
+        assert states_of(path) == ["SUCCESS"] or run_redrive(*words, "--plain").returncode == 0
+        assert states_of(path) == ["SUCCESS"], path
+
+
+def processes_of(path: Path) -> list[str]:
+    """The processes that name a path among their words."""
+    found = []
+    for words in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            found += [words.parent.name] if os.fsencode(path) in words.read_bytes() else []
+    return found
+
+
+def states_of(path: Path) -> list[str]:
+    try:
+        with database.reading(str(path)) as reader:
+            return [state for (state,) in reader.execute("SELECT state FROM run")]
+    except StateFileError:
+        return []
