@@ -75,8 +75,8 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Following(msgspec.Struct, frozen=True):
-    """The days of a flow as of now. ``waits``: of the latest day that waits; ``expected_at``: when the last of the runs
-    that it waits for is due; None: no day waits."""
+    """The days of a flow as of now. ``waits``: of the latest day, if it waits, with misfire="all" of the first one that
+    does; ``expected_at``: when the last of the runs that it waits for is due; None: no day waits."""
 
     days: tuple[FollowingDay, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -104,6 +104,8 @@ def follow(
         day, waits, expected = one
         if day.by_at is not None and day.by_at <= since:
             day = msgspec.structs.replace(day, by_at=None)
+        if schedule.misfire == "all" and found.waits:  # in order: it waits for the day that waits
+            waits, expected = found.waits, found.expected_at or expected
         found = Following((*found.days, day), waits, expected if waits else None)
     return found
 

@@ -173,6 +173,13 @@ def test_a_later_day_that_is_ready_gives_up_the_one_that_waits():
     assert decide_step(in_order, facts, at("11-29 10:00")).kind is StepKind.WAIT, "misfire='all' runs them in order"
 
 
+def test_with_all_in_order_the_day_that_holds_up_the_others_says_why():
+    known = {"load": flow("0 2 * * *", {NIGHTLY: MISSED, NIGHTLY + DAY: good()})}
+    found = build(known, NIGHTLY + DAY + HOUR, "after load", misfire="all")
+    assert [(one.why, one.is_stuck) for one in found.waits] == [("was missed (2026-11-28T02:00)", True)]
+    assert build(known, NIGHTLY + DAY + HOUR, "after load").waits == ()
+
+
 def test_a_run_after_that_of_the_second_leaves_it_with_older_data():
     load = flow("0 2 * * *", {NIGHTLY: good(at("11-28 12:00"))})
     assert older_days({date(2026, 11, 28): at("11-28 03:00")}, load) == [date(2026, 11, 28)]
