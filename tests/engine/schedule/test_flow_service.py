@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from redrive.engine import Flow
 from redrive.engine.clock import SystemClock
+from redrive.engine.core.spec import Misfire
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
@@ -171,113 +172,99 @@ async def test_one_that_stood_by_goes_on_from_what_the_first_one_has_written(tmp
         assert found == [("dropped", 3), ("missed", 2)]
 
 
-async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after_an_edit(tmp_path: Path) -> None:
-    """The schedule that holds then does not name its time; a later run ahead of the clock does not change the count."""
+@contextmanager
+def hourly(folder: Path, misfire: Misfire) -> Iterator[tuple[FlowService, CreepingClock, list[int]]]:
+    """A service of a flow of each hour, its clock, and the logical times of the runs that it starts."""
     clock, started = CreepingClock(), list[int]()
     launch = launch_of(lambda: service, started)
-    with service_of(Flow("f", schedule="0 * * * *"), clock, launch, tmp_path) as service:
+    with service_of(Flow("f", schedule="0 * * * *", misfire=misfire), clock, launch, folder) as service:
         service.acquire()
         try:
-            await steps(service)
-            for minute in (30, 15, 45):
-                await steps(service)
-                clock.now += 72 * HOUR
-                await steps(service)  # a run starts
-                clock.now -= 72 * HOUR
-                await steps(service)
-                edit(service, f"{minute} * * * *")
-                await steps(service)
-            assert len(started) == 3
-            assert ran(service) == 0
-            clock.now += 80 * HOUR
-            await steps(service)
-            assert ran(service) == len(started)
+            yield service, clock, started
         finally:
             service.release()
+
+
+async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after_an_edit(tmp_path: Path) -> None:
+    """The schedule that holds then does not name its time; a later run ahead of the clock does not change the count."""
+    with hourly(tmp_path, "one") as (service, clock, started):
+        await steps(service)
+        for minute in (30, 15, 45):
+            await steps(service)
+            clock.now += 72 * HOUR
+            await steps(service)  # a run starts
+            clock.now -= 72 * HOUR
+            await steps(service)
+            edit(service, f"{minute} * * * *")
+            await steps(service)
+        assert len(started) == 3
+        assert ran(service) == 0
+        clock.now += 80 * HOUR
+        await steps(service)
+        assert ran(service) == len(started)
 
 
 async def test_an_older_copy_goes_on_by_the_schedule_that_the_ledger_has(tmp_path: Path) -> None:
     """Also if the supervisor begins anew before the copy is restored: its schedule was edited away."""
-    clock, started = CreepingClock(), list[int]()
-    launch, copy = launch_of(lambda: service, started), tmp_path / "copy"
-    with service_of(Flow("f", schedule="0 * * * *", misfire="all"), clock, launch, tmp_path) as service:
-        service.acquire()
-        try:
-            await steps(service)
-            copy_state(service, copy)
-            edit(service, "30 */2 * * *")
-            await steps(service)
-            clock.now += 4 * HOUR
-            await steps(service)
-            clock.now += 2 * HOUR
-            edit(service, "30 */2 * * *")  # its file is read again
-            copy.rename(service.state_path)
-            await steps(service)
-            clock.now += 4 * HOUR
-            await steps(service, 20)
-            assert len(started) == len(set(started))
-            assert {at // 60_000_000 % 120 for at in started} == {30}
-        finally:
-            service.release()
+    copy = tmp_path / "copy"
+    with hourly(tmp_path, "all") as (service, clock, started):
+        await steps(service)
+        copy_state(service, copy)
+        edit(service, "30 */2 * * *")
+        await steps(service)
+        clock.now += 4 * HOUR
+        await steps(service)
+        clock.now += 2 * HOUR
+        edit(service, "30 */2 * * *")  # its file is read again
+        copy.rename(service.state_path)
+        await steps(service)
+        clock.now += 4 * HOUR
+        await steps(service, 20)
+        assert len(started) == len(set(started))
+        assert {at // 60_000_000 % 120 for at in started} == {30}
 
 
 async def test_a_run_of_a_time_that_was_not_due_yet_does_not_start_again_after_a_restore(tmp_path: Path) -> None:
     """As one by hand while the schedule was paused: the older copy does not have it, the supervisor has."""
-    clock, started = CreepingClock(), list[int]()
-    launch, copy = launch_of(lambda: service, started), tmp_path / "copy"
-    with service_of(Flow("f", schedule="0 * * * *", misfire="all"), clock, launch, tmp_path) as service:
-        service.acquire()
-        try:
-            await steps(service)
-            copy_state(service, copy)
-            by_hand = next(service.served.schedule.after(clock.now + HOUR))
-            await launch(None, service.state_path, "by hand", RunOptions(logical_time=by_hand))
-            await steps(service)
-            copy.rename(service.state_path)
-            await steps(service)
-            clock.now += 3 * HOUR
-            await steps(service, 10)
-            assert by_hand in started
-            assert len(started) == len(set(started)) == 3
-            assert ran(service) == 3
-        finally:
-            service.release()
+    copy = tmp_path / "copy"
+    with hourly(tmp_path, "all") as (service, clock, started):
+        await steps(service)
+        copy_state(service, copy)
+        by_hand = next(service.served.schedule.after(clock.now + HOUR))
+        await service._shared.launch(None, service.state_path, "by hand", RunOptions(logical_time=by_hand))
+        await steps(service)
+        copy.rename(service.state_path)
+        await steps(service)
+        clock.now += 3 * HOUR
+        await steps(service, 10)
+        assert by_hand in started
+        assert len(started) == len(set(started)) == 3
+        assert ran(service) == 3
 
 
 async def test_a_restore_leaves_what_the_ledger_has_while_the_clock_is_set_back_a_little(tmp_path: Path) -> None:
-    clock, started, copy = CreepingClock(), list[int](), tmp_path / "copy"
-    launch = launch_of(lambda: service, started)
-    with service_of(Flow("f", schedule="0 * * * *", misfire="skip"), clock, launch, tmp_path) as service:
-        service.acquire()
-        try:
-            await steps(service)
-            copy_state(service, copy)
-            clock.now += 3 * HOUR + HOUR // 4
-            await steps(service)
-            clock.now -= HOUR // 2
-            copy.rename(service.state_path)
-            await steps(service)
-            assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3)]
-            clock.now += 2 * HOUR
-            await steps(service)
-            assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3, 4)]
-            assert not started
-        finally:
-            service.release()
+    copy = tmp_path / "copy"
+    with hourly(tmp_path, "skip") as (service, clock, started):
+        await steps(service)
+        copy_state(service, copy)
+        clock.now += 3 * HOUR + HOUR // 4
+        await steps(service)
+        clock.now -= HOUR // 2
+        copy.rename(service.state_path)
+        await steps(service)
+        assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3)]
+        clock.now += 2 * HOUR
+        await steps(service)
+        assert given_up(service) == [BEGIN + hours * HOUR for hours in (1, 2, 3, 4)]
+        assert not started
 
 
 async def test_a_clock_that_was_ahead_makes_no_time_due_from_before_the_schedule_began(tmp_path: Path) -> None:
-    clock, started = CreepingClock(), list[int]()
-    launch = launch_of(lambda: service, started)
-    with service_of(Flow("f", schedule="0 * * * *", misfire="skip"), clock, launch, tmp_path) as service:
-        service.acquire()
-        try:
-            for moved in (0, 72 * HOUR + HOUR // 4, -73 * HOUR, 2 * HOUR):
-                clock.now += moved
-                await steps(service)
-            assert given_up(service) == [BEGIN + HOUR]
-        finally:
-            service.release()
+    with hourly(tmp_path, "skip") as (service, clock, _started):
+        for moved in (0, 72 * HOUR + HOUR // 4, -73 * HOUR, 2 * HOUR):
+            clock.now += moved
+            await steps(service)
+        assert given_up(service) == [BEGIN + HOUR]
 
 
 def given_up(service: FlowService) -> list[int]:
