@@ -36,6 +36,7 @@ from redrive.engine.statefile.supervisor_file import (
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
+from support.ssh_host import LocalSshHost, SshHost
 from support.waiting import wait_until, wait_until_async
 
 SECOND = 1_000_000
@@ -518,7 +519,7 @@ def test_a_start_that_nobody_takes_stands_in_the_inbox(folder: Folder):
 
 
 @pytest.mark.long
-def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Folder):
+def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Folder, far: SshHost | LocalSshHost):
     flag = folder.path / "flag"
     body = f"__import__('time').sleep(600 if not __import__('os').path.exists({str(flag)!r}) else 0)"
     pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n@flow".format(str(folder.path / "paged"))
@@ -538,8 +539,11 @@ def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Fold
     wait_until((folder.path / "paged").exists)
     done = run_redrive("inbox")
     assert done.returncode and "cannot be resumed" in done.stdout and "--accept-changes" in done.stdout
-    of_file = run_redrive("inbox", str(row.state_path)).stdout
-    assert "cannot resume it with the code as it is" in of_file and "resumes it" not in of_file
+    (far.home / ".local").mkdir(exist_ok=True)
+    (far.home / ".local/state").symlink_to(os.environ["XDG_STATE_HOME"])
+    for door in ("", "ssh://far"):
+        of_file = run_redrive("inbox", f"{door}{row.state_path}").stdout
+        assert "cannot resume it with the code as it is" in of_file and "resumes it" not in of_file, door
     listed = run_redrive("schedule").stdout
     assert f"cannot resume run {row.stuck_run_id}" in listed and ": migration" in listed
     flag.touch()
