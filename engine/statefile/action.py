@@ -104,13 +104,6 @@ class TaskSnapshot(NamedTuple):
         return dict(json.loads(self.spec))
 
 
-class CancelRequest(NamedTuple):
-    """The operator's request to cancel a running task."""
-
-    at: int
-    author: Author
-
-
 class ActionContext(object):
     """The state of one act while it is applied. ``is_abandoned``: no executor lives, so no task of the file runs."""
 
@@ -173,16 +166,16 @@ def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapsho
     return None
 
 
-def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[CancelRequest]:
-    """The request to cancel a running task; None without one."""
+def who_cancelled(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Author]:
+    """The operator who asked for the end of a running task; None: nobody has."""
     row = connection.execute(
-        "SELECT event.at, event.actor, event.reason, event.command_id FROM task"
+        "SELECT event.actor, event.reason, event.command_id FROM task"
         " CROSS JOIN event INDEXED BY idx_event_command ON event.command_id IS NOT NULL"
         " AND event.run_id = task.run_id AND event.task = task.name AND event.at = task.cancel_requested_at"
         " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
         (run_id, name),
     ).fetchone()
-    return None if row is None else CancelRequest(row[0], Author(*row[1:]))
+    return None if row is None else Author(*row)
 
 
 #: The index holds operators' events only; that of the run holds every event.

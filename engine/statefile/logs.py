@@ -129,13 +129,23 @@ def _count(connection: sqlite3.Connection, run_id: str, size: int) -> None:
 # --- Packing -------------------------------------------------------------------------------------------------------
 
 
-class _PlainRow(NamedTuple):
+class _LogRow(NamedTuple):
+    """One row of table ``log``. ``stored_bytes``: what it takes, perhaps packed; ``text``: where it is asked for."""
+
     id: int
     at: int
-    text: str
-    dropped: int
     bytes: int
+    dropped: int
     tail: int
+    stored_bytes: int
+    text: str = ""
+
+
+_LOG_ROWS = "SELECT id, at, bytes, dropped, tail, coalesce(length(packed), bytes){} FROM log WHERE " + _KEY
+
+
+def _stored_rows(connection: sqlite3.Connection, key: Key) -> List[_LogRow]:
+    return [_LogRow(*row) for row in connection.execute(_LOG_ROWS.format("") + " ORDER BY id", key)]
 
 
 def _pack(connection: sqlite3.Connection, key: Key, least_bytes: int) -> None:
@@ -143,11 +153,9 @@ def _pack(connection: sqlite3.Connection, key: Key, least_bytes: int) -> None:
 
     ``least_bytes``: what is left at the end is packed from this size on. A gap is always before a row, never in one.
     """
-    rows = connection.execute(
-        "SELECT id, at, text, dropped, bytes, tail FROM log WHERE " + _KEY + " AND packed IS NULL ORDER BY id", key
-    ).fetchall()
-    group: List[_PlainRow] = []
-    for row in map(_PlainRow._make, rows):
+    rows = connection.execute(_LOG_ROWS.format(", text") + " AND packed IS NULL ORDER BY id", key).fetchall()
+    group: List[_LogRow] = []
+    for row in map(_LogRow._make, rows):
         if group and (group[-1].tail != row.tail or row.dropped):
             _pack_group(connection, key[0], group, PACK_BYTES_MIN)
             group = []
@@ -158,7 +166,7 @@ def _pack(connection: sqlite3.Connection, key: Key, least_bytes: int) -> None:
     _pack_group(connection, key[0], group, least_bytes)
 
 
-def _pack_group(connection: sqlite3.Connection, run_id: str, group: List[_PlainRow], least_bytes: int) -> None:
+def _pack_group(connection: sqlite3.Connection, run_id: str, group: List[_LogRow], least_bytes: int) -> None:
     size = sum(row.bytes for row in group)
     if not group or size < least_bytes:
         return
@@ -214,19 +222,6 @@ def _trim_to(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> N
         return
 
 
-class _StoredRow(NamedTuple):
-    id: int
-    bytes: int
-    dropped: int
-    stored_bytes: int
-    tail: int
-
-
-def _stored_rows(connection: sqlite3.Connection, key: Key) -> List[_StoredRow]:
-    sql = "SELECT id, bytes, dropped, coalesce(length(packed), bytes), tail FROM log WHERE " + _KEY + " ORDER BY id"
-    return [_StoredRow(*row) for row in connection.execute(sql, key)]
-
-
 def _drop_of_finished(connection: sqlite3.Connection, key: Key, wanted: int) -> int:
     """Drop the oldest output behind the head; if that is not enough, all. Returns the stored bytes that it frees."""
     rows = _stored_rows(connection, key)
@@ -243,7 +238,7 @@ def _drop_of_running(connection: sqlite3.Connection, key: Key, wanted: int) -> N
     _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
 
 
-def _oldest(rows: List[_StoredRow], wanted: int) -> List[_StoredRow]:
+def _oldest(rows: List[_LogRow], wanted: int) -> List[_LogRow]:
     freed = 0
     for count, row in enumerate(rows):
         if freed >= wanted:
@@ -252,7 +247,7 @@ def _oldest(rows: List[_StoredRow], wanted: int) -> List[_StoredRow]:
     return rows
 
 
-def _drop(connection: sqlite3.Connection, key: Key, rows: List[_StoredRow]) -> int:
+def _drop(connection: sqlite3.Connection, key: Key, rows: List[_LogRow]) -> int:
     lost, freed = sum(row.bytes for row in rows), sum(row.stored_bytes for row in rows)
     connection.executemany("DELETE FROM log WHERE id = ?", [(row.id,) for row in rows])
     connection.execute(

@@ -15,7 +15,7 @@ What stays:
 
 import sqlite3
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from ..domain.acts import DONE, Answer, TargetResult
 from ..domain.states import NEEDS_HUMAN
@@ -54,12 +54,14 @@ class PruneStep(NamedTuple):
         return not (self.runs or self.rows or self.freed_bytes)
 
 
-class PruneCandidates(NamedTuple):
-    """The ended runs that a retention does not keep: those to delete, the oldest first, and those that stay."""
+class PrunePreview(NamedTuple):
+    """What a retention does not keep, and what stays of it."""
 
-    runs: List[str]
-    with_rows: List[str]  # quarantined rows or dead letters wait for a decision
-    with_causes: List[str]  # the inbox shows them
+    runs: Sequence[str] = ()  # to delete, the oldest first
+    with_rows: Sequence[str] = ()  # kept, because quarantined rows or dead letters wait for a decision
+    with_causes: Sequence[str] = ()  # kept, because the inbox shows them
+    is_work_left: bool = False  # runs to delete, or space to give back
+    file_bytes: int = 0  # now
 
 
 # --- Which runs ----------------------------------------------------------------------------------------------------
@@ -86,16 +88,14 @@ _LAST_INCIDENT = (
 )
 
 
-def find_candidates(
-    connection: sqlite3.Connection, retention: RetentionRule, at: int, spare: str = ""
-) -> PruneCandidates:
+def find_candidates(connection: sqlite3.Connection, retention: RetentionRule, at: int, spare: str = "") -> PrunePreview:
     """The ended runs beyond the ``retention``. ``spare``: a run that stays. ``at``: microseconds UTC."""
     old = [run_id for run_id in _runs_beyond(connection, retention, at) if run_id != spare]
     if not old:
-        return PruneCandidates([], [], [])
+        return PrunePreview()
     with_rows = {str(run_id) for sql in (_HELD_ROWS, _DEAD_LETTERS) for (run_id,) in connection.execute(sql)}
     with_causes = _last_incidents(connection) - with_rows
-    return PruneCandidates(
+    return PrunePreview(
         [run_id for run_id in old if run_id not in with_rows | with_causes],
         [run_id for run_id in old if run_id in with_rows],
         [run_id for run_id in old if run_id in with_causes],
@@ -161,7 +161,7 @@ def prune_step(transaction: Transaction, retention: RetentionRule, spare: str = 
     """Delete at most ROWS_MAX rows, and give free pages of the file back to the file system."""
     connection = transaction.connection
     removed: List[str] = []
-    candidates = find_candidates(connection, retention, transaction.at, spare).runs[:RUNS_MAX]
+    candidates = list(find_candidates(connection, retention, transaction.at, spare).runs[:RUNS_MAX])
     room = ROWS_MAX
     while room > 0:
         pending = connection.execute(_NEXT).fetchone()
@@ -258,16 +258,6 @@ def prune(context: ActionContext) -> Answer:
     return Answer(True, message, tuple(TargetResult(run_id, DONE, "deleted") for run_id in step.runs))
 
 
-class PrunePreview(NamedTuple):
-    """What the act would delete, and what stays."""
-
-    runs: List[str]  # the oldest first
-    with_rows: List[str]  # kept, because quarantined rows or dead letters wait for a decision
-    with_causes: List[str]  # kept, because the inbox shows them
-    is_work_left: bool  # runs to delete, or space to give back
-    file_bytes: int  # now
-
-
 def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any]) -> PrunePreview:
     """What the act would do now with these options. Raises RefusedError."""
     try:
@@ -279,4 +269,4 @@ def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any]) ->
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     is_unfinished = connection.execute(_NEXT).fetchone() is not None
     is_work_left = bool(found.runs or is_unfinished or (free and mode == INCREMENTAL))
-    return PrunePreview(found.runs, found.with_rows, found.with_causes, is_work_left, sizes[0] * sizes[1])
+    return found._replace(is_work_left=is_work_left, file_bytes=sizes[0] * sizes[1])

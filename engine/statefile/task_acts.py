@@ -27,7 +27,7 @@ from ..domain.states import (
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
-from .action import ActionContext, TaskSnapshot, ago, check_target, find_cancel_request, refusal_of, summarize
+from .action import ActionContext, TaskSnapshot, ago, check_target, refusal_of, summarize, who_cancelled
 from .breakers import arm_probes, check_breaker
 from .lists import IS_APPROVAL, chunks, in_list, marks
 from .map_tasks import Follower, expand_below, followers, is_gone
@@ -287,8 +287,8 @@ def cancel(context: ActionContext) -> Answer:
 
 
 def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
-    asked = find_cancel_request(context.connection, context.run_id, row.name)
-    if asked is None:
+    author = who_cancelled(context.connection, context.run_id, row.name)
+    if author is None:
         context.transaction.change_unrecorded(
             context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
         )
@@ -297,8 +297,8 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         limit = "" if fence is None else at_last.format(fence)
         context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + limit)
     else:
-        since = ago(context.transaction.at - asked.at)
-        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))
+        since = ago(context.transaction.at - (row.cancel_requested_at or 0))
+        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(author.actor, since))
 
 
 def extend(context: ActionContext) -> Answer:

@@ -37,7 +37,7 @@ from ..domain.states import DEADLINE_MODE, FAILED_OUTCOMES, NEEDS_HUMAN, WAITING
 from ..domain.task_options import Overrides, load_overrides
 from ..domain.text import format_bytes
 from ..statefile import large_results, operator_actions, requeue
-from ..statefile.action import find_cancel_request
+from ..statefile.action import who_cancelled
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import MAPS_BELOW, collect_again, expand_below, set_keys
 from ..statefile.transitions import (
@@ -140,10 +140,8 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
 @contextmanager
 def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator[None]:
     """Emit the events of a cancel in the name of the operator who requested it."""
-    request = find_cancel_request(transaction.connection, claim.run_id, claim.task)
     before = transaction.author
-    if request is not None:
-        transaction.author = request.author
+    transaction.author = who_cancelled(transaction.connection, claim.run_id, claim.task) or before
     try:
         yield
     finally:
