@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
@@ -120,7 +121,7 @@ def detail_page(
         *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
         *evidence_lines(row, scene, found, columns),
     ]
-    after = [*_held_lines(row, scene), *_typical_durations(row, scene), *_relatives(row, scene)]
+    after = [*_held_lines(row, scene), *_typical_durations(row, scene), *chain(*_relatives(row, scene))]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
     shown = [*text_lines(found.texts, _LOG_LINES, scene, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
@@ -138,8 +139,12 @@ def has_room_for_past(row: TaskRow, rows: int) -> bool:
 
 
 def standing_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
-    """What changes little, for up to ``rows`` rows that are free: its usual duration, its neighbours, its rules."""
-    return [*_typical_durations(row, scene), *_relatives(row, scene), *_rules(row)][: max(rows, 0)]
+    """What changes little, of which as much as has ``rows`` rows: its usual duration, its neighbours, its rules."""
+    lines: list[Line] = []
+    for part in (_typical_durations(row, scene), *_relatives(row, scene), _rules(row)):
+        found = list(part)
+        lines += found if len(lines) + len(found) <= rows else []
+    return lines
 
 
 def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
@@ -193,10 +198,10 @@ def _typical_durations(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
     yield from tasks.section("Usually", f"{format_duration(usual.p50_us)}{within} {scene.glyphs.dot} {many}")
 
 
-def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
+def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Iterator[Line]]:
     parents, children = scene.board.dag.parents(row.name), scene.board.dag.children(row.name)
-    yield from tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, scene)
-    yield from tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, scene)
+    yield tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, scene)
+    yield tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, scene)
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:
