@@ -180,7 +180,8 @@ class Graph:
         if self.step is Step.GROUPS:
             return self.groups.row_of(name)
         if self.is_drawing:
-            return self.drawing.place(name)[1] * self.drawings.label_size.rows if name in self.drawing.dag else -1
+            drawing = self.drawing
+            return drawing.place(name)[1] * self.drawings.label_size.rows if name in drawing.dag else -1
         return self.rows.row_of(name) if self.found is None else self.found_rows.get(name, -1)
 
     def _task_at(self, x: int, y: int) -> str | None:
