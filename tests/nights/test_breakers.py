@@ -31,7 +31,7 @@ def done(night: Night) -> int:
     return Counter(night.states.values())["SUCCESS"]
 
 
-@parametrize_mostly_long("attempts, seed", product([3, 4], range(5)))
+@parametrize_mostly_long("attempts, seed", product([3, 4], range(5)), daily=6)
 def test_document_003_with_an_error_rate_of_a_third(attempts, seed):
     """220 tasks, each call 503 with probability 0.3: done as without a downstream, and no task is lost."""
     retry = RetryPolicy(max_attempts=attempts)
