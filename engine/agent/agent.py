@@ -40,7 +40,8 @@ PRESENCE_SECONDS = 2.0  # between two checks whether an executor has started, or
 SILENT_SECONDS = 4.0  # an executor that has not touched its lock for so long is reported at once
 GONE_POLL_SECONDS = 1.0  # while the file cannot be read
 BATCH_EVENTS = 500
-PACE_SECONDS_MAX = 1.0  # for which events are gathered: the time of a round trip
+PACE_SECONDS, PACE_SECONDS_MAX = 0.1, 1.0  # for which events are gathered: a screen is drawn each 0.1 s
+PACE_ROUND_TRIPS = 2  # on a slow line
 UNACKNOWLEDGED_EVENTS = 5000  # more would pile up in the memory of the console
 LINE_BYTES_MAX = 4 * 1024 * 1024  # of a request: an executor takes no longer command
 COMMANDS_MAX = 99  # that wait for another thread
@@ -54,7 +55,7 @@ class Output(object):
     def __init__(self, descriptor: int, marker: str) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        self._compressor = zlib.compressobj(6)
+        self._compressor = zlib.compressobj(9)
         self._write(marker.encode() + b"\n")
 
     def send(self, message: JsonObject) -> None:
@@ -163,7 +164,7 @@ class Agent(object):
         self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
         self._next_beat = 0.0
-        self._pace_seconds = self._sent_at = 0.0
+        self._pace_seconds, self._sent_at = PACE_SECONDS, 0.0
         self._last_status: Optional[List[object]] = None
         self._problem: Optional[str] = None
         self._health: Optional[Health] = None
@@ -236,7 +237,7 @@ class Agent(object):
     # --- Sent without a request -------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        """Send what is new, once per round trip: a slow line carries few large batches cheaper than many small ones."""
+        """Send what is new, once in two round trips: a line carries few large batches cheaper than many small ones."""
         if not self._events.is_ready and time.monotonic() < self._sent_at + self._pace_seconds:
             return
         try:
@@ -341,7 +342,8 @@ class Agent(object):
         self._output.send({"following": head})
 
     def _pace(self, request: Request) -> None:
-        self._pace_seconds = min(float(request["seconds"]), PACE_SECONDS_MAX)
+        seconds = PACE_ROUND_TRIPS * float(request["seconds"])
+        self._pace_seconds = min(max(seconds, PACE_SECONDS), PACE_SECONDS_MAX)
 
     def _acknowledge(self, request: Request) -> None:
         self._events.acknowledge(int(request["seq"]))
