@@ -210,6 +210,11 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
 
 
 def _executor(path: str) -> Iterator[DoctorFinding]:
+    lock, seen_at = lock_file.lock_path(path), lock_file.heartbeat_at(path)
+    if seen_at is not None and not os.access(lock, os.R_OK):
+        seen = f"its last sign of life was at {wall_day(seen_at)}"
+        yield DoctorFinding("warning", "executor", f"whether one lives cannot be seen: {lock} is not readable; {seen}")
+        return
     holder = lock_file.current_holder(path)
     if holder is not None and not holder.is_alive():
         yield _no_executor(path, holder)

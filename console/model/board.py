@@ -460,6 +460,8 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
         )
     if status.is_served(run) and (status.executor.stopped or status.executor.pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
+    if status.executor.is_unseen:
+        return RunnerStatus(RunnerKind.UNSEEN, gone_at, status.executor.pid, remedy)
     is_last = status.executor.run_id in (None, run.run_id)
     has_left = status.executor.stopped and (is_last or run.waited_us > 0)  # it waited: one has left it for a decision
     return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, remedy, has_left)

@@ -210,10 +210,13 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
 
 
 def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
-    """What mends a need; a run that goes on has a deadline, one that has ended is acknowledged."""
+    """What mends a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is resumed
+    whose executor may live, here or beside the file of which this one is a copy."""
     ended = {one.run_id for one in entry.offer.runs if one.ended_at is not None}
-    useless = "postpone" if need.run_id in ended else "ack_run"
-    return tuple(name for name in MENDS.get(need.kind, ()) if name != useless)
+    useless = ["postpone" if need.run_id in ended else "ack_run"]
+    if entry.executor.alive or entry.executor.is_unseen or entry.executor.original is not None:
+        useless.append("resume_here")
+    return tuple(name for name in MENDS.get(need.kind, ()) if name not in useless)
 
 
 def alarms_of(entry: FleetEntry) -> list[Need]:

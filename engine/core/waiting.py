@@ -106,6 +106,7 @@ class RunnerKind(StrEnum):
     ALIVE = "alive"
     SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
     BUSY = "busy"  # the executor of the state file runs another run
+    UNSEEN = "unseen"  # nobody knows here whether the executor lives
     GONE = "gone"  # the executor has ended, in order or not, or there was none
 
 
@@ -150,6 +151,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
                 return f"redrive serve (pid {self.pid}) starts an executor for it"
             case RunnerKind.BUSY:
                 return f"no executor runs it: executor {self.pid} runs another run"
+            case RunnerKind.UNSEEN:
+                return f"no sign of its executor; if it is gone: {self.remedy}"
             case RunnerKind.GONE:
                 return f"no executor runs it: {self.remedy}"
 
@@ -306,7 +309,8 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
 
     def interrupted_attempt(self) -> str:
         """Return which attempt the end of the executor cut off."""
-        return f"attempt {self.row.attempt} ran when its executor ended"
+        until = "was last seen" if self.context.runner.kind is RunnerKind.UNSEEN else "ended"
+        return f"attempt {self.row.attempt} ran when its executor {until}"
 
     def open_breaker(self) -> str:
         """Return that the breaker of the task's downstream is open."""

@@ -93,19 +93,15 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
     executor = offer.executor or NO_EXECUTOR
-    is_silent = executor.silent_since is not None
+    lost = "no sign of its executor {}".format(executor.place) if executor.is_unseen else executor.copy_sentence
+    if executor.silent_since is not None:
+        lost = "executor {} is silent: redrive doctor".format(executor.pid)
     for run in offer.runs:
         is_served = has_process(run.run_id, executor, offer.service_pid)
         groups = [one for one in offer.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
         for need in needs_of_run(run, now_us, is_served, groups):
-            if need.kind is NeedKind.LOST and is_silent:
-                yield need._replace(
-                    path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
-                )
-            elif need.kind is NeedKind.LOST and executor.is_unseen:
-                yield need._replace(path=offer.path, detail="no sign of its executor {}".format(executor.place))
-            elif need.kind is not NeedKind.APPROVAL:  # the file names each
-                yield need._replace(path=offer.path)
+            if need.kind is not NeedKind.APPROVAL:  # the file names each
+                yield need._replace(path=offer.path, detail=lost if need.kind is NeedKind.LOST else need.detail)
     yield from (_need_of_row(offer, row) for row in offer.listed if row.kind in _LISTED)
     yield from _needs_of_breakers(offer, now_us)
     yield from of_schedules

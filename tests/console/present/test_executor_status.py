@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
-from redrive.console.model.board import Link, SessionStatus
+from redrive.console.model.board import Link, SessionStatus, runner_of
 from redrive.console.present.runs import executor_advice, resume_command
-from redrive.engine.domain.rows import RunRow
+from redrive.engine.domain.rows import ExecutorState, RunRow
 from redrive.engine.domain.states import RunState
+from support.commands import invoke_redrive
+from support.fake_executor import FakeExecutor
+from support.state_file import StateFileBuilder
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,24 @@ def test_a_scheduler_is_not_said_to_resume_a_run_that_it_cannot() -> None:
     advice = "redrive serve (pid 7) cannot resume it with the code as it is; redrive resume /x.db@r --accept-changes"
     assert executor_advice(stuck, status, "/x.db", 0) == advice
     assert executor_advice(other, status, "/x.db", 0) == "redrive serve (pid 7) resumes it"
+    assert not runner_of(stuck, status).absence.startswith("redrive serve")
+    assert runner_of(other, status).absence == "redrive serve (pid 7) starts an executor for it"
+
+
+def test_whether_an_executor_lives_has_three_answers() -> None:
+    run = RunRow("r", "night", 0, None, RunState.RUNNING)
+    sentences = [
+        runner_of(run, SessionStatus(Link.LIVE, executor=executor)).absence
+        for executor in (ExecutorState(True), ExecutorState(gone_at=1, pid=7), ExecutorState(gone_at=1, is_unseen=True))
+    ]
+    resume = "redrive resume starts an executor"
+    assert sentences == ["", f"no executor runs it: {resume}", f"no sign of its executor; if it is gone: {resume}"]
+
+
+def test_doctor_does_not_call_a_lock_that_it_may_not_read_free(
+    run_file: StateFileBuilder, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, lock = os.access, f"{run_file.path}.lock"
+    monkeypatch.setattr(os, "access", lambda path, mode, **options: path != lock and access(path, mode, **options))
+    (line,) = [row for row in invoke_redrive("doctor", run_file.path).stdout.splitlines() if " executor " in row]
+    assert line.startswith(f"warning executor    whether one lives cannot be seen: {lock} is not readable; its last")

@@ -274,6 +274,22 @@ def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged
     assert found == mends
 
 
+@pytest.mark.parametrize(
+    ("executor", "words", "mends"),
+    [
+        (GONE, "no executor runs it", ("resume_here",)),
+        (ExecutorState(pid=7, original="/o/f.db"), "a copy of /o/f.db, whose executor (pid 7) lives", ()),
+        (ExecutorState(original="/o/f.db"), "a copy of /o/f.db, where the run has ended", ()),
+        (ExecutorState(True, pid=7, silent_since=1), "executor 7 is silent: redrive doctor", ()),
+        (ExecutorState(pid=7, is_unseen=True, host="b"), "no sign of its executor on b", ()),
+    ],
+)
+def test_no_resume_is_offered_for_a_copy_or_where_the_executor_may_live(executor, words, mends):
+    (run,) = unfinished("rates")
+    (entry,) = fleet_entries([offer("rates", run.state, executor, runs=[run])], START)
+    assert why_of(entry, START)[:2] == (words, mends)
+
+
 async def test_a_host_that_does_not_answer_is_no_state_file():
     told = [Offer("ssh://etl9", problem="no ssh server listens", has_file=False), FILES[1]]
     app = fleet_app(Files(told))
