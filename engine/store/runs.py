@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,15 +19,7 @@ from ..core.advice import PastDuration
 from ..core.causes import declared_sender
 from ..core.dag import distinct
 from ..core.part import Part, part_of
-from ..core.projection import (
-    STATES,
-    AttemptRow,
-    RunProjection,
-    Successes,
-    TaskRow,
-    children_of,
-    order_parents,
-)
+from ..core.projection import STATES, AttemptRow, RunProjection, Successes, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, decode_task_spec, positions_of, rule_of_edge
 from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
@@ -40,10 +32,7 @@ from ..statefile.parts import names_of_part
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
 from ..statefile.supervisor_file import read_known
-from ..statefile.transitions import (
-    UNSATISFIED_PARENT,
-    Transaction,
-)
+from ..statefile.transitions import UNSATISFIED_PARENT, Transaction
 from .database import path_of
 
 _VALUES_PER_INSERT = 30_000
@@ -163,10 +152,11 @@ def _task_rows(tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
 
 # --- Read ----------------------------------------------------------------------------------------------------------
 
-_NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _FROM_EVENTS = frozenset(KILL_STEPS.values())
+_NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _TASK_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in _NOT_IN_TASK]
 _NO_SPEC = "{}"
+_SHARED_SPECS_MAX = 1000
 _TASKS = f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ?"
 _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
 
@@ -188,12 +178,13 @@ def load_run(
         seq = latest_seq(connection)
         is_whole = successes == "all"
         names = None if is_whole else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
-        tasks = _read_tasks(connection, run_id, names, () if is_whole else _read_successes(connection, run_id))
+        share: Share = dict[object, object]().setdefault
+        tasks = _read_tasks(connection, run_id, share, names, () if is_whole else _read_successes(connection, run_id))
         parents, children = _read_edges(connection, run_id, tasks, names)
         if has_attempts:
-            _read_attempts(connection, run_id, tasks, names)
+            _read_attempts(connection, run_id, tasks, share, names)
         if is_whole:
-            _read_changed(connection, run_id, tasks)
+            _read_changed(connection, run_id, tasks, share)
     return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
@@ -215,9 +206,10 @@ def load_part(
         if wanted is None:
             return load_run(connection, run_id)
         seq = latest_seq(connection)
-        tasks = _read_tasks(connection, run_id, wanted)
+        share: Share = dict[object, object]().setdefault
+        tasks = _read_tasks(connection, run_id, share, wanted, ())
         parents, children = _read_edges(connection, run_id, tasks, wanted)
-        _read_attempts(connection, run_id, tasks, wanted)
+        _read_attempts(connection, run_id, tasks, share, wanted)
     return RunProjection(run, tasks, parents, children, seq)
 
 
@@ -233,30 +225,43 @@ def _part_of(column: str, names: Sequence[str] | None) -> tuple[str, tuple[str, 
 
 #: By the index of states, which has no use for "another state than this".
 _NOT_SUCCESSFUL = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list({*TaskState} - {TaskState.SUCCESS})}"
-_SUCCESS_COLUMNS = (
-    *("name", "attempt", "max_attempts", "generation", "failures", "stale", "notice", "skip_cause", "position"),
-)
-_SUCCESSES = f"SELECT {', '.join(_SUCCESS_COLUMNS)} FROM task WHERE run_id = ? AND state = '{TaskState.SUCCESS}'"
+_SUCCESS_COLUMNS = "name, attempt, max_attempts, generation, failures, stale, notice, skip_cause, position"
+_SUCCESSES = f"SELECT {_SUCCESS_COLUMNS} FROM task WHERE run_id = ? AND state = '{TaskState.SUCCESS}'"
 
 
 def _read_successes(connection: sqlite3.Connection, run_id: str) -> list[TaskRow]:
     """Read what a list of states shows of the tasks that succeeded."""
-    rows = connection.execute(_SUCCESSES, (run_id,))
-    return [TaskRow(**dict(zip(_SUCCESS_COLUMNS, values, strict=True)), state=TaskState.SUCCESS) for values in rows]
+    columns, rows = _SUCCESS_COLUMNS.split(", "), connection.execute(_SUCCESSES, (run_id,))
+    return [TaskRow(**dict(zip(columns, values, strict=True)), state=TaskState.SUCCESS) for values in rows]
+
+
+#: Returns the first of equal values, given twice: a run has most instants, hosts and hashes many times.
+Share = Callable[[object, object], Any]
 
 
 def _read_tasks(
-    connection: sqlite3.Connection, run_id: str, names: Sequence[str] | None = None, others: Iterable[TaskRow] = ()
+    connection: sqlite3.Connection, run_id: str, share: Share, names: Sequence[str] | None, others: Iterable[TaskRow]
 ) -> dict[str, TaskRow]:
     """Read the tasks in the order of the flow. ``others``: rows beside them that were read already."""
     part, values_of_part = _part_of("name", names)
-    rows = list(others)
+    rows, specs = list(others), dict[str, TaskSpec]()
     for spec, name, state, *values in connection.execute(_TASKS + part, (run_id, *values_of_part)):
-        row = TaskRow(name, STATES[state], *values)
-        row.spec = decode_task_spec(spec) if spec != _NO_SPEC else TaskSpec(name)
+        row = TaskRow(name, STATES[state], *map(share, values, values))
+        row.spec = _spec_of(name, spec, specs)
         rows.append(row)
     rows.sort(key=attrgetter("position", "name"))
     return {row.name: row for row in rows}
+
+
+def _spec_of(name: str, text: str, known: dict[str, TaskSpec]) -> TaskSpec:
+    """Decode a spec. Many differ in the name alone, of which each takes the values of the first."""
+    rest = text.removeprefix(f'{{"name":"{name}"')
+    if len(rest) == len(text):
+        return decode_task_spec(text) if text != _NO_SPEC else TaskSpec(name)
+    first = known.get(rest) or decode_task_spec(text)
+    if len(known) < _SHARED_SPECS_MAX:
+        known[rest] = first
+    return msgspec.structs.replace(first, name=name)
 
 
 Names = dict[str, tuple[str, ...]]
@@ -288,12 +293,12 @@ def _read_edges(
 
 
 def _read_attempts(
-    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
+    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], share: Share, names: Sequence[str] | None
 ) -> None:
     """Read the attempts, and the steps of their kills, which only events record."""
     part, values_of_part = _part_of("name", names)
     for name, *values in connection.execute(_ATTEMPTS.format(part), (run_id, *values_of_part)):
-        tasks[name].attempts[values[0]] = AttemptRow(*values)
+        tasks[name].attempts[values[0]] = AttemptRow(*map(share, values, values))
     for name, number, kind, value in kill_steps(connection, run_id, tasks):
         attempt = tasks[name].attempts.get(number)
         if attempt is not None:
@@ -303,11 +308,11 @@ def _read_attempts(
 _ATTEMPTS = f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{{}} ORDER BY name, attempt"
 
 
-def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], share: Share) -> None:
     sql = "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL GROUP BY task"
     for name, seq, at in connection.execute(sql, (run_id,)):
         if name in tasks:
-            tasks[name].changed_seq, tasks[name].changed_at = seq, at
+            tasks[name].changed_seq, tasks[name].changed_at = seq, share(at, at)
 
 
 class RunSource(NamedTuple):
@@ -323,11 +328,8 @@ class RunSource(NamedTuple):
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    sql = (
-        "SELECT dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options"
-        " FROM run WHERE run_id = ?"
-    )
-    row = connection.execute(sql, (run_id,)).fetchone()
+    columns = "dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options"
+    row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         return None
     flow, flow_path, params, python_path, logical_time, has_ended, options = row
@@ -388,8 +390,8 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
 
 def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
     """Return the runs that have not ended, the latest first."""
-    rows = connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY rowid DESC")
-    return [run_id for (run_id,) in rows]
+    sql = "SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY rowid DESC"
+    return [run_id for (run_id,) in connection.execute(sql)]
 
 
 # --- Statistics of earlier runs in the same file: durations of tasks, and failures that healed without help ----------
@@ -453,9 +455,8 @@ def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> i
 NAMES_MAX = 1000
 
 TASK_NAMES = (
-    "SELECT name, state FROM task WHERE run_id = coalesce(:run_id,"
-    " (SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1))"
-    " ORDER BY name LIMIT :limit"
+    "SELECT name, state FROM task WHERE run_id = coalesce(:run_id, (SELECT run_id FROM run ORDER BY rowid DESC"
+    " LIMIT 1)) ORDER BY name LIMIT :limit"
 )
 CAUSE_NAMES = (
     "SELECT failure_fingerprint, min(error) FROM task WHERE failure_fingerprint IS NOT NULL"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from ... import errors
 from ...core.failures.fingerprint import innermost_of_stack
@@ -37,6 +38,8 @@ UNANSWERED_MAX = 30  # an attempt lives, which would be lost
 UNANSWERED_IDLE_MAX = 10  # none does
 UNREPORTED_MAX = 3  # none does, and the end of one is not reported
 
+#: A flow, and the answer without its text, which would stay in memory for the whole run.
+Opened = tuple[FlowSpec, protocol.FlowOpened]
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 
 
@@ -76,7 +79,7 @@ class ZygoteConnection:
         self._ping_timer: asyncio.TimerHandle | None = None
         self.silence: str | None = None  # why it was given up
         self.was_killed = False
-        self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._handle_output)
@@ -85,7 +88,7 @@ class ZygoteConnection:
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
-    async def open(self, request: protocol.Open, seconds: float) -> tuple[FlowSpec, protocol.FlowOpened]:
+    async def open(self, request: protocol.Open, seconds: float) -> Opened:
         """Import the flow. Raises FlowError, also if the import takes longer than ``seconds`` or ends the process."""
         target = request.target
         try:
@@ -96,7 +99,7 @@ class ZygoteConnection:
         try:
             loop.add_reader(self._zygote.pidfd, self._on_ended_import)
             try:
-                opened = await self._opened_within(target, seconds)
+                return await self._opened_within(target, seconds)
             finally:
                 loop.remove_reader(self._zygote.pidfd)
         except ConnectionResetError:
@@ -107,7 +110,6 @@ class ZygoteConnection:
                 await self._stack_of_import(process.C_STACK_SIGNAL)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
-        return flow_spec(opened.spec), opened
 
     def _on_ended_import(self) -> None:
         """Read what it has answered. A process that the import has started may hold its socket."""
@@ -115,7 +117,7 @@ class ZygoteConnection:
         self.link.drain()
         self.link.close()
 
-    async def _opened_within(self, target: str, seconds: float) -> protocol.FlowOpened:
+    async def _opened_within(self, target: str, seconds: float) -> Opened:
         """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
         waited = min(seconds, SLOW_SECONDS)
         await asyncio.wait({self._opened}, timeout=waited)
@@ -196,7 +198,10 @@ class ZygoteConnection:
             case protocol.Refused(number, message):
                 self._pending.pop(number).failed(OSError(message))
             case protocol.FlowOpened() as opened:
-                self._opened.set_result(opened)
+                try:
+                    self._opened.set_result((flow_spec(opened.spec), replace(opened, spec=b"")))
+                except errors.FlowError as error:
+                    self._opened.set_exception(error)
             case protocol.OpenFailed() as failed:
                 self._opened.set_exception(flow_error(failed))
 

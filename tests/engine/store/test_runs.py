@@ -143,6 +143,21 @@ def test_the_projection_holds_attempts_and_the_instants_of_their_kill(state_file
     assert (task.changed_seq, task.changed_at) == (state_file.emitted[-1].seq, START + 5 * SECOND)
 
 
+def test_what_is_equal_in_the_tasks_of_a_run_is_in_memory_once(state_file: StateFile) -> None:
+    """Of 100,000 tasks, most of what a console holds would be the same host, hash and instant again."""
+    names = ["a", "b", 'q"q', "back\\slash", "☃"]
+    create(state_file, FlowSpec("f", tuple(TaskSpec(name, source="flow.py:4", code="c0de") for name in names)))
+    for name in names:
+        state_file.move(name, "READY")
+        state_file.claim(name)
+    rows = state_file.projection().tasks
+    assert [row.spec and row.spec.name for row in rows.values()] == names
+    a, b = rows["a"], rows["b"]
+    assert a.spec is not None and b.spec is not None and a.latest is not None and b.latest is not None
+    assert a.spec.source is b.spec.source and a.spec.code is b.spec.code and a.latest.outcome is b.latest.outcome
+    assert a.started_at is a.first_started_at is a.latest.started_at is a.changed_at is b.started_at
+
+
 def test_runs_are_listed_latest_first_with_their_counts(state_file: StateFile) -> None:
     create(state_file, FlowSpec("f", (TaskSpec("a"), TaskSpec("b"))), "monday")
     state_file.now += SECOND
