@@ -393,6 +393,9 @@ class PageBody(msgspec.Struct, frozen=True, rename={"failure_class": "class"}):
     attach: str | None = None  # opens the run
 
 
+msgspec.json.Decoder(PageBody)  # prepares its structs before threads convert them at once: core/spec.py
+
+
 def parse_body(body: object) -> PageBody:
     """Parse the body of a page; a damaged one counts as empty."""
     try:
