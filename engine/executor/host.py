@@ -159,7 +159,8 @@ class _StartReport:
 
     def failed(self, error: RedriveError) -> None:
         name = type(error).__name__
-        known = name if name in _ERRORS or isinstance(error, FlowImportError) else _known_base(error)
+        is_known = name in _ERRORS or isinstance(error, FlowImportError)
+        known = name if is_known else next(base for base, kind in _ERRORS.items() if isinstance(error, kind))
         self._send({"ok": False, "error": known, "message": str(error), "traceback": getattr(error, "traceback", "")})
 
     def _send(self, report: _Report) -> None:
@@ -168,10 +169,6 @@ class _StartReport:
         descriptor, self._descriptor = self._descriptor, None
         with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as pipe:
             pipe.write(json.dumps(report) + "\n")
-
-
-def _known_base(error: RedriveError) -> str:
-    return next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
 
 
 # --- A process that forks executors -----------------------------------------------------------------------------------
@@ -229,7 +226,8 @@ class Starter:
 
 def fork_executors(requests: socket.socket) -> int:
     """Fork executors until the parent is gone."""
-    from ..flow import loading, source  # noqa: F401  # all of them before the forks
+    from .. import asyncio_log  # noqa: F401  # all of them before the forks
+    from ..flow import loading, source  # noqa: F401
     from ..runner.zygote import connection, zygote  # noqa: F401
     from . import loop, opening  # noqa: F401
 
