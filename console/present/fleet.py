@@ -23,7 +23,6 @@ from ..text.columns import (
     Columns,
     Width,
     Words,
-    longest_cells,
     measured,
     row_line,
     screen_row,
@@ -44,6 +43,7 @@ _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "ca
 _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
+_NEXT_FROM = 100  # columns
 _NOTES_COUNTED = 10  # from so many on, their number has no room
 _NAME_CELLS_MIN = 8  # of a task beside its error
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
@@ -191,13 +191,14 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     run, needs = entry.run, [one for one in entry.needs if one.kind is not NeedKind.UNREACHABLE]
     alarm = next(iter(alarms_of(entry)), None)
     paused = next((one for one in entry.offer.runs if one.paused_since is not None and one.ended_at is None), None)
-    if alarm is not None and not (alarm.kind is NeedKind.BLOCKED and paused is not None):
+    if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
         where = "" if run is None or alarm.run_id in (None, run.run_id) else f", in run {alarm.run_id}"
         return one_line(f"{words}{where}"), _mends_now(entry, alarm), Role.TEXT
     if paused is not None and paused.paused_since is not None:
+        words = f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
-        return one_line(f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"), mends, Role.WAITING
+        return one_line(words), mends, Role.WAITING if alarm is None else Role.TEXT
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
         return f"schedule {pause}", ("schedule",), Role.DIM
     if waits := [one.flow for one in _flows_before(entry) if one.waits]:
@@ -444,16 +445,16 @@ def _needs_text(entry: FleetEntry) -> str:
     return counted(entry.notice_count, "note") if entry.notice_count < _NOTES_COUNTED else "notes"
 
 
-def fleet_columns(entries: Sequence[FleetEntry], context: RowContext) -> Columns[FleetEntry, RowContext]:
-    """The columns that these state files need, as wide as they need them."""
-    texts = {
-        "flow": _flow_name,
-        "finished": _done_text,
-        "nights": lambda one: "." * len(one.offer.nights),
-        "next_at": lambda one: _next_word(one, context).text,
-    }
-    cells = {name: longest_cells(map(text, entries)) for name, text in texts.items()}
-    return measured(FLEET_COLUMNS, cells)
+def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int) -> Columns[FleetEntry, RowContext]:
+    """The columns that these state files need, as wide as they need them.
+
+    In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody.
+    """
+    readable = [one for one in entries if one.offer.problem is None]
+    if size >= _NEXT_FROM:
+        return measured(FLEET_COLUMNS, readable, context)
+    shown = [one._replace(screen=_why_or_next) if one.name == "why" else one for one in FLEET_COLUMNS]
+    return measured([one for one in shown if one.name != "next_at"], readable, context)
 
 
 def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
@@ -538,7 +539,13 @@ def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
     return lambda size: why_line(entry, context, size)
 
 
-_NEEDS = Width(7)
+def _why_or_next(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
+    coming = _next_word(entry, context)
+    words = coming._replace(text=f"next {coming.text}" if coming.text[:1].isdigit() else coming.text)
+    return lambda size: why_line(entry, context, size) or [words]
+
+
+_NEEDS = Width(7, 7)
 
 FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
@@ -552,7 +559,9 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
         Width(12, 24, is_name=True),
         lambda one, context: _flow_name(one),
     ),
-    Column("state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
+    Column(
+        "state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(9, 11), _state_sign
+    ),
     Column("tasks", None, lambda one, context: one.offer.tasks),
     Column(
         "finished", "DONE", lambda one, context: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)
@@ -569,7 +578,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("executor_pid", None, lambda one, context: one.executor.pid if one.executor.alive else None),
     Column("service_pid", None, lambda one, context: one.offer.service_pid),
     Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(7, 14, 2, 2, is_right=True), _nights),
-    Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(5, 10, rank=3, gap=2), _next_word),
+    Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, context: one.offer.path, _path_or_problem),
     Column("problem", None, lambda one, context: one.offer.problem),
@@ -578,7 +587,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
         "WHY",
         lambda one, context: why_of(one, _now_us(one, context))[0] or None,
         None,
-        Width(26, FILL, 1, 2),
+        Width(30, FILL, 1, 2),
         _why,
     ),
 )

@@ -23,10 +23,10 @@ from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
 from ..sessions.address import parse
-from ..text.columns import FILL, Column, Columns, Width, field, longest_cells, measured, with_fields
+from ..text.columns import FILL, Column, Columns, Width, field, measured, with_fields
 from ..text.figures import DAY, SECOND, clock, column, need_human, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, join, width
+from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line
 from . import states
 from .states import RowContext, order_line, sign_and_word
@@ -247,10 +247,7 @@ def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedR
     unused = {"dag_name"} if len(flows) < 2 else set()
     unused |= set() if any(describe_params(row.run) for row in rows) else {"params"}
     shown = [column for column in RUN_COLUMNS if column.name not in unused]
-    names = {"run_id": longest_cells(row.run.run_id for row in rows), "dag_name": longest_cells(flows)}
-    needs = max((width(_needs(row, place)) for row in rows), default=0)
-    done = longest_cells(_done(row, place) for row in rows)
-    return measured(shown, {**names, "needs": needs, "done": done})
+    return measured(shown, rows, place)
 
 
 # --- Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume ----

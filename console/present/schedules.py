@@ -30,7 +30,6 @@ from ..text.columns import (
     Width,
     Words,
     field,
-    longest_cells,
     measured,
     row_line,
     screen_row,
@@ -287,11 +286,11 @@ _UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run", "night
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW", width=Width(12, 24, is_name=True)),
-        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 24, 3, 2)),
+        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 48, 3, 2)),
         field("next_at", "NEXT", _next_text, Width(21, 30, 0, 2), _next_screen),
         field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
-        field("usual_us", "USUAL", _usual_text, Width(6, rank=1, gap=2, is_right=True)),
-        field("missed_times", "MISSED", _missed_count, Width(6, rank=1, gap=2, is_right=True)),
+        field("usual_us", "USUAL", _usual_text, Width(5, 7, rank=1, gap=2, is_right=True)),
+        field("missed_times", "MISSED", _missed_count, Width(6, 6, rank=1, gap=2, is_right=True)),
         Column("state", "STATE", None, _state, Width(24, FILL, 0, 2), _state_screen),
         Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
         Column("requests", value=lambda row, now_us: [request._asdict() for request in row.requests]),
@@ -305,15 +304,7 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
 
 def schedule_columns(rows: Sequence[ServedSchedule], now_us: int) -> Columns[ServedSchedule, int]:
     """The columns that these schedules need, as wide as they need them."""
-    texts: Mapping[str, Callable[[ServedSchedule], str]] = {
-        "flow": lambda row: row.flow,
-        "expression": lambda row: rhythm_words(row.expression),
-        "next_at": lambda row: _next_screen(row, now_us),
-        "last_started_at": lambda row: _last_screen(row, now_us).text,
-        "usual_us": lambda row: _usual_text(row, now_us),
-        "missed_times": lambda row: _missed_count(row, now_us).text,
-    }
-    return measured(SCHEDULE_COLUMNS, {name: longest_cells(map(text, rows)) for name, text in texts.items()})
+    return measured(SCHEDULE_COLUMNS, rows, now_us)
 
 
 def search_text(row: ServedSchedule, now_us: int) -> str:
@@ -345,16 +336,12 @@ def times_lines(
 ) -> list[Line]:
     """The next times, and beside them the last ones that were decided, the latest first."""
     size = min(_COMING_CELLS, columns // 2)
-    left: list[Words] = [Piece(" NEXT TIMES" if coming else " no next time is known", Role.DIM), *coming]
+    unknown = " when they have run" if row.after else " no next time is known"
+    left: list[Words] = [Piece(" NEXT TIMES" if coming else unknown, Role.DIM), *coming]
     right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
     if decided:
         last = decided[: -TIMES_MAX - 1 : -1]
-        is_needed = {
-            "times": any(entry.times > 1 for entry in last),
-            "lasts_us": any(entry.lasts_us is not None for entry in last),
-        }
-        listed = [one for one in TIMES_COLUMNS if is_needed.get(one.name, True)]
-        listed = [*measured(listed, {"first": longest_cells(_span_screen(entry, row) for entry in last)})]
+        listed = measured(TIMES_COLUMNS, last, row)
         lines = (screen_row(listed, entry, row, columns - size, more) for entry in last)
         right = [screen_titles(listed, columns - size), *lines]
     widths = Width(size, gap=0), Width(0, FILL, gap=0)
@@ -450,6 +437,10 @@ def _end(entry: LedgerRow) -> str:
     return entry.fate if entry.state in ("", RunState.SUCCESS) else f"{entry.fate} {entry.state}"
 
 
+def _several(entry: LedgerRow, row: ServedSchedule) -> str:
+    return f"{entry.times:,}" if entry.times > 1 else ""
+
+
 def _took(entry: LedgerRow, row: ServedSchedule) -> str:
     return "" if entry.lasts_us is None else format_duration(entry.lasts_us)
 
@@ -464,7 +455,7 @@ def _fate_role(entry: LedgerRow) -> Role:
 TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
     (
         field("first", "LOGICAL TIME", _span, Width(12, 33), _span_screen),
-        field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, rank=3, is_right=True)),
+        field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, 3, is_right=True), _several),
         field("fate", "WHAT", _fate, Width(10, 13, gap=2), lambda entry, row: Piece(_end(entry), _fate_role(entry))),
         field("lasts_us", "TOOK", _took, Width(5, 7, rank=2, gap=2, is_right=True)),
         field("why", "WHY", None, Width(8, 60, 2, 2)),

@@ -22,7 +22,7 @@ from ..text.columns import (
     Width,
     chosen,
     field,
-    measured,
+    limited,
     row_line,
     screen_row,
     screen_titles,
@@ -447,14 +447,14 @@ _ROW_LOOKS: dict[str, StateStyle] = {
 }
 
 
-def quarantined_row(row: QuarantineRow | None, error: str, columns: int, context: RowContext) -> Line:
+def quarantined_row(
+    row: QuarantineRow | None, error: str, columns: int, context: RowContext, *, has_state: bool = True
+) -> Line:
     """One quarantined row: state, key and start of its payload; its error if it differs from ``error``."""
     if row is None:
         return [Piece(f"   {context.glyphs.more}", Role.DIM)]
     shown = row._replace(error=None) if one_line(row.error or "") == one_line(error) else row
-    return screen_row(
-        measured(_ROW_SCREEN, {"row_key": columns // 4}), shown, context, columns - 1, context.glyphs.more
-    )
+    return screen_row(_row_columns(columns, has_state=has_state), shown, context, columns - 1, context.glyphs.more)
 
 
 def _error_and_payload(row: QuarantineRow, context: RowContext) -> Line:
@@ -488,6 +488,12 @@ _ROW_FIELDS: Columns[QuarantineRow, RowContext] = (
 )
 ROW_COLUMNS = with_fields(_ROW_FIELDS, QuarantineRow._fields)
 _ROW_SCREEN = chosen(ROW_COLUMNS, "sign", "state", "row_key", "error")
+
+
+def _row_columns(columns: int, *, has_state: bool) -> Columns[QuarantineRow, RowContext]:
+    """A key has a quarter of the row."""
+    shown = [one for one in _ROW_SCREEN if has_state or one.name != "state"]
+    return [limited(one, _NAME, columns // 4) if one.name == "row_key" else one for one in shown]
 
 
 def rows_heading(group: QuarantineGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:

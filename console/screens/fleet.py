@@ -79,6 +79,7 @@ class FleetScreen(ConsoleScreen):
         super().__init__()
         self._offers: Sequence[Offer] = ()
         self._shown_at = float("-inf")
+        self._is_read = False
         self._all: Sequence[FleetEntry] = ()
         self._entries: dict[str, FleetEntry] = {}
         self._columns: Columns[FleetEntry, RowContext] = present.FLEET_COLUMNS
@@ -121,7 +122,7 @@ class FleetScreen(ConsoleScreen):
         """Show these state files."""
         now = self.console.live.monotonic_seconds
         if offers != self._offers or now - self._shown_at >= _NEEDS_SECONDS:
-            self._offers, self._shown_at = offers, now
+            self._offers, self._shown_at, self._is_read = offers, now, True
             self._show_order()
 
     def _show_order(self) -> None:
@@ -130,7 +131,7 @@ class FleetScreen(ConsoleScreen):
         rows = [one for one in self._all if present.is_row(one)]
         shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
         self._entries = {one.offer.path: one for one in shown}
-        self._columns = present.fleet_columns(shown or rows, self._row_context())
+        self._columns = present.fleet_columns(shown or rows, self._row_context(), self.app.size.width)
         before, is_new, was_at_top = self.table.cursor_key, not self.table.order, not self.table.first_visible
         self.table.set_order([*self._entries])
         if was_at_top and self.table.cursor < self.table.rows:
@@ -266,7 +267,7 @@ class FleetScreen(ConsoleScreen):
             rows = self._rows_below - len(self._text_lines) - 1
             spare = _TEXTS_ROWS if rows > 2 * _TEXTS_ROWS else 0
             height = self._choose_drawing(self._graph, rows - spare)
-            self._divide_below(self._rows_below - rows + height)
+            self._divide_below(self._rows_below - rows + height + (spare > 0))
         elif self._rows_below != self.panel.row_count + self.texts.rows:
             self._divide_below(self._rows_below)
 
@@ -334,6 +335,8 @@ class FleetScreen(ConsoleScreen):
             glyphs,
             self.app.size.width,
         )
+        if not self._is_read:
+            left, right = [Piece(f" reading the state files of {self.fleet.place} ...", Role.DIM)], []
         if self.problem:
             right = [Piece(f"{one_line(self.problem)} ", Role.WARNING)]
         self.header.show(left, right)
@@ -367,7 +370,7 @@ class FleetScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Divide the rows anew."""
-        self._lay_out()
+        self._show_order()
         self._fit_drawing()
         self._show_panel()
 

@@ -5,7 +5,7 @@ A new column is one entry of that table. Only ``_fit`` divides the width of a sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import pieces
@@ -170,20 +170,30 @@ def _title(words: str) -> Callable[[int], Words]:
     return lambda room: Piece(words if cells(words) <= room else words.rpartition(" ")[2], Role.DIM)
 
 
-def measured(columns: Columns[Row, Context], longest: Mapping[str, int]) -> Columns[Row, Context]:
-    """Columns that take no more cells than the longest of their texts has, without those that may go and have none.
+def measured(columns: Columns[Row, Context], rows: Sequence[Row], context: Context) -> Columns[Row, Context]:
+    """Columns as wide as these rows need them, without those that may go and say nothing.
 
-    ``longest``: in cells, by name.
+    One without a ``most``, or with ``FILL``, keeps its width: what it says changes with time, or fills the row.
     """
-    found = [(column, column.width, longest.get(column.name)) for column in columns]
-    return [
-        column if width is None or size is None else _limited(column, width, size)
-        for column, width, size in found
-        if size != 0 or width is None or not width.rank
-    ]
+    found: list[Column[Row, Context]] = []
+    for column in columns:
+        width = column.width
+        if width is not None and width.most not in (None, FILL):
+            longest = max((_cells_of(column, width, row, context) for row in rows), default=0)
+            if not longest and width.rank:
+                continue
+            column = limited(column, width, longest)
+        found.append(column)
+    return found
 
 
-def _limited(column: Column[Row, Context], width: Width, longest: int) -> Column[Row, Context]:
+def _cells_of(column: Column[Row, Context], width: Width, row: Row, context: Context) -> int:
+    """What a column says of a row, in cells."""
+    return pieces.width(_line(_shown(column, row, context), _most(width)))
+
+
+def limited(column: Column[Row, Context], width: Width, longest: int) -> Column[Row, Context]:
+    """A column that takes no more cells than ``longest``."""
     least = min(width.least, max(longest, cells((column.title or "").rpartition(" ")[2])))
     return column._replace(width=width._replace(least=least, most=min(width.most or 0, longest)))
 
@@ -216,10 +226,15 @@ def _words(column: Column[Row, Context], row: Row, context: Context) -> Words:
     return "" if value is None else str(value)
 
 
+def _line(cell: Cell, size: int) -> Line:
+    """What a cell says where it has ``size`` cells."""
+    words = cell(size) if callable(cell) else cell
+    return [Piece(one_line(words))] if isinstance(words, str) else [words] if isinstance(words, Piece) else words
+
+
 def _sized(cell: Cell, width: Width, size: int, more: str) -> Line:
     """A cell in at most ``size`` cells."""
-    words = cell(size) if callable(cell) else cell
-    line = [Piece(one_line(words))] if isinstance(words, str) else [words] if isinstance(words, Piece) else words
+    line = _line(cell, size)
     free = size - pieces.width(line)
     if free >= 0:
         return [Piece(" " * free), *line] if width.is_right else line

@@ -40,8 +40,13 @@ def column(duration_us: int) -> str:
 _WHOLE_TIMES = 9.95  # from so many on, no tenths
 
 
+_LEAST_TIMES = 0.1
+
+
 def times_text(times: float) -> str:
-    """How many times as much: ``1.4``, ``12``."""
+    """How many times as much: ``1.4``, ``12``, ``<0.1``."""
+    if times < _LEAST_TIMES:
+        return f"<{_LEAST_TIMES}"
     return f"{times:.1f}" if times < _WHOLE_TIMES else number(round(times))
 
 

@@ -301,7 +301,7 @@ async def test_a_host_that_does_not_answer_is_no_state_file():
 def test_nights_and_the_next_start_take_no_more_cells_than_they_fill():
     context = RowContext(START, UTF8)
     told = [offer("rates", "SUCCESS", nights=[Night("SUCCESS")] * nights) for nights in (1, 12)]
-    most = [{one.name: one.width for one in fleet_columns(fleet_entries([one], START), context)} for one in told]
+    most = [{one.name: one.width for one in fleet_columns(fleet_entries([one], START), context, 120)} for one in told]
     assert [columns["nights"].most for columns in most] == [1, 12]
     assert all("next_at" not in columns for columns in most)
 

@@ -82,19 +82,23 @@ def test_a_name_loses_its_middle_and_a_text_its_end():
     assert shown == " the-sh…eseus    5 +7   tin a…"
 
 
-def test_no_column_of_names_is_wider_than_the_longest_name():
-    shown = plain(screen_row(measured(SHIPS, {"name": 8}), Ship("the-ship-of-theseus", 5, "tin and copper"), 7, 30))
-    assert shown == " the-…eus    5 +7   tin and c…"
+def test_a_column_is_as_wide_as_the_longest_of_its_texts():
+    ship = Ship("the-ship", 5, "tin and copper")
+    shown = plain(screen_row(measured(SHIPS, [ship, ship._replace(name="argo")], 7), ship, 7, 30))
+    assert shown == " the-ship    5 +7   tin and c…"
+    assert measured(SHIPS, [ship], 7)[-1].width == SHIPS[-1].width, "what fills the row is not measured"
 
 
 def test_a_column_that_no_row_fills_is_left_out_if_it_may_go():
-    columns = [
-        Column("a", "NAME", width=NAME),
-        Column("b", "LAST RUNS", width=Width(9, 14, rank=1)),
+    columns: Columns[Ship, int] = [
+        Column("a", "NAME", lambda ship, year: None, width=NAME),
+        Column("b", "LAST RUNS", lambda ship, year: ship.home, width=Width(9, 14, rank=1)),
         Column("c", width=REST),
     ]
-    assert [one.name for one in measured(columns, {"a": 0, "b": 0})] == ["a", "c"]
-    assert [one.width for one in measured(columns, {"b": 2})][1] == Width(4, 2, rank=1), "its title has room"
+    ship = Ship("argo", 5)
+    assert [one.name for one in measured(columns, [ship], 7)] == ["a", "c"]
+    shown = measured(columns, [ship, ship._replace(home="ir")], 7)
+    assert shown[1].width == Width(4, 2, rank=1), "its title has room"
 
 
 def test_what_a_cut_would_leave_of_the_last_piece_is_left_out_if_it_says_nothing():
