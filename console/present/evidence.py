@@ -158,7 +158,7 @@ def attempt_table(
     changed = {*comparison.environment, *comparison.results}
     for label, value in _FACTS:
         values = [value(one, scene) for one in shown]
-        if any(values):
+        if any(values) and not (label in _HASHES and len({*values}) == 1):
             differs = _CHANGE_NAMES.get(label, label) in changed and len(set(values)) > 1
             lines.append(_fact_line(label, values, size, differs))
     if len(attempts) > len(shown):
@@ -257,6 +257,9 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("then waited", lambda attempt, scene: waited_text(attempt)),
     ("late", lambda attempt, scene: "it changed nothing" if attempt.late else ""),
 )
+
+#: Facts of which only a difference says something: the verdict names those that are alike.
+_HASHES = frozenset(["line by line", "code", "input", "parameters", "packages"])
 
 #: label -> the name of its change in ``model/inbox.py``, where the two differ.
 _CHANGE_NAMES = {"place": "place of the failure", "line by line": "place of the failure"}
