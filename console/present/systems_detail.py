@@ -54,7 +54,11 @@ def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[
     elif isinstance(subject, PageRow):
         head, rest = _page_head(subject, scene), list(_page_lines(subject, more or PageBody(), scene))
     else:
-        rows = [quarantined_row(row, subject.error, columns - _INDENT, scene.context) for row in more or ()]
+        has_states = len(row_counts(subject)) > 1
+        rows = [
+            quarantined_row(row, subject.error, columns - _INDENT, scene.context, has_state=has_states)
+            for row in more or ()
+        ]
         head, rest = _group_head(subject, scene), [*_group_lines(subject, scene), *([[], *rows] if rows else ())]
     lines = wrap(head, columns - 1, _INDENT)
     for line in rest:
@@ -90,8 +94,8 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     share = f" ({failures * 100 // calls} %)" if failures else ""
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else "no calls"),
-        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
         Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
+        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
     ]
     yield [
         Piece("retries ", Role.DIM),

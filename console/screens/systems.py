@@ -70,6 +70,7 @@ class SystemsScreen(DetailedList):
         self._was_past = False
         self._painted_lines: dict[model.SystemsRow, Line] = {}
         self._more: OrderedDict[object, PageBody | Sequence[Event] | Sequence[lists.QuarantineRow]] = OrderedDict()
+        self._opened: set[str] = set()  # breakers that were opened because they fit: closed ones stay closed
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
         self._wanted_name: str | None = None
 
@@ -194,7 +195,19 @@ class SystemsScreen(DetailedList):
 
     # --- The list -------------------------------------------------------------------------------------------------
 
+    def _open_what_fits(self) -> None:
+        """Show once the tasks that a breaker holds, if the list beside the details has rows for all."""
+        room = self.screen_rows - _FRAME_ROWS if self.is_wide else 0
+        for name, guard in self.systems.breakers.items():
+            row = model.SystemsRow(model.Section.BREAKERS, name)
+            if guard.held and name not in self._opened and len(self.systems.rows()) + len(guard.held) <= room:
+                self._opened.add(name)
+                if not self.systems.is_open(row):
+                    self.systems.toggle(row)
+
     def _refresh_list(self, by_hand: bool = False) -> None:
+        if len(self.systems.loaded_sections) == len(model.Section):
+            self._open_what_fits()
         rows = self.systems.rows()
         listed, before = set(rows), self.table.cursor_key
         self._painted_lines = {row: line for row, line in self._painted_lines.items() if row in listed}

@@ -46,7 +46,7 @@ def pressing(app: ConsoleApp, *pressed: str):
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
-    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "7", "enter"))
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "7", "l"))
 
 
 def test_picture_of_a_page(session, clock, snap_compare):
