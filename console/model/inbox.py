@@ -20,6 +20,7 @@ from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import HUMAN_WAITS, RunnerStatus, WaitReason, pause_author
 from ...engine.domain.acts import Target
+from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_fingerprint
 from ...engine.domain.text import format_clock, shell_word
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
@@ -499,10 +500,13 @@ class EvidenceData(msgspec.Struct, frozen=True):
     """What was read for one task besides the board.
 
     ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
-    history of its cause.
+    history of its cause. Of an approval ``answers``: the acts that answered it before, the latest last; ``logs``: what
+    the tasks above it wrote.
     """
 
     texts: Sequence[AttemptTexts] = ()
     history: Sequence[PastAttemptRow] = ()
     rows: Sequence[QuarantineRow] = ()
     memory: CauseHistory | None = None
+    answers: Sequence[Event] = ()
+    logs: Mapping[str, Sequence[LogLine]] = {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
 from ...engine.core.views import row_style
+from ...engine.domain.event_payloads import OperatorActed
+from ...engine.domain.events import Event
 from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.states import APPROVAL, NEEDS_HUMAN, NOT_STARTED, TaskState
 from ...engine.domain.task_options import describe_overrides, load_overrides
@@ -16,11 +19,12 @@ from ...engine.domain.text import counted, format_bytes, format_duration, format
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.inbox import EvidenceData, compare, failures_of, verdict
 from ..model.runs import trend_of_attempts
-from ..text.figures import age, number
+from ..text.figures import age, number, wall_day
 from ..text.pieces import Line, Piece, Role, count_rows, first_that_fits, fit, two_sided, width, wrap
-from ..text.text import cells, one_line
+from ..text.text import cells, one_line, pad
 from . import tasks
 from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, verdict_lines
+from .log import line_text
 from .run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from .states import sign_and_word
 
@@ -29,6 +33,8 @@ _RELATIVES_MAX = 20
 _PAST_ATTEMPTS, _PAST_ATTEMPTS_MIN = 40, 3
 _CHART_ROWS_MIN, _CHART_ROWS_MAX = 6, 12
 _NAME_CELLS_MIN = 8
+_ANSWERS_MAX, _HEADING_ROWS = 3, 2
+_RESULTS_MAX, _RESULT_CHARACTERS = 8, 400  # of what a task returned
 
 
 def title_line(row: TaskRow, scene: tasks.Scene, columns: int) -> Line:
@@ -120,6 +126,7 @@ def detail_page(
         *reason,
         *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
         *evidence_lines(row, scene, found, columns),
+        *(asked_lines(row, scene, found, columns, rows) if found.logs or found.answers else ()),
     ]
     after = [*_held_lines(row, scene), *_typical_durations(row, scene), *chain(*_relatives(row, scene))]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
@@ -145,6 +152,46 @@ def standing_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
         found = list(part)
         lines += found if len(lines) + len(found) <= rows else []
     return lines
+
+
+def asked_lines(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+    """What an approval asks about: what the tasks above it returned, who answered before, and what they wrote."""
+    lines: list[Line] = []
+    for parent in scene.board.dag.parents(row.name):
+        if returned := _returned(scene.board.row(parent).result, columns):
+            lines += [*tasks.section(one_line(parent), "returned"), *returned]
+    lines += tasks.section("Answered before", "" if found.answers else "never")
+    lines += (answer_line(event) for event in reversed(found.answers[-_ANSWERS_MAX:]))
+    size = max((rows - len(lines)) // max(len(found.logs), 1) - _HEADING_ROWS, 1)
+    for parent, log in found.logs.items():
+        lines += tasks.section(one_line(parent), "wrote" if log else "wrote nothing")
+        lines += ([Piece(f"   {line_text(line, scene.glyphs)}")] for line in log[-size:])
+    return lines[1:]
+
+
+def answer_line(event: Event) -> Line:
+    """Who answered an approval before, and why."""
+    act = "approved" if isinstance(event.payload, OperatorActed) and event.payload.act == "approve" else "rejected"
+    who = f"{act} by {one_line(event.actor or 'somebody')}"
+    return [Piece(f"   {wall_day(event.at)}  ", Role.DIM), Piece(who), Piece(f": {one_line(event.reason or '')}")]
+
+
+def _returned(result: str | None, columns: int) -> list[Line]:
+    """The result of a task, by its keys if it has some."""
+    try:
+        value = json.loads(result or "null")
+    except ValueError:  # of another version
+        value = result
+    named = value if isinstance(value, dict) else {} if value is None else {"": value}
+    size = max((cells(one_line(name)) + 2 for name in named if name), default=0)
+    return [
+        fit([Piece(f"   {pad(one_line(name), size)}", Role.DIM), Piece(_value_text(one))], columns - 1)
+        for name, one in islice(named.items(), _RESULTS_MAX)
+    ]
+
+
+def _value_text(value: object) -> str:
+    return one_line((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_RESULT_CHARACTERS])
 
 
 def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:

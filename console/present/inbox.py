@@ -142,6 +142,17 @@ def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> l
     ]
 
 
+def waiting_lines(names: Sequence[str], scene: Scene) -> list[Line]:
+    """What goes on once the wait of ``names`` ends, and what was done before it; empty if they failed."""
+    if wait_of(names, scene) is None:
+        return []
+    board = scene.board
+    below = board.names_waiting_below(*names)
+    done = dict.fromkeys(parent for name in names for parent in board.dag.parents(name))
+    found = (("May start then", names), ("After that", below), ("Done before", [*done]))
+    return [line for heading, shown in found for line in named_tasks(heading, number(len(shown)), shown, 4, scene)][1:]
+
+
 def _ends_of(need: Need, scene: Scene, *, can_resume: bool) -> Sequence[tuple[str, str]]:
     """What ends a need of the run as a whole: the actions, and what their keys do."""
     if need.kind in (NeedKind.LOST, NeedKind.STUCK):

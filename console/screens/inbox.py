@@ -19,6 +19,7 @@ from ..model.lists import next_order, parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
+from ..present.detail import answer_line
 from ..present.schedules import need_sentence
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
@@ -66,8 +67,6 @@ class InboxScreen(TaskScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Place the evidence next to the list or on a separate screen."""
-        self.who_bar.display = self.detail_room.rows > 0
-        self.consequences_bar.display = has_room_for_strip(event.size.height)
         self._place_texts()
         self.rest_timer.start()
 
@@ -83,10 +82,12 @@ class InboxScreen(TaskScreen):
         Where no task is, and nothing stands beside the list, they have what the run needs.
         """
         names, rows = self._tasks_at_cursor(), len(self.table.order) or _EMPTY_ROWS
-        if names:
-            is_known = bool(self.board.row(names[0]).attempts) and not self.texts.is_blank
+        self.who_bar.display = self.detail_room.rows > 0 and bool(names)
+        self.consequences_bar.display = has_room_for_strip(self.app.size.height) and bool(self.table.order)
+        if self.texts.subject is None:
+            is_known = (bool(names) or not self.is_wide) and bool(self._lines_of_run(self.app.size.width))
         else:
-            is_known = not self.is_wide and bool(self._lines_of_run(self.app.size.width))
+            is_known = not names or (self._has_texts(names[0]) and not self.texts.is_blank)
         has_texts = is_known and self._list_rows - rows - 1 >= _TEXTS_ROWS_MIN
         self.divide_rows(rows if has_texts else None)
 
@@ -166,6 +167,11 @@ class InboxScreen(TaskScreen):
         self._tick_ages()
         if self.evidence.display:
             self.evidence.tick()
+        if self.texts.display:
+            self.texts.tick()
+            self.texts.expire_running()
+            if self.texts.needs_reading:
+                self.read_texts()
 
     def _tick_ages(self) -> None:
         """Repaint the ages that changed."""
@@ -272,7 +278,9 @@ class InboxScreen(TaskScreen):
         return "" if need is None else need_sentence(need, self.console.live.now_us)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
-        """Where no task is selected: what the run as a whole needs, and what the other run under the cursor needs."""
+        """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""
+        if names := self._tasks_at_cursor():
+            return present.waiting_lines(names, self.scene())
         need, other, scene = self._need, self._other_at_cursor(), self.scene()
         lines: list[Line] = []
         if need is not None and not self.inbox.total:
@@ -295,6 +303,17 @@ class InboxScreen(TaskScreen):
         if row.task is not None or cause is None:
             return row.task
         return cause if cause.count > 1 else cause.tasks[0]
+
+    def _has_texts(self, name: str) -> bool:
+        """Whether a task wrote something, or asks about what others wrote."""
+        return bool(self.board.row(name).attempts) or name in self.board.asked
+
+    def _writer(self, subject: Subject | None) -> Subject | None:
+        """Whose texts help to decide; None of a task that has none, which says what it holds up. Else of what runs."""
+        names = self._tasks_at_cursor()
+        if names:
+            return subject if self._has_texts(names[0]) or not present.wait_of(names, self.scene()) else None
+        return self.board.current_task() if self._need is not None and not self.inbox.total else None
 
     def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks what is under the cursor."""
@@ -344,8 +363,9 @@ class InboxScreen(TaskScreen):
         self._show_consequences([name for name in self.target_tasks() if name in self.board.projection.tasks])
         subject = self._subject()
         self.texts.cursor = subject if isinstance(subject, str) else ""  # of a cause they are of its first task
-        for page in (self.texts, self.evidence):
-            page.show_subject(subject)
+        self.texts.has_nothing_above = subject is None and not self.is_wide
+        self.texts.show_subject(self._writer(subject))
+        self.evidence.show_subject(subject)
         self._place_texts()
         if self.page_of_texts.display:
             self.read_texts()
@@ -392,6 +412,9 @@ class InboxScreen(TaskScreen):
         row = self.table.cursor_key
         if row is None or self.table.marks:
             return []
+        if present.wait_of(self._tasks_at_cursor(), self.scene()) is not None:  # nothing failed
+            texts = self.page_of_texts.texts
+            return answer_line(texts.answers[-1]) if texts is not None and texts.answers else []
         columns = self.app.size.width
         return present.cause_history_line(
             self.console.memory.get(row.cause), self.console.live.now_us, columns, self.console.glyphs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -21,15 +21,23 @@ from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, has_room_for_past, past_durations, standing_lines, title_line
+from ..model.log import LogLine
+from ..present.detail import (
+    asked_lines,
+    detail_page,
+    has_room_for_past,
+    past_durations,
+    standing_lines,
+    title_line,
+)
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
 from ..present.tasks import Scene
-from ..sessions.reads import TEXTS_OF, past_attempts, read_evidence
+from ..sessions.reads import TEXTS_OF, past_answers, past_attempts, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, count_rows
 from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, Rule, bindings, detail_room
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
@@ -349,6 +357,8 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
 TEXTS_ROWS_MIN = 5  # of what a task wrote, below a list
 LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 _BELOW_TEXTS_MIN = 7  # rows
+_ASKED = "asked"  # in place of an outcome: it waits for an answer
+_LOGS_MAX = 3  # of the tasks above it
 
 
 class TextsKey(NamedTuple):
@@ -418,13 +428,18 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         name = self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
         return self.scene().board.projection.tasks.get(name) if isinstance(name, str) else None
 
+    @property
+    def _is_told_elsewhere(self) -> bool:
+        """Whether the other place has the long texts of this subject."""
+        return self.texts_view is not None and _identity(self.texts_view.subject) == _identity(self.subject)
+
     def render_page(self) -> list[Line]:
         scene, subject, row = self.scene(), self.subject, self._task_row()
-        source = self.texts_view or self
-        found = (_identity(source.subject) == _identity(subject) and source.texts) or EvidenceData()
-        if self.texts_view is not None:
+        source = self.texts_view if self._is_told_elsewhere and self.texts_view is not None else self
+        found = source.texts or EvidenceData()
+        if self._is_told_elsewhere:
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
-            found = replace(found, texts=short)
+            found = replace(found, texts=short, answers=(), logs={})
         if isinstance(subject, tuple):
             return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
@@ -445,11 +460,13 @@ class DetailView(PageView[TextsKey, EvidenceData]):
     def text_key(self) -> TextsKey | None:
         """The key of the texts: the latest attempt, of a task that needs a human also the latest that failed."""
         row = self._task_row()
-        if row is None or self.texts_view is not None:
+        if row is None or self._is_told_elsewhere:
             return None
         failed = [one.attempt for one in failures_of(row)[-TEXTS_OF:]]
-        if isinstance(self.subject, InboxCause):
+        if isinstance(self.subject, InboxCause) and (failed or row.latest is None):
             return TextsKey(row.name, tuple(failed))
+        if row.name in self.scene().board.asked:
+            return TextsKey(row.name, (), _ASKED)
         is_judged, is_past = row.state in NEEDS_HUMAN, self.scene().board.snapshot.is_past
         if row.latest is None:
             return None
@@ -474,6 +491,9 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         """
         if not wanted.outcome:
             return await read_evidence(session, run_id, wanted.task, wanted.attempts)
+        if wanted.outcome == _ASKED:
+            logs = await self._logs_above(session, run_id, wanted.task)
+            return EvidenceData(answers=await past_answers(session, wanted.task), logs=logs)
         latest = wanted.attempts[-1]
         if wanted.is_past and wanted.outcome == "running":
             return EvidenceData([AttemptTexts(latest)])
@@ -492,6 +512,17 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=log.output_bytes)
         return replace(shown, texts=[*before, last])
 
+    async def _logs_above(self, session: Session, run_id: str, name: str) -> Mapping[str, Sequence[LogLine]]:
+        """What the tasks above an approval wrote: it is what somebody is asked about."""
+        board, found = self.scene().board, dict[str, Sequence[LogLine]]()
+        for parent in board.dag.parents(name)[:_LOGS_MAX]:
+            latest = board.row(parent).latest
+            if latest is not None:
+                log = AttemptLog(session, run_id, parent, latest.attempt)
+                await log.read_new()
+                found[parent] = log.text.lines[-LOG_LINES_MAX:]
+        return found
+
 
 def _identity(subject: Subject | None) -> object:
     return ("cause", subject.fingerprint) if isinstance(subject, InboxCause) else subject
@@ -501,17 +532,19 @@ class TextsView(DetailView):
     """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
 
     Of a group, its members. What they leave free has the other members of the ``group`` of a task, or what no details
-    beside it say. Another task than the one of the ``cursor`` has its name above.
+    beside it say. Another task than the one of the ``cursor`` has its name above, and before it what is said where no
+    task is selected if ``has_nothing_above``.
     """
 
     group: GroupKey | None = None
     cursor: str | None = None
     details: DetailView | None = None
+    has_nothing_above = False
 
     @property
     def is_blank(self) -> bool:
         """Whether the task is known to have written nothing."""
-        return self.texts is not None and not self._lines(1)
+        return self.texts is not None and not self._lines(1) and not self.texts.answers and not self.texts.logs
 
     def _lines(self, log_lines: int) -> list[Line]:
         return [*text_lines(self.texts.texts, log_lines, self.scene())] if self.texts is not None else []
@@ -523,17 +556,22 @@ class TextsView(DetailView):
             return self._nothing(self.columns)
         row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
         is_another = row is not None and self.cursor not in (None, row.name)
-        title = [title_line(row, scene, self.columns)] if row is not None and is_another else []
+        title = self._nothing(self.columns) if self.has_nothing_above else []
+        title += [title_line(row, scene, self.columns)] if row is not None and is_another else []
+        if row is not None and row.name in scene.board.asked:
+            return asked_lines(row, scene, found, self.columns, self.rows)
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
         lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
-        free, is_beside = self.rows - len(lines) - 1, self.details is not None and self.details.display
+        free, details = self.rows - len(lines) - 1, self.details
+        is_beside = details is not None and details.display and details.subject is not None
         if row is None:
             return lines
         if free >= _BELOW_TEXTS_MIN and self.group is not None:
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
         if free >= _BELOW_TEXTS_MIN and not (is_beside and has_room_for_past(row, free)):
             lines += past_durations(row, scene, found, self.columns, free)
-        return lines if is_beside else [*lines, *standing_lines(row, scene, self.rows - len(lines))]
+        used = sum(count_rows(line, self.columns) for line in lines)
+        return lines if is_beside else [*lines, *standing_lines(row, scene, self.rows - used)]
 
 
 class TaskScreen(SplitScreen):
@@ -590,7 +628,8 @@ class TaskScreen(SplitScreen):
         run_latest(self, self._read_texts, "texts", shows_errors=False)
 
     async def _read_texts(self) -> None:
-        await self.page_of_texts.read(self.console.live.session, self.board.projection.run.run_id)
+        for page in (self.page_of_texts, self.detail):  # which needs none where the other has them
+            await page.read(self.console.live.session, self.board.projection.run.run_id)
         self.texts_read()
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
 import msgspec
 
 from ...engine.core.causes import CauseHistory
+from ...engine.domain.event_payloads import OperatorActed
+from ...engine.domain.events import Event
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import LogChunk
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause
 from ..model.log import LineAssembler
-from .session import Session, list_question, log_question
+from .session import Session, list_question, listed_events, log_question
 
 # --- The output of one attempt as lines, each once; only the unfinished line is kept in memory -----------------------
 
@@ -147,6 +149,16 @@ async def read_evidence(session: Session, run_id: str, name: str, attempts: Sequ
 async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
     """Read the latest attempts of a task in all runs of the file."""
     return await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
+
+
+async def past_answers(session: Session, name: str) -> list[Event]:
+    """Read the latest acts that answered an approval, in all runs of the file."""
+    acts = await listed_events(session, lists.OPERATOR_ACTS)
+    return [one for one in acts if isinstance(one.payload, OperatorActed) and name in _answered(one.payload)]
+
+
+def _answered(act: OperatorActed) -> Collection[str]:
+    return act.was if act.act in ("approve", "reject") else ()
 
 
 # --- What became of causes before ---------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
@@ -15,6 +18,7 @@ from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.logs import LogChunk
 from redrive.engine.statefile.needs import Need
 
 from ..conftest import FakeSession, StillClock, run_text
@@ -55,6 +59,14 @@ def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSessio
     assert not any(counts[Asked.APPROVAL] for counts in asked)
 
 
+def act_row(seq: int, act: str, task: str, reason: str) -> dict[str, Any]:
+    """A row of the list "operator_acts"."""
+    data = {"act": act, "was": {task: {"state": "READY", "generation": 0}}}
+    row = dict.fromkeys(("task", "old", "new", "attempt", "generation"))
+    row |= {"seq": seq, "at": START, "kind": "operator", "run_id": "before", "actor": "ana@db1", "reason": reason}
+    return {**row, "command_id": f"c{seq}", "data": json.dumps(data)}
+
+
 async def test_the_inbox_lists_it_while_other_tasks_run(session: FakeSession, clock: StillClock) -> None:
     async with open_console(session, clock, "4") as driver:
         assert "1 cause · 1 approval · oldest 0s" in driver.text
@@ -66,6 +78,24 @@ async def test_the_inbox_lists_it_while_other_tasks_run(session: FakeSession, cl
         await driver.press("i")
         assert "ok: waits for an approval for 0s: y approves, n rejects" in " ".join(driver.text.split())
         assert "y approves, n rejects" in driver.text and "redrive approve" not in driver.text
+
+
+async def test_the_inbox_shows_what_is_asked_about_and_who_answered_before(
+    session: FakeSession, clock: StillClock
+) -> None:
+    session.projection.tasks["build"].result = json.dumps({"version": "1.4.2", "rows": 1204})
+    session.logs["build", 1] = [LogChunk(1, START, "1,204 rows compared\n")]
+    session.lists["operator_acts"] = [
+        act_row(1, "approve", "build", "not of this task"),
+        act_row(2, "reject", "ok", "numbers are wrong"),
+        act_row(3, "approve", "ok", "numbers fit"),
+    ]
+    async with open_console(session, clock, "4") as driver:
+        text = " ".join(driver.text.split())
+        assert "build returned version 1.4.2 rows 1204" in text
+        assert "approved by ana@db1: numbers fit" in text and "rejected by ana@db1: numbers are wrong" in text
+        assert "not of this task" not in text
+        assert "build wrote 1,204 rows compared" in text
 
 
 @pytest.mark.parametrize(("key", "act"), [("y", "approve"), ("n", "reject")])
