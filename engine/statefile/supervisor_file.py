@@ -837,20 +837,29 @@ class SupervisorFile(object):
             sql = "UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?"
             self._connection.execute(sql, (warning, now_us, id))
 
-    def take_back(self, id: int, after: int, runs: int) -> None:
+    def take_back(self, id: int, after: int, runs: int, given_up: int) -> None:
         """Make what was decided of the times after ``after`` undecided again.
 
-        ``runs``: so many of them have run, and are counted when their time has come.
+        ``runs``: so many of them have run, and are counted when their time has come; ``given_up``: so many have not,
+        also of ranges that begin before.
         """
+        beyond = "FROM ledger WHERE schedule = ? AND fate <> 'run' AND last > ? AND first"
         with self._transaction() as connection:
             connection.execute("UPDATE schedule SET ledger_until = ? WHERE id = ?", (after, id))  # not a second time
-            undecided = "DELETE FROM ledger WHERE schedule = ? AND first > ? AND fate <> 'run'"
-            connection.execute(undecided, (id, after))
+            (alone,) = connection.execute("SELECT total(times) {} > ?".format(beyond), (id, after, after)).fetchone()
+            connection.execute("DELETE {} > ?".format(beyond), (id, after, after))
+            ranges = "SELECT rowid, times {} <= ? ORDER BY decided_at DESC".format(beyond)
+            left = given_up - int(alone)
+            for rowid, times in connection.execute(ranges, (id, after, after)).fetchall():
+                gone = max(0, min(times, left))
+                left -= gone
+                cut = "UPDATE ledger SET times = times - ?, listed = max(0, listed - ?), last = ? WHERE rowid = ?"
+                connection.execute(cut, (gone, gone, after, rowid))
             latest = connection.execute(_LATEST_RUN, (id,)).fetchone()
             if runs and latest is not None:
                 earlier = "UPDATE ledger SET times = times - ?, last = max(first, min(last, ?)) WHERE rowid = ?"
                 connection.execute(earlier, (runs, after) + latest)
-                connection.execute("DELETE FROM ledger WHERE schedule = ? AND times <= 0", (id,))
+            connection.execute("DELETE FROM ledger WHERE schedule = ? AND times <= 0", (id,))
 
     def note_edits(self, id: int, edits: str) -> None:
         """Record at once that the file of a flow has another schedule."""

@@ -259,12 +259,28 @@ async def test_a_restore_leaves_what_the_ledger_has_while_the_clock_is_set_back_
         assert not started
 
 
-async def test_a_clock_that_was_ahead_makes_no_time_due_from_before_the_schedule_began(tmp_path: Path) -> None:
+AHEAD = HOUR // 4 + 240 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("moves", "due"),
+    [
+        ((HOUR // 4 + 72 * HOUR, -73 * HOUR, 2 * HOUR), 1),  # none from before the schedule began
+        ((3 * HOUR + AHEAD, -240 * HOUR), 3),  # the range that was given up then begins before the true time
+        ((3 * HOUR + AHEAD, -240 * HOUR, 2 * HOUR, 240 * HOUR, -240 * HOUR), 5),
+    ],
+)
+async def test_times_that_a_clock_ahead_gave_up_are_undecided_again(
+    tmp_path: Path, moves: tuple[int, ...], due: int
+) -> None:
     with hourly(tmp_path, "skip") as (service, clock, _started):
-        for moved in (0, 72 * HOUR + HOUR // 4, -73 * HOUR, 2 * HOUR):
+        for moved in (0, *moves):
             clock.now += moved
             await steps(service)
-        assert given_up(service) == [BEGIN + HOUR]
+        with closing(sqlite3.connect(service._shared.file.path)) as connection:
+            found = connection.execute("SELECT sum(times), sum(listed), max(last) FROM ledger WHERE fate <> 'run'")
+            times, listed, last = found.fetchone()
+        assert (times, listed) == (due, due) and BEGIN + due * HOUR <= last <= clock.now
 
 
 def given_up(service: FlowService) -> list[int]:
