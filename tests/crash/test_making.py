@@ -284,7 +284,7 @@ def test_a_run_starts_once_or_not_at_all_whenever_its_starter_is_killed(tmp_path
 
 @pytest.mark.long
 def test_a_run_ends_once_whenever_its_executor_is_killed(tmp_path: Path) -> None:
-    for path in kills(EXECUTE, tmp_path, every=9):
+    for path in kills(EXECUTE, tmp_path, every=31):
         wait_until(lambda path=path: not processes_of(path))  # type: ignore[misc]
         words = ("resume", path) if states_of(path) == ["RUNNING"] else ("run", f"{path}.py", "--state", path)
         assert states_of(path) == ["SUCCESS"] or run_redrive(*words, "--plain").returncode == 0
