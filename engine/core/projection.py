@@ -202,11 +202,10 @@ def _place_child(tasks: dict[str, TaskRow], task: TaskRow, max_size: int, name: 
 
 def new_projection(run: RunRow, specs: Sequence[TaskSpec], *, has_attempts: bool = True) -> RunProjection:
     """Return a run as it is created: no task has moved."""
-    tasks, none = dict[str, TaskRow](), dict[int, AttemptRow]()  # one for all, where nothing is put into it
-    for position, spec in zip(positions_of(specs), specs, strict=True):
-        kept = {} if has_attempts else none
-        row = TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec, attempts=kept)
-        tasks[spec.name] = row
+    tasks = {
+        spec.name: TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+        for position, spec in zip(positions_of(specs), specs, strict=True)
+    }
     parents = {spec.name: distinct(spec.parents) for spec in specs}
     return RunProjection(run, tasks, parents, children_of(tasks, parents), has_attempts=has_attempts)
 
