@@ -837,6 +837,7 @@ class Flow(TaskDeclarations):
         given = {name for task in specs if task.command_options is not None for name in task.command_options.env}
         return msgspec.structs.replace(
             self.declared,
+            name=self.name,  # a program may compute it of a parameter
             tasks=specs,
             pools=self.pools,
             downstreams=tuple(self.downstreams),
