@@ -104,7 +104,7 @@ def test_a_list_is_asked_for_by_its_name_where_its_row_is_not_known(loaded):
     set_aside(loaded, "load", 2, "c0ffee")
     found = query_by_name(loaded.connection, "quarantine_groups", {"run_id": RUN})
     assert found == query(loaded.connection, QUARANTINE_GROUPS, {"run_id": RUN})
-    with pytest.raises(RedriveError, match="no list 'no-such'; there are .*breaker, breakers"):
+    with pytest.raises(RedriveError, match=r"no list 'no-such'; there are .*breaker, breakers"):
         query_by_name(loaded.connection, "no-such", {})
     with pytest.raises(RedriveError, match="'pages' takes no colour"):
         query_by_name(loaded.connection, "pages", {"colour": "red"})
