@@ -289,21 +289,20 @@ class Notifier:
 # --- Messages ------------------------------------------------------------------------------------------------------
 
 
+def message_of(origin: MessageOrigin, kind: str, lines: Iterable[str], **fields: object) -> dict[str, object]:
+    """Return a message as senders get it: the fields that all have, and those of its kind."""
+    place = {"flow": origin.flow, "run_id": origin.run_id, "state": origin.state}
+    return {"kind": kind, **place, **fields, "text": printable("\n".join(lines))}
+
+
 #: The columns of a page that senders get.
 _COLUMNS = ("id", "cause", "episode", "severity", "title", "run_id", "task", "created_at", "updated_at", "body", "key")
 
 
 def page_message(page: PageRow, origin: MessageOrigin) -> dict[str, object]:
     """Return a page as a message: columns, ``kind``, ``key``, ``flow``, ``state``, and a readable ``text``."""
-    return {
-        **{name: getattr(page, name) for name in _COLUMNS},
-        "count": page.counted,
-        "kind": "page",
-        "ids": [page.id],
-        "flow": origin.flow,
-        "state": origin.state,
-        "text": printable("\n".join(_page_lines(page, origin))),
-    }
+    columns = {name: getattr(page, name) for name in _COLUMNS}
+    return message_of(origin, "page", _page_lines(page, origin), **columns, count=page.counted, ids=[page.id])
 
 
 def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) -> dict[str, object]:
@@ -311,19 +310,17 @@ def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) ->
     failures = sum(page.counted for page in found)
     named = counted(len(found), "cause")
     lines = [f"[{page.severity}] {page.title}: {page.counted} so far" for page in found]
-    return {
-        "kind": "digest",
-        "key": f"digest/{origin.run_id}/{now}",
-        "ids": [page.id for page in found],
-        "severity": min((page.severity for page in found), key=causes.SEVERITIES.index),
-        "title": f"{origin.flow}: {named}, {counted(failures, 'failure')}",
-        "flow": origin.flow,
-        "run_id": origin.run_id,
-        "state": origin.state,
-        "count": failures,
-        "pages": [page_message(page, origin) for page in found],
-        "text": printable("\n".join([*lines, shell_command(["redrive", "inbox", origin.state])])),
-    }
+    return message_of(
+        origin,
+        "digest",
+        [*lines, shell_command(["redrive", "inbox", origin.state])],
+        key=f"digest/{origin.run_id}/{now}",
+        ids=[page.id for page in found],
+        severity=min((page.severity for page in found), key=causes.SEVERITIES.index),
+        title=f"{origin.flow}: {named}, {counted(failures, 'failure')}",
+        count=failures,
+        pages=[page_message(page, origin) for page in found],
+    )
 
 
 def _page_lines(page: PageRow, origin: MessageOrigin) -> list[str]:
@@ -486,16 +483,8 @@ def success_message(origin: MessageOrigin, described: str) -> Message:
     """Return the notice as senders get it: with the fields of a page that make sense for it."""
     title = f"{origin.flow}: run {origin.run_id} succeeded"
     command = shell_command(["redrive", "report", "--short", *place_words(origin.state, origin.run_id)])
-    return {
-        "kind": "success",
-        "key": f"success/{origin.run_id}",
-        "severity": "info",
-        "title": title,
-        "flow": origin.flow,
-        "run_id": origin.run_id,
-        "state": origin.state,
-        "text": printable(f"{title}\n{described}\n{command}"),
-    }
+    lines, key = (title, described, command), f"success/{origin.run_id}"
+    return message_of(origin, "success", lines, key=key, severity="info", title=title)
 
 
 async def no_bell(ids: Sequence[int]) -> None:

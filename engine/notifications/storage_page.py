@@ -17,9 +17,9 @@ from ..clock import Clock
 from ..core.causes import declared_sender
 from ..core.policy import draw_delay
 from ..domain.rows import FailingSender
-from ..domain.text import format_duration, place_words, printable, shell_command
+from ..domain.text import format_duration, place_words, shell_command
 from .machine_pages import may_page, open_lock
-from .notifier import RESEND_POLICY, MessageOrigin, no_bell
+from .notifier import RESEND_POLICY, MessageOrigin, message_of, no_bell
 from .senders import Message, Sender, make_senders
 
 PAGE_AFTER_US = 30_000_000  # shorter troubles are normal: logs are rotated
@@ -142,21 +142,19 @@ def storage_message(origin: MessageOrigin, since: int, why: str, now: int) -> di
     lasted = f"for {format_duration(now - since)}; no task starts until it can be written"
     host = socket.gethostname()
     lines = [f"[critical] {title}", f"{origin.flow}, run {origin.run_id} on {host}: {why}", lasted, attach]
-    return {
-        "kind": "page",
-        "key": f"storage/{host}/{origin.state}/{since}",
-        "ids": [],
-        "cause": f"storage:{host}",
-        "episode": 1,
-        "severity": "critical",
-        "title": title,
-        "run_id": origin.run_id,
-        "task": None,
-        "count": 1,
-        "created_at": since,
-        "updated_at": now,
-        "body": {"why": why, "attach": attach, "command": shell_command(["redrive", "doctor", origin.state])},
-        "flow": origin.flow,
-        "state": origin.state,
-        "text": printable("\n".join(lines)),
-    }
+    return message_of(
+        origin,
+        "page",
+        lines,
+        key=f"storage/{host}/{origin.state}/{since}",
+        ids=[],
+        cause=f"storage:{host}",
+        episode=1,
+        severity="critical",
+        title=title,
+        task=None,
+        count=1,
+        created_at=since,
+        updated_at=now,
+        body={"why": why, "attach": attach, "command": shell_command(["redrive", "doctor", origin.state])},
+    )
