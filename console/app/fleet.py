@@ -15,7 +15,7 @@ from textual.screen import Screen
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.spec import LOGICAL_TIME, ParamSpec, decode_flow_spec
 from ...engine.domain.task_options import convert_param, describe_type
-from ...engine.errors import RedriveError, StateFileError
+from ...engine.errors import RedriveError, RefusedError, StateFileError
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
@@ -23,7 +23,7 @@ from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
-from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, schedule_acts
+from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, require_acts
 from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
@@ -236,12 +236,15 @@ class FleetApp(ConsoleApp):
     def _act_on_schedule(self, action: str) -> None:
         """Let the operator do what an action means for the schedule under the cursor."""
         row: ServedSchedule | None = getattr(self.console_screen, "row", None)
-        acts = [] if row is None else [one for one in schedule_acts(row, self._clock.now_us()) if one.action == action]
         if self._is_read_only or row is None:
             self._warn("opened read-only" if self._is_read_only else "nothing is selected")
-        elif not acts:
-            self._warn(f"{row.flow}: {NO_ACT[action]}")
-        elif len(acts) > 1:
+            return
+        try:
+            acts = require_acts(row, action, self._clock.now_us())
+        except RefusedError as error:
+            self._warn(str(error))
+            return
+        if len(acts) > 1:
             options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
             choose(self, f"Start {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
         else:

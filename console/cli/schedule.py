@@ -21,7 +21,7 @@ from ...engine.core.spec import LOGICAL_TIME, FlowSpec
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateRole
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
-from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds, shell_command
+from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds
 from ...engine.errors import FlowError, NotFoundError, RefusedError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_options import RunOptions
@@ -42,6 +42,7 @@ from ..present.schedules import (
     in_graph,
     logical_text,
     missed_times,
+    require_acts,
     schedule_notes,
     zone_of,
 )
@@ -404,8 +405,7 @@ def unpause_schedules(flow: str | None, all_flows: bool) -> int:
 def skip_next_run(flow: str, undo: bool) -> int:
     """Do not start the next run of FLOW; the one after it starts."""
     (row,) = _rows(flow)
-    if not undo and row.next_logical is None:
-        raise RefusedError(f"{row.flow} has no next run")
+    require_acts(row, "skip_next", machine_now_us())
     supervisor_file.skip(row.id, None if undo else row.next_logical, current_actor())
     echo(decision_sentence(row, "unskip" if undo else "skip", row.next_logical or 0))
     return ExitCode.SUCCESS
@@ -419,9 +419,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
 def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
-    if not is_served(row, machine_now_us()):
-        command = shell_command(["redrive", "run", row.target])
-        raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
+    require_acts(row, "start_run", machine_now_us())
     served = decode_spec(supervisor_file.read_spec(row.id))
     if served is None or row.state_path is None:
         raise RefusedError(f"{row.flow} cannot be read: {row.start_error or 'wait until redrive serve has read it'}")
@@ -503,8 +501,7 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
 def acknowledge_start(flow: str) -> int:
     """Say that the failed start of FLOW, or a warning, is known; it is tried again all the same."""
     (row,) = _rows(flow)
-    if row.start_error is None and row.warning is None:
-        raise RefusedError(f"the latest start of {row.flow} did not fail")
+    require_acts(row, "acknowledge_start", machine_now_us())
     supervisor_file.acknowledge(row.id, machine_now_us())
     echo(decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
@@ -518,8 +515,7 @@ def forget_flow(flow: str) -> int:
         echo(one_line(f"{flow}: forgotten in {path}"))
         return ExitCode.SUCCESS
     (row,) = _rows(flow)
-    if row.gone_since is None and is_served(row, machine_now_us()):
-        raise RefusedError(f"{row.flow} is served from {row.file}: remove it there first, or pause it")
+    require_acts(row, "forget_flow", machine_now_us())
     flow_times.forget(row)
     echo(decision_sentence(row, "forget"))
     return ExitCode.SUCCESS

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
+from ...engine.errors import RefusedError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import MISSED, Need, attention_count
 from ...engine.statefile.start_requests import StartRequest
@@ -82,6 +83,14 @@ class ScheduleAct(NamedTuple):
     logical: int | None = None
 
 
+def require_acts(row: ServedSchedule, action: str, now_us: int) -> list[ScheduleAct]:
+    """What an action can do to a schedule now. Raises RefusedError for nothing."""
+    found = [one for one in schedule_acts(row, now_us) if one.action == action]
+    if not found:
+        raise RefusedError(f"{row.flow}: {NO_ACT[action]}")
+    return found
+
+
 def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
     """The acts that mean something now, with what each will do."""
     if row.left_out:
@@ -108,18 +117,19 @@ def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
         yield ScheduleAct("dismiss_missed", "dismiss", "dismiss", what)
     if row.has_failed_start() or row.warning is not None:
         yield ScheduleAct("acknowledge_start", "acknowledge", "acknowledge", f"{row.start_error or row.warning}")
-    if row.gone_since is not None:
-        yield ScheduleAct("forget_flow", "forget", "forget", "its flow is in no file, and will not come back")
+    if row.gone_since is not None or not is_served(row, now_us):
+        why = "nobody serves it" if row.gone_since is None else "its flow is in no file, and will not come back"
+        yield ScheduleAct("forget_flow", "forget", "forget", why)
 
 
 #: Action -> why it can do nothing to a schedule.
 NO_ACT: Mapping[str, str] = {
     "pause_schedule": "it is not served, and has no schedule",
     "skip_next": "it has no next run",
-    "start_run": "nobody serves it: redrive serve FOLDER starts its runs",
+    "start_run": "nobody serves it: redrive serve FOLDER starts its runs, and redrive run PROGRAM one",
     "dismiss_missed": "no run of it was missed",
-    "acknowledge_start": "it starts, and nothing is to be acknowledged",
-    "forget_flow": "its flow is in a file; only one that is gone is forgotten",
+    "acknowledge_start": "no failed start and no warning is to be acknowledged",
+    "forget_flow": "it is served: remove it from its file first, or pause it",
 }
 
 

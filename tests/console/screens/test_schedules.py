@@ -242,7 +242,7 @@ async def test_a_flow_that_is_gone_is_forgotten_and_a_failed_start_acknowledged(
     others(tmp_path)
     async with schedules_of(served) as (app, press):
         await press("f")
-        assert "its flow is in a file" in rows_of(app)[-1]
+        assert "it is served: remove it from its file first" in rows_of(app)[-1]
         await press("/", *"backup", "enter", "a", "escape")
         assert schedule_of("backup").acknowledged_at == START
         await press("/", *"old_load", "enter", "f", "a", "escape")
