@@ -503,7 +503,7 @@ class StepKind(StrEnum):
     RESUME = "resume"  # a run that can go on
 
 
-class FlowFacts(msgspec.Struct, frozen=True):
+class ScheduleFacts(msgspec.Struct, frozen=True):
     """What is known about a flow.
 
     Attributes:
@@ -545,7 +545,7 @@ class Step(msgspec.Struct, frozen=True):
     late_since: int | None = None  # when the oldest run was due that is late now
 
 
-def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
+def decide_step(schedule: Schedule, facts: ScheduleFacts, now: int) -> Step:
     """Decide the next step of a flow. What was due by a schedule before its edit is decided before the new one holds.
 
     A pause holds up starts, and no run that has begun.
@@ -575,7 +575,7 @@ def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
     return waiting
 
 
-def _has_to_record(schedule: Schedule, facts: FlowFacts, decision: ScheduleDecision, now: int) -> bool:
+def _has_to_record(schedule: Schedule, facts: ScheduleFacts, decision: ScheduleDecision, now: int) -> bool:
     """Whether the state file lacks what is decided by now."""
     if decision.missed or (facts.record_at is not None and facts.record_at <= now):
         return True
@@ -592,13 +592,13 @@ def is_ahead(decided_until: int, now: int) -> bool:
     return decided_until > now + CLOCK_STEP_US
 
 
-def _next_undecided(schedule: Schedule, facts: FlowFacts) -> int | None:
+def _next_undecided(schedule: Schedule, facts: ScheduleFacts) -> int | None:
     """Return when the first run is due that has not started, unless another schedule holds by then."""
     upcoming = schedule.first_undecided(facts.decided_until or 0, facts.started, facts.replaced_at)
     return None if upcoming is None else schedule.due_at(upcoming)
 
 
-def _late_times(schedule: Schedule, facts: FlowFacts) -> list[tuple[int, int]]:
+def _late_times(schedule: Schedule, facts: ScheduleFacts) -> list[tuple[int, int]]:
     """Return when runs that have not started count as late, each with when it was due. A pause moves that."""
     within_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
     bounded = msgspec.structs.replace(schedule, start_within_us=within_us)
@@ -606,7 +606,7 @@ def _late_times(schedule: Schedule, facts: FlowFacts) -> list[tuple[int, int]]:
     return [(max(late_at, facts.paused_until + within_us), schedule.due_at(at)) for late_at, at in late]
 
 
-def _wake_at(schedule: Schedule, facts: FlowFacts, now: int, late: list[tuple[int, int]]) -> int | None:
+def _wake_at(schedule: Schedule, facts: ScheduleFacts, now: int, late: list[tuple[int, int]]) -> int | None:
     instants = [facts.paused_until, facts.retry_at, facts.record_at, _next_undecided(schedule, facts)]
     instants += [late_at + 1 for late_at, _ in late]
     return min((at for at in instants if at is not None and at > now), default=None)

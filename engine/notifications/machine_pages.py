@@ -35,7 +35,7 @@ class Member(NamedTuple):
     cause: str
 
 
-class Claim(NamedTuple):
+class PageClaim(NamedTuple):
     """Whether to page now. ``told_by``: the flow whose page has told the receiver; ``is_busy``: another one pages now;
     ``others``: flows that have the cause as well; ``lock``: held until ``confirm`` or ``release``."""
 
@@ -45,28 +45,30 @@ class Claim(NamedTuple):
     lock: int = -1
 
 
-def claim(folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, told_from: int | None) -> Claim:
+def claim(
+    folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, told_from: int | None
+) -> PageClaim:
     """Ask whether this flow pages. ``told_from``: a page of another flow from before that has told nothing of this
     one, whose cause has ended meanwhile and come back. Instants are microseconds UTC."""
     path = None if folder is None else _path(folder, fingerprint, receiver)
     lock = -1 if path is None else open_lock(path)
     if lock < 0:
-        return Claim()
+        return PageClaim()
     is_own = may_page(lock)
     if not is_own:
         os.close(lock)
-        return Claim(is_busy=is_own is False)
+        return PageClaim(is_busy=is_own is False)
     known = _read(lock)
     others = [one for one in known.members if one.state != own.state and is_open_in(one.state, one.cause)]
     is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (told_from is None or known.paged_at > told_from)
     if not (others and is_recent):
-        return Claim(others=[one.flow for one in others], lock=lock)
+        return PageClaim(others=[one.flow for one in others], lock=lock)
     _write(lock, known._replace(seen_at=now, members=[*others, own]))
     os.close(lock)
-    return Claim(told_by=known.told_by)
+    return PageClaim(told_by=known.told_by)
 
 
-def confirm(found: Claim, own: Member, now: int) -> None:
+def confirm(found: PageClaim, own: Member, now: int) -> None:
     """Record that the receiver has accepted the page, and let others go on."""
     if found.lock >= 0:
         members = [one for one in _read(found.lock).members if one.state != own.state]
@@ -74,7 +76,7 @@ def confirm(found: Claim, own: Member, now: int) -> None:
         release(found)
 
 
-def release(found: Claim) -> None:
+def release(found: PageClaim) -> None:
     """Let others page."""
     if found.lock >= 0:
         os.close(found.lock)

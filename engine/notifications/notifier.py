@@ -30,7 +30,7 @@ from ..errors import StorageError
 from ..store import pages
 from ..store.writer import Writer
 from . import machine_pages
-from .machine_pages import Claim, Member
+from .machine_pages import Member, PageClaim
 from .senders import Message, Sender, SendError, get, make_senders
 
 #: Backoff after a failed sending.
@@ -270,12 +270,12 @@ class Notifier:
             self.failing.pop(sender.name, None)
             delivery.pending.discard(number)
 
-    async def _claim(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> Claim:
+    async def _claim(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> PageClaim:
         """Ask whether another flow has paged the receiver about this cause, or does so now."""
         body, receiver = message.get("body"), self._receivers[number]
         fingerprint = body.get("fingerprint") if isinstance(body, Mapping) else None
         if self._machine_folder is None or receiver is None or not fingerprint or delivery.tries > BUSY_TRIES:
-            return Claim()
+            return PageClaim()
         words = (self._machine_folder, str(fingerprint), receiver, self._member(message), self._clock.now_us())
         return await asyncio.to_thread(machine_pages.claim, *words, delivery.told_from)
 

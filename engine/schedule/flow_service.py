@@ -25,8 +25,8 @@ from typing import TypeVar
 import msgspec
 
 from ..core.schedule import (
-    FlowFacts,
     Schedule,
+    ScheduleFacts,
     Step,
     StepKind,
     decide_step,
@@ -455,12 +455,12 @@ class FlowService:
         is_late = schedule.start_within_us is not None or bool(schedule.follows)
         return self.row.paused_until + (schedule.start_within_us or 0) if is_late else 0
 
-    def _facts(self, status: ScheduleStatus, is_owned: bool) -> FlowFacts:
+    def _facts(self, status: ScheduleStatus, is_owned: bool) -> ScheduleFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()
         instants = [instant for instant in (status.next_late_at, status.next_expiry) if instant is not None]
         if status.has_unsent_page and self.served.flow.pages:
             instants.append(self._resend_at)
-        return FlowFacts(
+        return ScheduleFacts(
             is_owned=is_owned,
             decided_until=None if status.progress is None else status.progress.decided_until,
             next_at=None if status.progress is None else status.progress.next_at,

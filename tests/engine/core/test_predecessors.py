@@ -17,7 +17,7 @@ from redrive.engine.core.predecessors import (
     follow,
     older_days,
 )
-from redrive.engine.core.schedule import FlowFacts, Schedule, StepKind, decide_step, parse_recurrence
+from redrive.engine.core.schedule import Schedule, ScheduleFacts, StepKind, decide_step, parse_recurrence
 from redrive.engine.domain.states import RunState
 
 MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
@@ -143,7 +143,7 @@ def test_by_says_when_a_day_that_waits_is_late(now, late, paused_until):
     known = {"load": flow("0 2 * * *", {NIGHTLY: RUNNING})}
     found = build(known, at(f"11-28 {now}"), "after load; by 06:00")
     schedule = schedule_of("after load; by 06:00").with_days(found.days)
-    step = decide_step(schedule, FlowFacts(decided_until=TODAY - 1, paused_until=paused_until), at(f"11-28 {now}"))
+    step = decide_step(schedule, ScheduleFacts(decided_until=TODAY - 1, paused_until=paused_until), at(f"11-28 {now}"))
     assert step.kind is StepKind.WAIT
     assert step.late_since == (at("11-28 06:00") if late else None)
 
@@ -162,11 +162,11 @@ def test_by_is_the_first_such_time_after_the_last_run_is_due():
 def test_a_later_day_that_is_ready_gives_up_the_one_that_waits():
     load = flow("0 2 * * *", {NIGHTLY: FAILED, NIGHTLY + DAY: good()})
     found = follow(schedule_of("after load"), TODAY - 1, (), {"load": load}, at("11-29 10:00"))
-    facts = FlowFacts(decided_until=TODAY - 1)
+    facts = ScheduleFacts(decided_until=TODAY - 1)
     step = decide_step(schedule_of("after load").with_days(found.days), facts, at("11-29 10:00"))
     assert step.kind is StepKind.RECORD, "the first day is written down as missed"
     step = decide_step(
-        schedule_of("after load").with_days(found.days), FlowFacts(decided_until=TODAY), at("11-29 10:00")
+        schedule_of("after load").with_days(found.days), ScheduleFacts(decided_until=TODAY), at("11-29 10:00")
     )
     assert (step.kind, step.logical) == (StepKind.START, TODAY + DAY)
     in_order = schedule_of("after load", misfire="all").with_days(found.days)

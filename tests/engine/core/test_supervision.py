@@ -10,8 +10,8 @@ from datetime import UTC
 import pytest
 from redrive.engine.core.schedule import (
     Every,
-    FlowFacts,
     Schedule,
+    ScheduleFacts,
     Step,
     StepKind,
     decide_schedule,
@@ -24,29 +24,33 @@ from support.marks import for_each
 MINUTE = 60_000_000
 HOURLY = Schedule(Every(60 * MINUTE), UTC, start_within_us=10 * MINUTE)
 HOUR = 60 * MINUTE
-DUE = FlowFacts(decided_until=0)
+DUE = ScheduleFacts(decided_until=0)
 
 
 @for_each(
     "facts, now, expected",
     [
-        (FlowFacts(), HOUR, Step(StepKind.RECORD)),
+        (ScheduleFacts(), HOUR, Step(StepKind.RECORD)),
         (DUE, HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
         (DUE, HOUR, Step(StepKind.START, HOUR)),
-        (FlowFacts(decided_until=0, is_owned=True), HOUR, Step(StepKind.WAIT, wake_at=HOUR + 10 * MINUTE + 1)),
-        (FlowFacts(decided_until=0, started={HOUR}), HOUR, Step(StepKind.RECORD)),
+        (ScheduleFacts(decided_until=0, is_owned=True), HOUR, Step(StepKind.WAIT, wake_at=HOUR + 10 * MINUTE + 1)),
+        (ScheduleFacts(decided_until=0, started={HOUR}), HOUR, Step(StepKind.RECORD)),
         (DUE, 2 * HOUR, Step(StepKind.RECORD, late_since=HOUR)),
-        (FlowFacts(decided_until=0, resumable="r"), HOUR, Step(StepKind.RESUME, run_id="r")),
-        (FlowFacts(decided_until=0, skip_logical=HOUR), HOUR, Step(StepKind.SKIP, HOUR)),
-        (FlowFacts(decided_until=0, skip_logical=HOUR), HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
-        (FlowFacts(decided_until=0, record_at=5), 5, Step(StepKind.RECORD)),
-        (FlowFacts(decided_until=0, has_request=True), 9, Step(StepKind.START, is_requested=True)),
+        (ScheduleFacts(decided_until=0, resumable="r"), HOUR, Step(StepKind.RESUME, run_id="r")),
+        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR, Step(StepKind.SKIP, HOUR)),
+        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
+        (ScheduleFacts(decided_until=0, record_at=5), 5, Step(StepKind.RECORD)),
+        (ScheduleFacts(decided_until=0, has_request=True), 9, Step(StepKind.START, is_requested=True)),
         # edited at 2:30, seen at 5:00: the latest run of the old schedule starts, then the new one holds
-        (FlowFacts(decided_until=HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.START, 2 * HOUR)),
-        (FlowFacts(decided_until=2 * HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.RECORD)),
+        (
+            ScheduleFacts(decided_until=HOUR, replaced_at=2 * HOUR + 30 * MINUTE),
+            5 * HOUR,
+            Step(StepKind.START, 2 * HOUR),
+        ),
+        (ScheduleFacts(decided_until=2 * HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.RECORD)),
         # decided a year ahead of the clock, as on a host that has booted with a wrong one
-        (FlowFacts(decided_until=9000 * HOUR), HOUR, Step(StepKind.RECORD)),
-        (FlowFacts(decided_until=2 * HOUR), HOUR, Step(StepKind.WAIT, wake_at=3 * HOUR)),
+        (ScheduleFacts(decided_until=9000 * HOUR), HOUR, Step(StepKind.RECORD)),
+        (ScheduleFacts(decided_until=2 * HOUR), HOUR, Step(StepKind.WAIT, wake_at=3 * HOUR)),
     ],
 )
 def test_the_next_step(facts, now, expected):
@@ -54,27 +58,27 @@ def test_the_next_step(facts, now, expected):
 
 
 def test_a_pause_holds_starts_but_no_run_that_goes_on_and_no_requested_one():
-    paused = FlowFacts(decided_until=0, paused_until=HOUR + MINUTE)
+    paused = ScheduleFacts(decided_until=0, paused_until=HOUR + MINUTE)
     assert decide_step(HOURLY, paused, HOUR) == Step(StepKind.WAIT, wake_at=HOUR + MINUTE)
     assert decide_step(HOURLY, paused, HOUR + MINUTE) == Step(StepKind.START, HOUR)
-    interrupted = FlowFacts(decided_until=0, resumable="r", paused_until=HOUR + MINUTE)
+    interrupted = ScheduleFacts(decided_until=0, resumable="r", paused_until=HOUR + MINUTE)
     assert decide_step(HOURLY, interrupted, HOUR) == Step(StepKind.RESUME, run_id="r")
-    requested = FlowFacts(decided_until=0, paused_until=HOUR + MINUTE, has_request=True)
+    requested = ScheduleFacts(decided_until=0, paused_until=HOUR + MINUTE, has_request=True)
     assert decide_step(HOURLY, requested, HOUR).kind is StepKind.START
 
 
 def test_no_run_is_late_that_a_pause_holds_up():
-    paused = FlowFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE)
+    paused = ScheduleFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE)
     assert decide_step(HOURLY, paused, HOUR + 29 * MINUTE).late_since is None
-    held = FlowFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE, is_owned=True)
+    held = ScheduleFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE, is_owned=True)
     assert decide_step(HOURLY, held, HOUR + 41 * MINUTE).late_since == HOUR
 
 
 def test_a_failed_start_is_tried_again_later_and_is_late_in_time_all_the_same():
-    failed = FlowFacts(decided_until=0, retry_at=HOUR + MINUTE, record_at=HOUR + MINUTE // 2)
+    failed = ScheduleFacts(decided_until=0, retry_at=HOUR + MINUTE, record_at=HOUR + MINUTE // 2)
     assert decide_step(HOURLY, failed, HOUR) == Step(StepKind.WAIT, wake_at=HOUR + MINUTE // 2)
     assert decide_step(HOURLY, failed, HOUR + MINUTE // 2).kind is StepKind.RECORD
-    tried = FlowFacts(decided_until=0, retry_at=HOUR + MINUTE)
+    tried = ScheduleFacts(decided_until=0, retry_at=HOUR + MINUTE)
     assert decide_step(HOURLY, tried, HOUR + MINUTE) == Step(StepKind.START, HOUR)
 
 
@@ -109,7 +113,7 @@ class PlayedMachine:
         """What a supervisor decides that has just begun."""
         started = {at for at in self.runs if at > self.decided_until}
         resumable = None if self.unfinished is None else str(self.unfinished)
-        facts = FlowFacts(self.owner is not None, self.decided_until, started, resumable)
+        facts = ScheduleFacts(self.owner is not None, self.decided_until, started, resumable)
         return decide_step(self.schedule, facts, now)
 
     def do(self, step: Step, now: int) -> None:
