@@ -100,7 +100,7 @@ class ConsoleApp(ViewConsole):
     def needs_of_run(self) -> Sequence[Need]:
         """What the followed run needs."""
         board, status = self.live.board, self.live.status
-        known = None if self.live.is_past or status.is_stale else status
+        known = None if self.live.is_past or status.is_late else status
         return [] if board is None else needs_of_board(board, known, self.live.now_us)
 
     @property

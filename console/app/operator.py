@@ -450,8 +450,7 @@ class OperatorActions:
     def _may_go_on(self) -> bool:
         """Whether nobody runs the run, or would by himself, and an executor can be started here."""
         console = self._console
-        executor = console.live.status.executor
-        is_elsewhere = executor.is_unseen or executor.original is not None or console.launch.state_path is None
+        is_elsewhere = console.live.status.executor.may_live or console.launch.state_path is None
         return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
 
     async def plan_resume(self, *, trusted: bool) -> ResumePlan:

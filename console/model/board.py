@@ -422,15 +422,19 @@ class SessionStatus(msgspec.Struct, frozen=True):
         return max(self.data_age_seconds, self.executor.silent_seconds)
 
     @property
+    def is_late(self) -> bool:
+        """Whether the data may be out of date, whatever its executor does."""
+        return self.connection_problem is not None or self.data_age_seconds >= STALE_SECONDS
+
+    @property
     def is_stale(self) -> bool:
         """Whether the screen may be out of date."""
-        return self.connection_problem is not None or self.age_seconds >= STALE_SECONDS
+        return self.is_late or self.executor.silent_seconds >= STALE_SECONDS
 
     @property
     def dead_pid(self) -> int | None:
         """The process of an executor that ended without cleaning up."""
-        is_unknown = self.executor.is_unseen or self.executor.original is not None
-        return None if self.executor.alive or self.executor.stopped or is_unknown else self.executor.pid
+        return None if self.executor.may_live or self.executor.stopped else self.executor.pid
 
     def shown_at(self, now_us: int) -> int:
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
@@ -451,8 +455,7 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor.alive:
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
-        unsaved, since = status.health.ended, status.health.storage_since or 0
-        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=unsaved, unsaved_since=since)
+        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=status.health.ended)
     gone_at = status.executor.gone_at
     if status.executor.original is not None:
         return RunnerStatus(

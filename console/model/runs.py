@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.part import part_of
-from ...engine.core.views import run_code
+from ...engine.core.views import RunLike, run_code
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
-from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts, RunRow, RunSummary
+from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, RunFacts, RunRow, RunSummary
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.durations import DurationStats, quantile
@@ -54,11 +54,11 @@ class WaitingRun(msgspec.Struct, frozen=True):
 
 def is_lost(run: RunRow, status: SessionStatus) -> bool:
     """Whether an unfinished run that could go on has no executor, and no scheduler that starts one."""
-    return needs.is_lost(run.ended_at, run.blocked_since, _has_process(run.run_id, status))
+    return needs.is_lost(run.ended_at, run.blocked_since, _loss_of(run, status))
 
 
-def _has_process(run_id: str, status: SessionStatus) -> bool:
-    return needs.has_process(run_id, status.executor, status.service_pid)
+def _loss_of(run: RunLike, status: SessionStatus) -> str | None:
+    return needs.loss_of(run.run_id, status.executor, status.service_pid if status.is_served(run) else None)
 
 
 def waiting_runs(
@@ -75,7 +75,7 @@ def waiting_runs(
     found = []
     for row in rows:
         of_run = [one for one in groups if one.run_id == row.run_id]
-        needs = needs_of_run(row, now_us, _has_process(row.run_id, status), of_run)
+        needs = needs_of_run(row, now_us, _loss_of(row, status), of_run)
         if needs and row.run_id != except_run_id:
             found.append(WaitingRun(row, needs[0], tuple(needs[1:])))
     return sorted(found, key=lambda one: one.is_notice)
@@ -96,10 +96,8 @@ def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> l
     if run.state == RunState.PARTIAL:
         bad_rows = any(row.bad_rows for row in board.projection.tasks.values())
         facts = facts._replace(undecided=board.finished < board.total or bad_rows)
-    if status is None:
-        return needs_of_run(facts, now_us, True)
-    found = needs_of_run(facts, now_us, _has_process(run.run_id, status) and status.stuck_run != run.run_id)
-    if not status.has_executor_of(run) or status.storage_problem is None:
+    found = needs_of_run(facts, now_us, None if status is None else _loss_of(run, status))
+    if status is None or not status.has_executor_of(run) or status.storage_problem is None:
         return found
     return [need_of_storage(status.health, "", run.dag_name, run.run_id), *found]
 
@@ -226,7 +224,7 @@ def status_of(offer: Offer) -> SessionStatus:
     """Who runs the runs of a state file, as a session on the file would say it."""
     stuck_run = next((row.stuck_run_id for row in offer.supervised if row.stuck_run_id is not None), None)
     executor, pid = offer.executor or NO_EXECUTOR, offer.service_pid
-    return SessionStatus(Link.LIVE, executor=executor, service_pid=pid, stuck_run=stuck_run)
+    return SessionStatus(Link.LIVE, None, None, executor, pid, stuck_run, offer.health or NO_HEALTH)
 
 
 def known_counts(run: RunFacts) -> Mapping[TaskState, int]:

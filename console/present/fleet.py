@@ -215,7 +215,7 @@ def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
     whose executor may live, here or beside the file of which this one is a copy."""
     ended = {one.run_id for one in entry.offer.runs if one.ended_at is not None}
     useless = ["postpone" if need.run_id in ended else "ack_run"]
-    if entry.executor.alive or entry.executor.is_unseen or entry.executor.original is not None:
+    if entry.executor.may_live:
         useless.append("resume_here")
     return tuple(name for name in MENDS.get(need.kind, ()) if name not in useless)
 

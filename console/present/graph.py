@@ -164,7 +164,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece("  "),
     ]
     room = size - width(line)
-    counts = states.counts_within(group.counts, glyphs, room, without=(TaskState.PENDING,), runner=scene.runner)
+    counts = states.counts_within(group.counts, glyphs, room, (TaskState.PENDING,), scene.runner_among(group.members))
     took = [Piece("  "), *work_text(graph, group, scene)]
     return [*line, *first_that_fits([[*counts, *took], [*counts, *took[:2]], counts], room)]
 

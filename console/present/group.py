@@ -92,7 +92,7 @@ def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows:
     return [
         two_sided([Piece(" "), title._replace(role=Role.TITLE)], right, columns),
         [Piece(" "), *group_bar(graph, group, scene, max(columns - 2, 1))],
-        [Piece(" "), *counts_within(group.counts, scene.glyphs, columns - 2, (), scene.runner)],
+        [Piece(" "), *counts_within(group.counts, scene.glyphs, columns - 2, (), scene.runner_among(group.members))],
         *_group_failures(members, scene, columns),
         *_running_members(members, most, scene),
         *_slowest_members(members, most, scene),

@@ -318,7 +318,7 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
 def _executor(board: Board | None, status: SessionStatus) -> Line:
     if status.link is Link.CLOSED:
         return [Piece("closed", Role.WARNING)]
-    if status.connection_problem is not None or status.data_age_seconds >= STALE_SECONDS:
+    if status.is_late:
         return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
     if status.executor.alive:
         if status.executor.silent_seconds >= OLD_SECONDS:

@@ -16,10 +16,12 @@ from ...engine.core.views import (
     OUTCOME_STYLES,
     PROBLEMS,
     STATE_STYLES,
+    UNSAVED,
     Asked,
     CountedState,
     Sign,
     Signed,
+    StateStyle,
     row_style,
     state_style,
 )
@@ -238,19 +240,18 @@ def progress(counts: Counts, glyphs: Glyphs) -> Line:
 def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by sign, the most severe first."""
     needed = {state: count for state, count in counts.items() if state in PROBLEMS}
-    signed = _signed(needed, glyphs)
+    signed = _signed(needed, glyphs, ALIVE)
     return join(([Piece(f"{sign.text}{number(count)}", sign.role)] for sign, count in signed), " ")
 
 
 def _signed(
-    counts: Mapping[CountedState, int], glyphs: Glyphs, runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[CountedState] = ()
 ) -> list[tuple[Piece, int]]:
     """How many tasks have each sign, the worst first; states with one sign are one number."""
     found: dict[Piece, int] = {}
-    for state in SEVERITY:
-        if counts.get(state):
-            sign = state_sign(state, glyphs, runner)
-            found[sign] = found.get(sign, 0) + counts[state]
+    for style, count in _styled(counts, runner, without):
+        sign = sign_of(style, glyphs)
+        found[sign] = found.get(sign, 0) + count
     return list(found.items())
 
 
@@ -258,26 +259,28 @@ def counts_line(
     counts: Counts, glyphs: Glyphs, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst state first; ``◆3`` counts all that waits for a decision."""
-    kept = _without(counts, without)
-    to_decide, style = _sum(kept, TO_DECIDE), STATE_STYLES[TaskState.DEAD_LETTER]
-    found = [[Piece(f"{glyphs.of(style.sign)}{number(to_decide)}", Role(style.role))]] if to_decide else []
+    to_decide = _sum(counts, [state for state in TO_DECIDE if state not in without])
+    sign = state_sign(TaskState.DEAD_LETTER, glyphs)
+    found = [[Piece(f"{sign.text}{number(to_decide)}", sign.role)]] if to_decide else []
+    styled = _styled(counts, runner, (*without, *TO_DECIDE))
+    return join([*found, *([Piece(f"{number(count)} {style.word}", Role(style.role))] for style, count in styled)])
+
+
+def _styled(
+    counts: Counts, runner: RunnerStatus, without: Collection[CountedState] = ()
+) -> list[tuple[StateStyle, int]]:
+    """How many tasks are shown in each style, the worst first: those whose end is not saved apart from what runs."""
+    found, kept = [], {state: count for state, count in counts.items() if state not in without}
     for state in SEVERITY:
-        if kept.get(state) and state not in TO_DECIDE:
-            style = state_style(state, runner)
-            found.append([Piece(f"{number(kept[state])} {style.word}", Role(style.role))])
-    return join(found)
-
-
-def _without(counts: Counts, states: Collection[CountedState]) -> dict[CountedState, int]:
-    return {state: count for state, count in counts.items() if state not in states}
+        count = kept.get(state, 0)
+        unsaved = min(len(runner.unsaved), count) if state is TaskState.RUNNING else 0
+        found += [(UNSAVED, unsaved), (state_style(state, runner), count - unsaved)]
+    return [(style, count) for style, count in found if count]
 
 
 def counts_text(counts: Counts, runner: RunnerStatus) -> str:
     """``2 DEAD, 2 cut off, 1,204 ok``, the worst state first."""
-    found = _without(counts, ())
-    return ", ".join(
-        f"{number(found[state])} {state_style(state, runner).word}" for state in SEVERITY if found.get(state)
-    )
+    return ", ".join(f"{number(count)} {style.word}" for style, count in _styled(counts, runner))
 
 
 def counts_within(
@@ -287,14 +290,16 @@ def counts_within(
     words = counts_line(counts, glyphs, without, runner)
     if width(words) <= size:
         return words
-    return counts_signs(_without(counts, without), glyphs, size, runner)
+    return counts_signs(counts, glyphs, size, without, runner)
 
 
-def counts_signs(counts: Counts, glyphs: Glyphs, size: int, runner: RunnerStatus = ALIVE) -> Line:
+def counts_signs(
+    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
+) -> Line:
     """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []
     left = size
-    for sign, count in _signed(_without(counts, ()), glyphs, runner):
+    for sign, count in _signed(counts, glyphs, runner, without):
         text = f"{sign.text}{count}"
         if left > len(text):
             line += [Piece(text, sign.role), Piece(" ")]

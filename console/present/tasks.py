@@ -124,6 +124,14 @@ class Scene(msgspec.Struct):
         """What is true of a task."""
         return self.board.view(name, self.now_us, self.runner)
 
+    def runner_among(self, members: Sequence[int]) -> RunnerStatus:
+        """Who runs the tasks of a group, which have these numbers."""
+        if not self.runner.unsaved:
+            return self.runner
+        names = set(self.board.dag.names_of(members))
+        ends = {name: at for name, at in self.runner.unsaved.items() if name in names}
+        return msgspec.structs.replace(self.runner, unsaved=ends)
+
     def attempt(self, attempt: AttemptRow) -> views.AttemptView:
         """What is true of an attempt."""
         rows = map(self.board.row, self.runner.unsaved if attempt.ended_at is None else ())

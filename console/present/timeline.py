@@ -658,7 +658,7 @@ def group_lines(
     if end is not None:
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
-    head += states.counts_line(group.counts, scene.glyphs, runner=scene.runner)
+    head += states.counts_line(group.counts, scene.glyphs, runner=scene.runner_among(group.members))
     separators = ["   ", *[f" {scene.glyphs.dot} "] * len(facts)]
     ranked = [(place, [Piece(f"{separators[place - 1]}{fact}", Role.DIM)]) for place, fact in enumerate(facts, 1)]
     longest = longest_cells(worst)

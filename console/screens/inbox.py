@@ -284,7 +284,7 @@ class InboxScreen(TaskScreen):
         need, other, scene = self._need, self._other_at_cursor(), self.scene()
         lines: list[Line] = []
         if need is not None and not self.inbox.total:
-            can_resume = self.console.launch.state_path is not None
+            can_resume = self.console.launch.state_path is not None and not self.console.live.status.executor.may_live
             lines = [*present.need_lines(need, scene, columns, can_resume=can_resume), []]
         return lines if other is None else [*lines, *present.other_run_page(other, scene, columns)]
 

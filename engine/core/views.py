@@ -409,7 +409,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: Ta
     """
     is_open = attempt.ended_at is None
     if is_open and row is not None and runner.keeps_end_of(row):
-        return AttemptView(_UNSAVED_OUTCOME, max(runner.unsaved_since - attempt.started_at, 0), False)
+        return AttemptView(_UNSAVED_OUTCOME, max(runner.unsaved[row.name] - attempt.started_at, 0), False)
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     if is_open and not runner.is_alive:
         style = _CUT_OFF_OUTCOME

@@ -119,8 +119,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         remedy: how to start an executor, as the end of a sentence.
         has_left: the last executor of the run ended in order: it cut nothing off.
         answers: how an approval is answered, by keys; empty: by commands of the shell.
-        unsaved: RUNNING tasks whose attempt has ended, while the state file cannot be written.
-        unsaved_since: since when it cannot, microseconds UTC.
+        unsaved: when the attempts of RUNNING tasks ended, microseconds UTC, while the state file cannot be written.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
@@ -129,8 +128,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     remedy: str = "redrive resume starts an executor"
     has_left: bool = False
     answers: str = ""
-    unsaved: Collection[str] = ()
-    unsaved_since: int = 0
+    unsaved: Mapping[str, int] = {}
 
     @property
     def is_alive(self) -> bool:

@@ -97,6 +97,11 @@ class ExecutorState(NamedTuple):
     silent_since: Optional[int] = None
 
     @property
+    def may_live(self) -> bool:
+        """Whether it lives, perhaps beside the file of which this one is a copy, or nobody can know."""
+        return self.alive or self.is_unseen or self.original is not None
+
+    @property
     def copy_sentence(self) -> str:
         """That the file is a copy of one where the run goes on, or has ended; empty if it is not."""
         if self.original is None:
@@ -132,13 +137,13 @@ class Health(NamedTuple):
     Attributes:
         storage_since: since when the state file cannot be written; None: it can be.
         storage_why: why, in one sentence.
-        ended: tasks whose end waits in memory.
+        ended: task -> when its attempt ended, while that waits in memory.
     """
 
     executor_id: str = ""
     storage_since: Optional[int] = None
     storage_why: str = ""
-    ended: Sequence[str] = ()
+    ended: Mapping[str, int] = {}
     senders: Sequence[FailingSender] = ()
 
 

@@ -90,11 +90,11 @@ def _remove(path: str) -> None:
 
 def _encode(health: Health) -> bytes:
     """As JSON that fits a slot: what is least is left out first."""
-    ended, senders, characters = list(health.ended), list(health.senders[:SENDERS_MAX]), TEXT_CHARACTERS
+    ended, senders, characters = list(health.ended.items()), list(health.senders[:SENDERS_MAX]), TEXT_CHARACTERS
     while True:
         short = health._replace(
             storage_why=health.storage_why[:characters],
-            ended=ended,
+            ended=dict(ended),
             senders=[one._replace(error=one.error[: characters // 2]) for one in senders],
         )
         text = json.dumps(short._asdict()).encode()

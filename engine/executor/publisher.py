@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.events import Event
@@ -31,6 +31,7 @@ class Publisher:
     ) -> None:
         flow, clock, folder = opened.flow, machine.clock, machine.pages_folder()
         self._opened = opened
+        self._clock = clock
         self._own = own
         self._attempts = attempts
         self._listener = listener
@@ -43,6 +44,7 @@ class Publisher:
         self._pinger = notifier.Pinger(flow.pings, self._sends)
         self._success = notifier.SuccessNotices(flow.success_pages, origin, self._sends, self._describe_run)
         self._health_file = HealthFile(opened.state_path)
+        self._ends: Mapping[str, int] = {}
 
     def start(self) -> None:
         run = self._own.projection.run
@@ -74,13 +76,14 @@ class Publisher:
         if (message := self._storage_pager.pop_past()) is not None:
             self._attempts.write(lambda transaction: pages.record_past(transaction, message))
         senders = {**self.notifier.failing, **self._storage_pager.failing}
-        ends = [] if storage.problem is None else self._unsaved_ends()
-        self._health_file.write(Health(self._executor_id, since, problem, ends, list(senders.values())))
+        self._ends = {} if storage.problem is None else self._unsaved_ends()
+        self._health_file.write(Health(self._executor_id, since, problem, self._ends, list(senders.values())))
 
-    def _unsaved_ends(self) -> list[str]:
-        """Return the tasks whose attempt has ended, while the state file cannot say so."""
-        tasks, running = self._own.projection.tasks.values(), self._attempts.running
-        return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
+    def _unsaved_ends(self) -> Mapping[str, int]:
+        """Return the tasks whose attempt has ended, while the state file cannot say so, and when that was seen."""
+        tasks, running, now_us = self._own.projection.tasks.values(), self._attempts.running, self._clock.now_us()
+        names = (row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running)
+        return {name: self._ends.get(name, now_us) for name in names}
 
     async def close_pages(self, *, has_failed: bool) -> None:
         await self.notifier.close(0 if has_failed else notifier.CLOSE_SECONDS)

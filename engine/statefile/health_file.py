@@ -52,10 +52,10 @@ def _decode(text: bytes) -> Optional[Health]:
             str(fields["executor_id"]),
             None if since is None else int(since),
             str(fields["storage_why"]),
-            [str(name) for name in fields["ended"]],
+            {str(name): int(at) for name, at in fields["ended"].items()},
             senders,
         )
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
 
 

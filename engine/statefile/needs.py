@@ -93,15 +93,11 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
     executor = offer.executor or NO_EXECUTOR
-    lost = "no sign of its executor {}".format(executor.place) if executor.is_unseen else executor.copy_sentence
-    if executor.silent_since is not None:
-        lost = "executor {} is silent: redrive doctor".format(executor.pid)
     for run in offer.runs:
-        is_served = has_process(run.run_id, executor, offer.service_pid)
         groups = [one for one in offer.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
-        for need in needs_of_run(run, now_us, is_served, groups):
+        for need in needs_of_run(run, now_us, loss_of(run.run_id, executor, offer.service_pid), groups):
             if need.kind is not NeedKind.APPROVAL:  # the file names each
-                yield need._replace(path=offer.path, detail=lost if need.kind is NeedKind.LOST else need.detail)
+                yield need._replace(path=offer.path)
     yield from (_need_of_row(offer, row) for row in offer.listed if row.kind in _LISTED)
     yield from _needs_of_breakers(offer, now_us)
     yield from of_schedules
@@ -129,9 +125,9 @@ def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Opti
     return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, detail=health.storage_why)
 
 
-def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence[NeedRow] = ()) -> List[Need]:
-    """What a run needs, the most urgent first. ``has_process``: one executes it, or starts an executor for it.
-    ``groups``: its dead letters by cause, if they are known.
+def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequence[NeedRow] = ()) -> List[Need]:
+    """What a run needs, the most urgent first. ``loss``: as ``loss_of`` says it; ``groups``: its dead letters by cause,
+    if they are known.
 
     A FAILED task needs a human from its failure on: the run may go on for hours without it. At the end it is a part of
     the end of the run.
@@ -157,7 +153,7 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)
         return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
-    own = _need_of_whole(run, now_us, has_process)
+    own = _need_of_whole(run, now_us, loss)
     if own is not None:
         found.append(own)
     if run.failed_tasks:
@@ -165,29 +161,32 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
     return found
 
 
-def _need_of_whole(run: RunFacts, now_us: int, has_process: bool) -> Optional[Need]:
+def _need_of_whole(run: RunFacts, now_us: int, loss: Optional[str]) -> Optional[Need]:
     """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
     need = Need(NeedKind.LOST, "", run.started_at, run.dag_name, run.run_id)
     if run.dead_letters:
         return None
     if run.blocked_since is not None:
         return None if run.asked else need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
-    if is_lost(run.ended_at, run.blocked_since, has_process):
-        return need
+    if is_lost(run.ended_at, run.blocked_since, loss):
+        return need._replace(detail=loss or "")
     if run.deadline_at is not None and run.deadline_at < now_us:
         return need._replace(kind=NeedKind.LATE, since=run.deadline_at)
     return None
 
 
-def has_process(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> bool:
-    """Whether a process executes a run, or starts an executor for it."""
-    is_heard = executor.alive and executor.silent_since is None
-    return (is_heard and executor.run_id in (None, run_id)) or service_pid is not None
+def loss_of(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> Optional[str]:
+    """Why no process executes a run, empty if that is all that is known; None: one does, or starts an executor."""
+    if executor.silent_since is not None:  # it holds the file: nobody else starts one
+        return "executor {} is silent: redrive doctor".format(executor.pid)
+    if (executor.alive and executor.run_id in (None, run_id)) or service_pid is not None:
+        return None
+    return "no sign of its executor {}".format(executor.place) if executor.is_unseen else executor.copy_sentence
 
 
-def is_lost(ended_at: Optional[int], blocked_since: Optional[int], has_process: bool) -> bool:
+def is_lost(ended_at: Optional[int], blocked_since: Optional[int], loss: Optional[str]) -> bool:
     """Whether a run could go on, and no process executes it or starts an executor for it."""
-    return ended_at is None and blocked_since is None and not has_process
+    return ended_at is None and blocked_since is None and loss is not None
 
 
 #: Held rows, which a task could do without, and what has changed below an effect, are notices.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
+import pytest
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,19 +21,22 @@ from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.console.present.report import ReportData, headline
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
 from redrive.console.present.runs import ListedRun, incident_summary
-from redrive.console.present.states import RowContext
+from redrive.console.present.states import RowContext, counts_line, counts_text
 from redrive.console.sessions.session import rows_of
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.views import UNSAVED, counted_states, run_code, run_view
-from redrive.engine.domain.rows import ExecutorState, Health, RunSummary
+from redrive.engine.core.views import UNSAVED, attempt_view, counted_states, run_code, run_view
+from redrive.engine.domain.rows import ExecutorState, Health, RunFacts, RunSummary
 from redrive.engine.domain.states import MOVING, RunState, TaskState
 from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, state_files
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import OF_RUNS, attention_count, exit_code_of, needs_of
+from redrive.engine.statefile.state_files import Offer
 from redrive.engine.store.runs import load_run
 
 from .runs import projection_of
@@ -216,10 +220,29 @@ def test_a_followed_run_needs_what_its_living_processes_know() -> None:
     board.row("a").state = TaskState.RUNNING
     alive = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True))
     run_id = board.projection.run.run_id
-    full, served = Health("e", NOW, "full", ["a"]), SessionStatus(Link.LIVE, service_pid=7)
+    full, served = Health("e", NOW, "full", {"a": NOW}), SessionStatus(Link.LIVE, service_pid=7)
     assert needs_of_board(board, alive, NOW) == needs_of_board(board, served, NOW) == []
     (need,) = needs_of_board(board, replace(alive, health=full), NOW)
     assert (need.kind, need.since, need.detail) == (NeedKind.STORAGE, NOW, "full")
     (need,) = needs_of_board(board, replace(served, stuck_run=run_id), NOW)
     assert need.kind is NeedKind.LOST
-    assert board.view("a", NOW, runner_of(board.projection.run, replace(alive, health=full))).style is UNSAVED
+    runner = runner_of(board.projection.run, replace(alive, health=full))
+    assert board.view("a", NOW, runner).style is UNSAVED
+    counts = {TaskState.RUNNING: 1}
+    assert counts_text(counts, runner) == plain(counts_line(counts, UTF8, (), runner)) == "1 unsaved"
+    assert counts_text(counts, replace(runner, unsaved={})) == "1 running"
+    ended = replace(runner, unsaved={"a": NOW - 20 * S})  # before or after the disk was full
+    assert attempt_view(AttemptRow(1, started_at=NOW - 60 * S), NOW, ended, board.row("a")).clock == 40 * S
+
+
+@pytest.mark.parametrize("service_pid", [None, 7])
+def test_a_board_needs_of_a_silent_executor_what_the_lists_say(service_pid: int | None) -> None:
+    """It holds the file: a supervisor can start no other one."""
+    board = Board(projection_of([("a", [])]))
+    run = board.projection.run
+    silent = ExecutorState(True, age_us=40 * S, pid=5, run_id=run.run_id, silent_since=NOW - 40 * S)
+    facts = RunFacts(run.run_id, run.dag_name, run.started_at)
+    offer = Offer("f", executor=silent, service_pid=service_pid, runs=[facts])
+    (need,) = needs_of_board(board, status_of(offer), NOW)
+    assert [need._replace(path="f")] == needs_of([offer], NOW)
+    assert need.detail == "executor 5 is silent: redrive doctor"

@@ -44,6 +44,16 @@ async def test_the_badges_and_the_header_count_the_other_run(morning: FakeSessio
         assert "◆ 1 other run needs a human: night-1" in rows_of(app)[0]
 
 
+async def test_a_silent_executor_is_counted_and_named_in_the_inbox(morning: FakeSession, clock: StillClock) -> None:
+    silent = ExecutorState(True, 40_000_000, None, 7, morning.projection.run.run_id, silent_since=clock.now)
+    morning.set_status(executor=silent)
+    morning.summaries = [own_run(morning)]
+    async with shown(morning, clock) as (app, pilot):
+        assert "4 Inbox ◆1" in rows_of(app)[1]
+        await press(app, pilot, "4")
+        assert "executor 7 is silent: redrive doctor" in text_of(app) and "goes on with the run" not in text_of(app)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
     morning: FakeSession, clock: StillClock, size: tuple[int, int]

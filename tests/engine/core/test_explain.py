@@ -94,7 +94,7 @@ def test_a_task_below_one_whose_end_is_not_written_does_not_say_that_it_runs():
         ("below", ["task"], "PENDING", {}),
     )
     ended = "attempt has ended; the outcome is in memory until the state file can be written"
-    runner = RunnerStatus(unsaved=["a"])
+    runner = RunnerStatus(unsaved={"a": NOW})
     assert sentence(projection, "a", runner=runner) == f"its {ended}"
     assert sentence(projection, runner=runner) == f"waits for a, whose {ended}"
     assert sentence(projection, "below", runner=runner) == f"waits for task; a whose {ended}"

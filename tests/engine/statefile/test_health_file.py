@@ -15,7 +15,7 @@ from redrive.engine.statefile import health_file
 from redrive.engine.statefile.health_file import health_path, read_health
 from redrive.engine.store.lock import StateLock, acquire
 
-FULL = Health("one", 5, "the disk is full", ["a", "b"], [FailingSender("command", "exit status 1", 3)])
+FULL = Health("one", 5, "the disk is full", {"a": 3, "b": 4}, [FailingSender("command", "exit status 1", 3)])
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def lock(state: str) -> Iterator[StateLock]:
 def test_a_reader_finds_what_the_living_executor_wrote_last(state: str, lock: StateLock) -> None:
     file = HealthFile(state)
     file.write(Health("one"))
-    assert read_health(state) == Health("one", None, "", [], [])
+    assert read_health(state) == Health("one", None, "", {}, [])
     file.write(FULL)
     assert read_health(state) == FULL
     assert os.stat(health_path(state)).st_mode & 0o777 == 0o600
@@ -49,7 +49,7 @@ def test_what_a_dead_executor_has_left_says_nothing(state: str) -> None:
     other = acquire(state, "two")
     assert read_health(state) is None
     HealthFile(state).write(Health("two"))
-    assert read_health(state) == Health("two", None, "", [], [])
+    assert read_health(state) == Health("two", None, "", {}, [])
     other.release()
 
 
@@ -88,12 +88,13 @@ def test_any_bytes_are_an_answer(state: str, lock: StateLock) -> None:
     for _ in range(300):
         start = dice.randrange(len(whole))
         Path(health_path(state)).write_bytes(whole[:start] + dice.randbytes(dice.randrange(60)) + whole[start + 9 :])
-        assert read_health(state) in (None, FULL, Health("one", None, "", [], []), Health("", None, "", [], []))
+        assert read_health(state) in (None, FULL, Health("one", None, "", {}, []), Health("", None, "", {}, []))
 
 
 @pytest.mark.parametrize("text", ["é" * 5000, "\x00" * 5000, '"' * 5000])
 def test_what_is_too_long_is_cut(state: str, lock: StateLock, text: str) -> None:
-    HealthFile(state).write(Health("one", 1, text, [text] * 500, [FailingSender(text[:50], text, 1)] * 9))
+    ends, senders = {f"{text}{number}": 1 for number in range(500)}, [FailingSender(text[:50], text, 1)] * 9
+    HealthFile(state).write(Health("one", 1, text, ends, senders))
     found = read_health(state)
     assert found is not None and found.storage_since == 1 and found.storage_why
     assert text.startswith(found.storage_why) and os.path.getsize(health_path(state)) == 2 * health_file.SLOT_BYTES
