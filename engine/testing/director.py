@@ -224,9 +224,10 @@ class Director:
     def script_of(self, order: AttemptOrder) -> Script:
         """Return what an attempt does that starts now. Raises StageError."""
         spec, now = order.spec, self._clock.seconds
-        if spec.map is None:
-            self._counts[order.task] += 1
-            self.starts.append(Start(now, order.run_id, order.task, order.attempt, spec.downstream))
+        if spec.map is not None:  # it collects what its children returned
+            return self._body_script(Body(self._plan(order)), order)
+        self._counts[order.task] += 1
+        self.starts.append(Start(now, order.run_id, order.task, order.attempt, spec.downstream))
         factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):
@@ -238,8 +239,6 @@ class Director:
         return self._working_script(order, factor, more)
 
     def _meets(self, place: int, fault: TaskFault | DownstreamFault, order: AttemptOrder, now: float) -> bool:
-        if order.spec.map is not None:
-            return False
         when = fault.when
         if isinstance(fault, TaskFault):
             is_named = _meets(order.task, fault)
@@ -260,7 +259,8 @@ class Director:
         return start <= now and (when.lasts is None or now < start + parse_duration(when.lasts))
 
     def _is_attempt(self, place: int, when: When, order: AttemptOrder) -> bool:
-        if when.attempts is not None and order.attempt not in when.attempts:
+        met = [when.attempt] if isinstance(when.attempt, int) else when.attempt
+        if met is not None and order.attempt not in met:
             return False
         return when.times is None or self._met[place, order.task] < when.times
 
@@ -300,9 +300,10 @@ class Director:
 
     def _working_script(self, order: AttemptOrder, factor: float, more: float) -> Script:
         """Return the script of an attempt that meets no fault, but takes ``factor`` times as long and ``more``."""
-        given = self._given_seconds(order)
-        seconds = None if given is None else factor * given + more
-        is_given, result = self._given_result(order)
+        given = self._given(self._durations, order)
+        seconds = None if given is None else factor * parse_duration(given) + more
+        is_given = any(_names(order.task, name) for name in self._results)
+        result: Any = self._given(self._results, order)
         if order.spec.kind == "command":
             takes = factor * INSTANT_SECONDS + more if seconds is None else seconds
             return Script(takes, Exit(0, result=None if result is None else dump_result(result)))
@@ -321,18 +322,6 @@ class Director:
     def _body_script(self, body: Body, order: AttemptOrder) -> Script:
         assert self._facts is not None
         return play_body(body, order, self._facts, self._clock.seconds, self._clock.now_us())
-
-    def _given_seconds(self, order: AttemptOrder) -> float | None:
-        if order.spec.map is not None:
-            return None
-        found = self._given(self._durations, order)
-        return None if found is None else parse_duration(found)
-
-    def _given_result(self, order: AttemptOrder) -> tuple[bool, Any]:
-        if order.spec.map is not None:
-            return False, None
-        is_given = order.task in self._results or order.task.partition("[")[0] in self._results
-        return is_given, self._given(self._results, order)
 
     def _given(self, values: Mapping[str, object], order: AttemptOrder) -> object:
         value = values.get(order.task, values.get(order.task.partition("[")[0]))

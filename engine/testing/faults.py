@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.message import Message
 from http.client import responses
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 from urllib.error import HTTPError
 
 from ..core.option_types import Duration
@@ -31,7 +31,7 @@ class Fault:
 class When:
     """Which attempts a fault meets. ``share``: so many of them, by the dice of the night."""
 
-    attempts: frozenset[int] | None = None
+    attempt: int | Collection[int] | None = None
     times: int | None = None  # the first ones of each task
     at: Instant = 0
     lasts: Duration | None = None  # None: to the end of the night
@@ -144,36 +144,36 @@ def limited(
 
 def error(task: str, error: Error, *, takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task raise ``error`` where its function begins: an exception, its class, or what makes one."""
-    return TaskFault(task, _when(when), error=_made(error), seconds=takes)
+    return TaskFault(task, When(**when), error=_made(error), seconds=takes)
 
 
 def hang(task: str, *, ignores_sigterm: bool = False, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task do nothing until they are killed at their timeout."""
-    return TaskFault(task, _when(when), hangs=True, ignores_sigterm=ignores_sigterm)
+    return TaskFault(task, When(**when), hangs=True, ignores_sigterm=ignores_sigterm)
 
 
 def slow(task: str, factor: float = 1.0, *, seconds: Duration = 0, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
     if factor == 1.0 and not seconds:
         raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
-    return TaskFault(task, _when(when), factor=factor, more_seconds=seconds)
+    return TaskFault(task, When(**when), factor=factor, more_seconds=seconds)
 
 
 def exits(task: str, code: int, *, stderr: str = "", takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a command write ``stderr`` and exit with ``code``; so does a process that calls ``os._exit``."""
-    return TaskFault(task, _when(when), exit_code=code, output=stderr, seconds=takes)
+    return TaskFault(task, When(**when), exit_code=code, output=stderr, seconds=takes)
 
 
 def killed(
     task: str, signal: int = 9, *, out_of_memory: bool = False, takes: Duration = 0.05, **when: Unpack[WhenOptions]
 ) -> TaskFault:
     """A signal ends attempts of a task: 6 of an abort, 9 from outside, or of the kernel that is ``out_of_memory``."""
-    return TaskFault(task, _when(when), signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
+    return TaskFault(task, When(**when), signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
 
 
 def not_started(task: str, **when: Unpack[WhenOptions]) -> TaskFault:
     """The machine has no process for attempts of a task."""
-    return TaskFault(task, _when(when), not_started=True)
+    return TaskFault(task, When(**when), not_started=True)
 
 
 def crash(what: str = "executor", at: Instant = 0, lasts: Duration = "10s") -> ProcessFault:
@@ -205,10 +205,3 @@ def _made(error: Error) -> MakeError:
     if isinstance(error, BaseException):
         return lambda order: error.with_traceback(None)
     return lambda order: error()
-
-
-def _when(given: WhenOptions) -> When:
-    others: dict[str, Any] = dict(given)
-    attempt: int | Collection[int] | None = others.pop("attempt", None)
-    attempts = None if attempt is None else frozenset([attempt] if isinstance(attempt, int) else attempt)
-    return When(attempts, **others)
