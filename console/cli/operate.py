@@ -453,18 +453,15 @@ REQUEUE_OPTIONS = (*acts.REQUEUE_FLAGS, "rate", "not_before", "timeout", "param"
 
 def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the act. Raises UsageError for invalid values."""
-    found: dict[str, object] = {name: True for name in acts.REQUEUE_FLAGS if given[name]}
-    if given["rate"]:
-        found["rate_per_second"] = _rate(given["rate"])
-    if given["not_before"]:
-        found["not_before"], _ = seconds_until(given["not_before"], datetime.now().astimezone())
-    if given["timeout"]:
-        found["timeout"] = seconds_of(given["timeout"], "--timeout")
-    if given["param"]:
-        found["params"] = params_of(given["param"])
-    if given["keep_count"]:
-        found["reset_count"] = False
-    return found
+    found: dict[str, object] = {
+        **{flag: given[flag] for flag in acts.REQUEUE_FLAGS},
+        "rate_per_second": given["rate"] and _rate(given["rate"]),
+        "not_before": given["not_before"] and seconds_until(given["not_before"], datetime.now().astimezone())[0],
+        "timeout": given["timeout"] and seconds_of(given["timeout"], "--timeout"),
+        "params": params_of(given["param"]),
+    }
+    kept = {"reset_count": False} if given["keep_count"] else {}
+    return {name: value for name, value in found.items() if value} | kept
 
 
 def postpone_options_of(when: str) -> dict[str, float]:
