@@ -6,7 +6,7 @@ once the cursor rests on it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, cast
 
 from textual import events
@@ -70,13 +70,42 @@ class FleetConsole(Console, Protocol):
         """Open a view of a run of a file."""
 
 
-class FleetScreen(ConsoleScreen):
+class MachineScreen(ConsoleScreen):
+    """A list of this machine, and below it what is known of the row under the cursor."""
+
+    def __init__(self, line: Callable[[str, int], Line], nothing: Callable[[], Line], panel_rows: int) -> None:
+        super().__init__()
+        self.header.set_row_count(1)
+        self.titles = Bar(id="titles")
+        self.table: VirtualTable[str] = VirtualTable(line, always_lit=True, nothing=nothing, id="fleet")
+        self.name_bar = Bar(id="flow")
+        self.panel = Bar(panel_rows, id="panel")
+
+    def content(self) -> Iterable[Widget]:
+        yield self.titles
+        yield self.table
+        yield self.name_bar
+        yield self.panel
+
+    def show_heading(self, left: Line, right: Line) -> None:
+        """Show the heading, and update rules and keys."""
+        self.header.show(left, right)
+        for rule in (self.upper_rule, self.lower_rule):
+            rule.show(self.console.glyphs.rule, self.hidden_row_marks(rule))
+        self.show_key_bar()
+
+    def show_key_bar(self) -> None:
+        """Show the keys that act on the row."""
+        self.key_bar.show(self.hints(), self.console.lock_reason)
+
+
+class FleetScreen(MachineScreen):
     """See the module."""
 
     PLACE = ScreenName.FLEET
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self._row, lambda: no_match_line(self.filter_text), _PANEL_ROWS_MIN)
         self._offers: Sequence[Offer] = ()
         self._shown_at = float("-inf")
         self._is_read = False
@@ -92,14 +121,7 @@ class FleetScreen(ConsoleScreen):
         self._causes: Sequence[InboxCause] = ()
         self._run_problem = ""  # why the run of the row cannot be read
         self._names = TaskNames()
-        self.header.set_row_count(1)
         self.machine_bar = Bar(0, id="machine")
-        self.titles = Bar(id="titles")
-        self.table: VirtualTable[str] = VirtualTable(
-            self._row, always_lit=True, nothing=lambda: no_match_line(self.filter_text), id="fleet"
-        )
-        self.name_bar = Bar(id="flow")
-        self.panel = Bar(_PANEL_ROWS_MIN, id="panel")
         self.texts = TextsView(self.scene, id="texts")
         self.texts.can_focus = False
         self._rows_below = _PANEL_ROWS_MIN  # of panel and texts
@@ -110,10 +132,7 @@ class FleetScreen(ConsoleScreen):
 
     def content(self) -> Iterable[Widget]:
         yield self.machine_bar
-        yield self.titles
-        yield self.table
-        yield self.name_bar
-        yield self.panel
+        yield from super().content()
         yield self.texts
 
     # --- The list ---------------------------------------------------------------------------------------------------
@@ -325,24 +344,15 @@ class FleetScreen(ConsoleScreen):
 
     def show_frame(self) -> None:
         """Update heading, rules and keys."""
-        glyphs = self.console.glyphs
+        shown, place, columns = len(self._entries), self.fleet.place, self.app.size.width
         left, right = present.fleet_heading(
-            self._all,
-            len(self._entries),
-            self.fleet.place,
-            self.filter_text,
-            self.order,
-            glyphs,
-            self.app.size.width,
+            self._all, shown, place, self.filter_text, self.order, self.console.glyphs, columns
         )
         if not self._is_read:
             left, right = [Piece(f" reading the state files of {self.fleet.place} ...", Role.DIM)], []
         if self.problem:
             right = [Piece(f"{one_line(self.problem)} ", Role.WARNING)]
-        self.header.show(left, right)
-        for rule in (self.upper_rule, self.lower_rule):
-            rule.show(glyphs.rule, self.hidden_row_marks(rule))
-        self.show_key_bar()
+        self.show_heading(left, right)
 
     def views_beside(self, rule: Rule) -> list[LineView]:
         """The rule with the name of the flow says what is below the rows of the list."""
@@ -350,10 +360,6 @@ class FleetScreen(ConsoleScreen):
 
     def on_line_view_hidden_rows_changed(self) -> None:  # Textual calls the handler of each class
         self._show_panel()
-
-    def show_key_bar(self) -> None:
-        """Show the keys that act on the row."""
-        self.key_bar.show(self.hints(), self.console.lock_reason)
 
     @property
     def back_label(self) -> str:

@@ -6,12 +6,11 @@ Rows and columns are those of ``redrive schedule``; they are read again each sec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from textual import events
-from textual.widget import Widget
 
 from ...engine.core.schedule import daylight_note
 from ...engine.domain.text import counted
@@ -33,11 +32,9 @@ from ..text.columns import Columns, screen_row, screen_titles
 from ..text.figures import number
 from ..text.pieces import Line, Piece, Role, indented, join
 from ..text.text import one_line
-from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen
 from .console import run_latest
-from .fleet import FleetConsole
+from .fleet import FleetConsole, MachineScreen
 
 _READ_SECONDS = 1.0
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
@@ -62,13 +59,13 @@ def read_times(row: ServedSchedule, now_us: int) -> ScheduleTimes:
     return ScheduleTimes(row.id, [(at, daylight_note(served.schedule, at)) for at in coming], read_ledger(row.id))
 
 
-class SchedulesScreen(ConsoleScreen):
+class SchedulesScreen(MachineScreen):
     """See the module. ``row``: the schedule under the cursor."""
 
     PLACE = ScreenName.SCHEDULES
 
     def __init__(self, console: FleetConsole, flow: str | None = None) -> None:
-        super().__init__()
+        super().__init__(self._line, self._empty_line, 0)
         self._fleet = console
         self._before = flow  # the flow under the cursor at first
         self._view = SupervisorView("", None, ())
@@ -77,17 +74,6 @@ class SchedulesScreen(ConsoleScreen):
         self._columns: Columns[ServedSchedule, int] = present.SCHEDULE_COLUMNS
         self._times = ScheduleTimes()
         self._problem = ""
-        self.header.set_row_count(1)
-        self.titles = Bar(id="titles")
-        self.table: VirtualTable[str] = VirtualTable(self._line, always_lit=True, nothing=self._empty_line, id="fleet")
-        self.name_bar = Bar(id="flow")
-        self.panel = Bar(0, id="panel")
-
-    def content(self) -> Iterable[Widget]:
-        yield self.titles
-        yield self.table
-        yield self.name_bar
-        yield self.panel
 
     @property
     def _now_us(self) -> int:
@@ -185,24 +171,16 @@ class SchedulesScreen(ConsoleScreen):
 
     def show_frame(self) -> None:
         """Update heading, rules and keys."""
-        glyphs, now_us = self.console.glyphs, self._now_us
-        shown, rows = [*self._shown.values()], self._view.rows
+        now_us, rows = self._now_us, self._view.rows
         parts: list[Line] = [[Piece(counted(len(rows), "schedule"), Role.STRONG), Piece(" of this machine")]]
         if self.filter_text:
-            parts.append([Piece(f"/{one_line(self.filter_text)}: {number(len(shown))}", Role.MATCH)])
+            parts.append([Piece(f"/{one_line(self.filter_text)}: {number(len(self._shown))}", Role.MATCH)])
         if found := sum(present.needs_attention(row, now_us) for row in rows):
             parts.append([Piece(f"{number(found)} to look at", Role.WARNING)])
         if paused := sum(row.is_paused(now_us) for row in rows):
             parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
         problem = [Piece(f"{one_line(self._problem)} ", Role.WARNING)] if self._problem else []
-        self.header.show([Piece(" "), *join(parts, f" {glyphs.dot} ")], problem)
-        for rule in (self.upper_rule, self.lower_rule):
-            rule.show(glyphs.rule, self.hidden_row_marks(rule))
-        self.show_key_bar()
-
-    def show_key_bar(self) -> None:
-        """Show the keys that act on the schedule."""
-        self.key_bar.show(self.hints(), self.console.lock_reason)
+        self.show_heading([Piece(" "), *join(parts, f" {self.console.glyphs.dot} ")], problem)
 
     def tick(self, now_us: int) -> None:
         """Update ages and countdowns."""
