@@ -406,8 +406,9 @@ def skip_next_run(flow: str, undo: bool) -> int:
     """Do not start the next run of FLOW; the one after it starts."""
     (row,) = _rows(flow)
     require_acts(row, "skip_next", machine_now_us())
-    supervisor_file.skip(row.id, None if undo else row.next_logical, current_actor())
-    echo(decision_sentence(row, "unskip" if undo else "skip", row.next_logical or 0))
+    logical = row.next_logical or row.skip_logical or 0  # the last run of a schedule may be skipped already
+    supervisor_file.skip(row.id, None if undo else logical, current_actor())
+    echo(decision_sentence(row, "unskip" if undo else "skip", logical))
     return ExitCode.SUCCESS
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from redrive.console.cli import schedule as commands
 from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
-from redrive.console.present.schedules import need_sentence, summary_sentence
+from redrive.console.present.schedules import need_sentence, require_acts, summary_sentence
 from redrive.engine.domain.rows import RunRow
+from redrive.engine.errors import RefusedError
+from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import MISSED, Need, attention_count
+from redrive.engine.statefile.supervisor_file import ServedSchedule
 from support.marks import for_each
 
 MINUTE = 60_000_000
@@ -74,3 +78,39 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
 def test_the_sentence_and_the_badge_count_the_same() -> None:
     needs = [Need(NeedKind.DEAD_LETTERS, "a.db", NOW, counted=3), Need(NeedKind.PARTIAL, "b.db", NOW, is_notice=True)]
     assert summary_sentence(needs) == "3 things need a human, 1 notice" and attention_count(needs) == 3
+
+
+SERVED = ServedSchedule(1, "etl.py", "etl.py", None, "etl")._replace(heartbeat_at=NOW, stopped_at=None)
+
+
+@for_each(
+    "action, schedule, names",
+    [
+        ("skip_next", SERVED, []),
+        ("skip_next", SERVED._replace(next_logical=NOW), ["skip"]),
+        ("skip_next", SERVED._replace(skip_logical=NOW), ["unskip"]),
+        ("start_run", SERVED, ["start"]),
+        ("start_run", SERVED._replace(stopped_at=NOW), []),
+        ("acknowledge_start", SERVED, []),
+        ("acknowledge_start", SERVED._replace(start_error="no such file"), ["acknowledge"]),
+        ("acknowledge_start", SERVED._replace(start_error="no such file", acknowledged_at=NOW), []),
+        ("forget_flow", SERVED, []),
+        ("forget_flow", SERVED._replace(stopped_at=NOW), ["forget"]),
+        ("forget_flow", SERVED._replace(gone_since=NOW), ["forget"]),
+    ],
+)
+def test_one_rule_says_what_a_schedule_takes(action, schedule, names):
+    if names:
+        assert [act.name for act in require_acts(schedule, action, NOW)] == names
+        return
+    with pytest.raises(RefusedError, match="etl: "):
+        require_acts(schedule, action, NOW)
+
+
+def test_the_last_run_that_is_skipped_already_stays_skipped(monkeypatch):
+    skipped = []
+    monkeypatch.setattr(commands, "_rows", lambda flow: (SERVED._replace(skip_logical=NOW),))
+    monkeypatch.setattr(supervisor_file, "skip", lambda id, logical, who: skipped.append(logical))
+    for words in (["etl"], ["etl", "--undo"]):
+        commands.schedule.commands["skip-next"].main(words, standalone_mode=False)
+    assert skipped == [NOW, None]
