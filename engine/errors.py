@@ -164,6 +164,10 @@ class StorageError(StateFileError):
     """The disk is full or read-only, or has an input/output error."""
 
 
+class UnseenFileError(StorageError):
+    """This user may not read the file, or its disk cannot: nobody knows here what it holds."""
+
+
 class ExecutorBusyError(RedriveError):
     """Another executor owns the state file; ``RunOptions(wait=True)`` waits for it.
 

@@ -314,7 +314,7 @@ class ExitCode(IntEnum):
     NOT_RUN = 125
     NOT_STARTED = 126
     NO_ANSWER = 4  # an act was sent, and may have been done
-    NOT_REACHED = 69  # a host could not be asked; EX_UNAVAILABLE
+    NOT_REACHED = 69  # a host could not be asked, or a file not be read; EX_UNAVAILABLE
     BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
     INTERRUPTED = 130
 
@@ -325,6 +325,7 @@ EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
     (errors.StartInterrupted, ExitCode.INTERRUPTED),
     (errors.NotRunError, ExitCode.NOT_RUN),
     (errors.FlowError, ExitCode.BAD_USAGE),
+    (errors.UnseenFileError, ExitCode.NOT_REACHED),
     (errors.StateFileError, ExitCode.BAD_USAGE),
     (errors.NotFoundError, ExitCode.BAD_USAGE),
     (errors.RefusedError, ExitCode.FAILED),

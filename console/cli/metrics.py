@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 PORT = 9108
-_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "WAITING", "CUT OFF", "IDLE", "SERVED")
+_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "WAITING", "CUT OFF", "NOT SEEN", "IDLE", "SERVED")
 
 #: Name without ``redrive_`` -> its help and its labels.
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -16,6 +16,7 @@ from ...engine.domain.text import counted, first_names, format_duration, place_w
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
+from ...engine.statefile.opening import open_readonly
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
@@ -46,8 +47,8 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     """Without FLOW: in all state files of this machine; of ssh://host: in all of that host.
 
     Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
-    1: a run has failed, or could not start; 3: something else waits; 69: a host could not be asked. With --follow and
-    @RUN: of one file, 0.
+    1: a run has failed, or could not start; 3: something else waits; 69: a host could not be asked, or FLOW not be
+    read. With --follow and @RUN: of one file, 0.
     """
     if quiet and (follow or as_json or file.run is not None):
         raise click.UsageError("--quiet prints nothing: leave --follow, --json and @RUN out")
@@ -78,6 +79,7 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
 
     async def answer(found: Sequence[Offer], files: _Files) -> Answer:
         if target is not None and found[0].has_file and found[0].problem:
+            open_readonly(found[0].path).connection.close()  # it raises an error of its own if nobody may look
             raise StateFileError(found[0].problem)
         needs = needs_of(found, machine_now_us())
         return needs, [] if is_quiet else await _lines_of_files(found, needs, files, file.ssh, as_json)

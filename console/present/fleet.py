@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from ...engine.core.views import RUN_STYLES, run_style, run_view
+from ...engine.core.views import RUN_STYLES, UNSEEN, run_style, run_view
 from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
@@ -40,7 +40,7 @@ from .states import RowContext, bar, counts_line, height, named_rule, order_line
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
-_COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
+_COPY, _UNSEEN = "a copy", UNSEEN.word  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
 _NEXT_FROM = 100  # columns

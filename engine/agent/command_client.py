@@ -52,7 +52,7 @@ def _parse(response: Message) -> Answer:
 
 def _busy(state_path: str) -> ExecutorBusyError:
     holder = last_holder(state_path)
-    who = "a process" if holder is None else "pid {} on {}".format(holder.pid, holder.host)
+    who = "a process" if holder is None else holder.who
     sentence = "{} is locked by {}, which does not answer: it is starting, ending or hung; see redrive doctor"
     pid, host = (None, None) if holder is None else (holder.pid, holder.host)
     return ExecutorBusyError(sentence.format(state_path, who), pid=pid, host=host)

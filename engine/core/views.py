@@ -125,6 +125,8 @@ PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
 
 #: A RUNNING task, or an unfinished run, whose executor was killed.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
+#: The same whose executor nobody here can see: it may live.
+UNSEEN = StateStyle(Sign.CUT_OFF, "not seen", StateRole.WAITING)
 #: A RUNNING task whose attempt has ended, while the state file cannot be written.
 UNSAVED = StateStyle(Sign.CUT_OFF, "unsaved", StateRole.WAITING)
 
@@ -147,7 +149,9 @@ def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> St
     """The sign, the word and the role of a state: a task whose executor has ended does not run. ``name``: its own."""
     if state is TaskState.RUNNING and name in runner.unsaved:
         return UNSAVED
-    return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else COUNTED_STYLES[state]
+    if state is TaskState.RUNNING and not runner.is_alive:
+        return UNSEEN if runner.kind is RunnerKind.UNSEEN else CUT_OFF
+    return COUNTED_STYLES[state]
 
 
 def counted_state(row: TaskRow) -> CountedState:
@@ -171,9 +175,9 @@ def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
 
 
 def state_code(row: TaskRow, runner: RunnerStatus) -> str:
-    """The state as lists for grep print it: that of the state file, or ``CUT OFF``, ``UNSAVED``."""
+    """The state as lists for grep print it: that of the state file, or what its executor makes of it."""
     style = row_style(row, runner)
-    return style.word.upper() if style in (CUT_OFF, UNSAVED) else str(row.state)
+    return style.word.upper() if style in (CUT_OFF, UNSEEN, UNSAVED) else str(row.state)
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
@@ -294,13 +298,14 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
     if run.blocked_since is not None:
         return BLOCKED
     if not runner.is_alive:
-        return SERVED if runner.kind is RunnerKind.SERVED else IDLE if runner.has_left else CUT_OFF
+        return _WITHOUT_EXECUTOR.get(runner.kind, IDLE if runner.has_left else CUT_OFF)
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
     return ONLY_WAITS if found & _OPEN and not found & _AT_WORK else RUN_STYLES[RunState.RUNNING]
 
 
+_WITHOUT_EXECUTOR = {RunnerKind.SERVED: SERVED, RunnerKind.UNSEEN: UNSEEN}
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
 _OPEN = frozenset([*MOVING, Asked.APPROVAL])
 
@@ -335,8 +340,9 @@ def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: i
         return lasts.strip()
     if style is SERVED:
         return "redrive serve starts an executor"
-    if style in (CUT_OFF, IDLE):
-        return f"no executor{lasts}" if stopped_at != run.started_at else "no executor"
+    if style in (CUT_OFF, UNSEEN, IDLE):
+        who = "no sign of its executor" if style is UNSEEN else "no executor"
+        return f"{who}{lasts}" if stopped_at != run.started_at else who
     return f"for {format_duration(now_us - run.paused_since)}" if style is PAUSED and run.paused_since else ""
 
 
@@ -387,6 +393,7 @@ OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
     "skipped": OutcomeStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED, "skipped itself"),
 }
 _CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
+_UNSEEN_OUTCOME = OutcomeStyle(*UNSEEN, "ran when its executor was last seen,")
 _UNSAVED_OUTCOME = OutcomeStyle(*UNSAVED, "ended, and its end waits for the disk")
 
 
@@ -412,7 +419,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: Ta
         return AttemptView(_UNSAVED_OUTCOME, max(runner.unsaved[row.name] - attempt.started_at, 0), False)
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     if is_open and not runner.is_alive:
-        style = _CUT_OFF_OUTCOME
+        style = _UNSEEN_OUTCOME if runner.kind is RunnerKind.UNSEEN else _CUT_OFF_OUTCOME
     return AttemptView(style, ran_us(attempt, now_us, runner), is_open and runner.is_alive)
 
 

@@ -133,7 +133,7 @@ class FlowService:
         self._clock = shared.machine.clock
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
-        self.stood_by = False  # another supervisor had the flow when this one came
+        self.stood_by = ""  # which other supervisor had the flow when this one came
         self._executor: _WatchedProcess | None = None
         self._is_woken = False  # since the step in progress began
         self._run_id: str | None = None  # of the executor that this service has seen
@@ -168,8 +168,9 @@ class FlowService:
         try:
             self._held = lock.acquire(self.state_path + lock_file.SERVICE, self._shared.id)
         except ExecutorBusyError as error:
-            self.report(f"is served already, by pid {error.pid} on {error.host}; this process stands by")
-            self.stood_by = True
+            holder = lock_file.served_by(self.state_path)
+            self.stood_by = f"pid {error.pid}" if holder is None else holder.who
+            self.report(f"is served already, by {self.stood_by}; this process stands by")
             return
         own = self.gone_since, self._failure
         self._restore(self._shared.file.claim(self.target, self.served.name, self.state_path))

@@ -333,7 +333,8 @@ class Supervisor:
         if self._has_read and services and not self._has_begun and not self._options.wait and not self._broken:
             self._has_begun = True
             if all(service.is_standby and service.stood_by for service in services):
-                raise ExecutorBusyError("all of these flows are served already; `--wait` stands by")
+                others = " and ".join(sorted({service.stood_by for service in services}))
+                raise ExecutorBusyError(f"all of these flows are served already, by {others}; `--wait` stands by")
 
     # --- Flow files --------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,13 @@ class LockHolder(NamedTuple):
     run_id: Optional[str] = None
     released_at: Optional[int] = None
 
+    @property
+    def who(self) -> str:
+        """``pid 7 on etl``, and what lets one go on that a signal or a debugger has stopped."""
+        is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
+        stop = " (stopped: kill -CONT {})".format(self.pid) if is_here and is_stopped(self.pid) else ""
+        return "pid {} on {}{}".format(self.pid, self.host, stop)
+
     def is_alive(self) -> bool:
         """False only if the holder has certainly ended; one of another boot or host counts as alive."""
         if self.released_at is not None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Callable, NamedTuple, Optional, Tuple, Type, TypeVar
 from urllib.parse import quote
 
-from ..errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, StateFileError, StorageError
+from ..errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, StateFileError, UnseenFileError
 from .formats import SCHEMA_VERSION, OlderFile, show_as_latest, tables_since
 from .paths import folder_sentence, has_content, network_problem
 
@@ -79,7 +79,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageError(f"cannot read the state file {path}: {error.strerror}") from error
+        raise UnseenFileError(f"cannot read the state file {path}: {error.strerror}") from error
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
@@ -88,7 +88,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
             raise StateFileError(f"{path} is not a regular file; name another one")
         return os.read(descriptor, START_BYTES), status.st_size
     except OSError as error:
-        raise StorageError(f"cannot read the state file {path}: {error.strerror}") from error
+        raise UnseenFileError(f"cannot read the state file {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
 
@@ -215,7 +215,7 @@ DAMAGED = "{path} is damaged ({error}); restore a copy; .backup of sqlite3 copie
 def reading_error(path: str, error: Exception) -> StateFileError:
     """The error for what SQLite says while a state file is read."""
     if isinstance(error, sqlite3.OperationalError):
-        return StorageError("{} cannot be read: {}".format(path, error))
+        return UnseenFileError("{} cannot be read: {}".format(path, error))
     return CorruptFileError(DAMAGED.format(path=path, error=error))
 
 
@@ -292,7 +292,7 @@ def _open_copy(path: str) -> sqlite3.Connection:
             shutil.copyfile(path, copy)
             shutil.copyfile(path + "-wal", copy + "-wal")
         except OSError as error:
-            raise StorageError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
+            raise UnseenFileError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
         merging = sqlite3.connect(copy, isolation_level=None)
         merging.execute("PRAGMA journal_mode=DELETE")
         merging.close()

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from ..domain.states import RunState
 from ..errors import CorruptFileError, StateFileError
-from .lock_file import current_holder, last_holder, served_by
+from .lock_file import current_holder, last_holder, lock_path, served_by
 from .paths import supervisor_path
 from .processes import describe_hang, identity
 from .reader import Stamp, inode_of, stamp_of
@@ -490,6 +490,8 @@ def _latest_state(path: str, flow: str) -> str:
     if ended_at is not None or blocked_since is not None:
         return "BLOCKED" if ended_at is None else str(state)
     holder = last_holder(path)
+    if holder is None and not os.access(lock_path(path), os.R_OK):
+        return "NOT SEEN"
     return "CUT OFF" if holder is None or holder.released_at is None else "IDLE"
 
 

@@ -245,4 +245,4 @@ class _OrphanMatcher:
 def describe_holder(holder: LockHolder) -> str:
     """Pid, host, run and age in words."""
     run = f", run {holder.run_id}" if holder.run_id else ""
-    return f"pid {holder.pid} on {holder.host}{run}, for {format_duration(wall_time_us() - holder.started_at)}"
+    return f"{holder.who}{run}, for {format_duration(wall_time_us() - holder.started_at)}"

@@ -170,6 +170,16 @@ def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(
     assert "served already" in served.serve().communicate(timeout=60)[0]
 
 
+def test_who_comes_beside_a_stopped_one_is_told_how_that_goes_on(served: Served) -> None:
+    (first,) = served.processes
+    first.send_signal(signal.SIGSTOP)
+    try:
+        told = served.serve().communicate(timeout=60)[0]
+        assert f"(stopped: kill -CONT {first.pid})" in told.splitlines()[-1]
+    finally:
+        first.send_signal(signal.SIGCONT)
+
+
 def test_a_file_that_is_cut_short_ends_it_with_one_sentence(served: Served) -> None:
     os.truncate(supervisor_path(), 100)
     text, _ = served.processes[0].communicate(timeout=60)

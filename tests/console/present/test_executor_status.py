@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import Any
 
 import pytest
+from redrive.console.cli.group import ExitCode, code_of_error
 from redrive.console.model.board import Link, SessionStatus, runner_of
 from redrive.console.present.runs import executor_advice, resume_command
+from redrive.engine.core.views import run_code, state_style
 from redrive.engine.domain.rows import ExecutorState, RunRow
-from redrive.engine.domain.states import RunState
+from redrive.engine.domain.states import RunState, TaskState
+from redrive.engine.errors import RedriveError
 from support.commands import invoke_redrive
 from support.fake_executor import FakeExecutor
 from support.state_file import StateFileBuilder
@@ -39,12 +44,15 @@ def test_a_scheduler_is_not_said_to_resume_a_run_that_it_cannot() -> None:
 
 def test_whether_an_executor_lives_has_three_answers() -> None:
     run = RunRow("r", "night", 0, None, RunState.RUNNING)
-    sentences = [
-        runner_of(run, SessionStatus(Link.LIVE, executor=executor)).absence
+    runners = [
+        runner_of(run, SessionStatus(Link.LIVE, executor=executor))
         for executor in (ExecutorState(True), ExecutorState(gone_at=1, pid=7), ExecutorState(gone_at=1, is_unseen=True))
     ]
     resume = "redrive resume starts an executor"
-    assert sentences == ["", f"no executor runs it: {resume}", f"no sign of its executor; if it is gone: {resume}"]
+    assert [run_code(run, runner) for runner in runners] == ["RUNNING", "CUT OFF", "NOT SEEN"]
+    assert [state_style(TaskState.RUNNING, one).word for one in runners] == ["running", "cut off", "not seen"]
+    gone = f"no executor runs it: {resume}"
+    assert [one.absence for one in runners] == ["", gone, f"no sign of its executor; if it is gone: {resume}"]
 
 
 def test_doctor_does_not_call_a_lock_that_it_may_not_read_free(
@@ -54,3 +62,24 @@ def test_doctor_does_not_call_a_lock_that_it_may_not_read_free(
     monkeypatch.setattr(os, "access", lambda path, mode, **options: path != lock and access(path, mode, **options))
     (line,) = [row for row in invoke_redrive("doctor", run_file.path).stdout.splitlines() if " executor " in row]
     assert line.startswith(f"warning executor    whether one lives cannot be seen: {lock} is not readable; its last")
+
+
+@pytest.mark.parametrize("words", [["inbox", "--quiet"], ["inbox"], ["tasks"], ["runs"]])
+def test_a_file_that_this_user_may_not_read_is_no_bad_usage(
+    run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    path, open_file = str(run_file.path), os.open
+
+    def refuse(name: str, *rest: Any, **options: Any) -> int:
+        if name == path:
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return open_file(name, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    error = invoke_redrive(*words, path).exception
+    assert isinstance(error, RedriveError) and code_of_error(error) is ExitCode.NOT_REACHED
+    assert str(error) == f"cannot read the state file {path}: Permission denied"
+    monkeypatch.undo()
+    run_file.path.write_bytes(b"no state file at all")
+    error = invoke_redrive(*words, path).exception
+    assert isinstance(error, RedriveError) and code_of_error(error) is ExitCode.BAD_USAGE

@@ -134,7 +134,7 @@ WORDS = {
 _CODES = {
     "PENDING": "pending", "READY": "ready", "RUNNING": "running", "SUCCESS": "ok", "RETRYING": "retry",
     "SENSING": "sensing", "FAILED": "failed", "DEAD_LETTER": "DEAD", "UPSTREAM_FAILED": "upstream",
-    "SKIPPED": "skipped", "CANCELLED": "stopped", "CUT OFF": "cut off",
+    "SKIPPED": "skipped", "CANCELLED": "stopped", "CUT OFF": "cut off", "NOT SEEN": "not seen",
 }  # fmt: skip
 
 
