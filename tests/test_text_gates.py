@@ -118,7 +118,6 @@ EXITS = {
                 "engine/flow/import_output.py",
                 "engine/notifications/notifier.py",
                 "engine/executor/page_test.py",
-                "engine/notifications/storage_page.py",
                 "engine/notifications/senders.py",
                 "engine/statefile/action.py",
             ),
