@@ -132,8 +132,12 @@ class ViewConsole(ConsoleBase):
     @property
     def remedies(self) -> Mapping[WaitReason, str]:
         """How keys of the console end a wait for which the shell has a command."""
-        yes, no, unpause = map(shown_key, ("copy", "next", "pause"))
-        return {WaitReason.APPROVAL: f"{yes} approves, {no} rejects", WaitReason.PAUSE: f"{unpause} unpauses"}
+        yes, no, unpause, postpone, requeue = map(shown_key, ("copy", "next", "pause", "postpone", "requeue"))
+        return {
+            WaitReason.APPROVAL: f"{yes} approves, {no} rejects",
+            WaitReason.PAUSE: f"{unpause} unpauses",
+            WaitReason.DEADLINE: f"{postpone} sets another, {requeue} requeues",
+        }
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:

@@ -44,7 +44,7 @@ from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, joi
 from ..text.text import cells, one_line, pad
 from .preview import consequences
 from .runs import waiting_text
-from .schedules import need_sentence
+from .schedules import instant, need_sentence
 from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text, named_tasks
 
@@ -130,13 +130,22 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
 
 
+def run_sentence(need: Need, now_us: int) -> str:
+    """What a run as a whole needs, beside its header, which counts how late it is."""
+    if need.kind is NeedKind.LATE and not need.is_notice:
+        return f"its deadline, {instant(need.since, now_us)}, has passed"
+    return need_sentence(need, now_us)
+
+
 def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> list[Line]:
     """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here."""
     running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
-    ends = _ends_of(need, scene, can_resume=can_resume)
+    ends, said = _ends_of(need, scene, can_resume=can_resume), need_sentence(need, scene.now_us)
+    if need.kind is NeedKind.LATE and not need.is_notice:
+        said = f"the deadline was {format_duration(need.since - scene.board.projection.run.started_at)} after the start"
     return [
-        *indented(need_sentence(need, scene.now_us), columns, Role.STRONG),
+        *indented(said, columns, Role.STRONG),
         *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, scene),
         *([[], *_by_key(*ends)] if ends else ()),
     ]
@@ -237,8 +246,11 @@ def age_piece(since: int, scene: Scene) -> Piece:
 
 
 def task_row(entry: InboxCause, row: TaskRow, scene: Scene, columns: int) -> Line:
-    """One task of a cause; the accent is on the cause."""
+    """One task of a cause; the accent is on the cause, which says what holds all of its tasks."""
     word, glyphs, names = one_line(entry.kind or "failed"), scene.glyphs, scene.names
+    said = entry.message
+    if entry.kind in (WaitReason.DEADLINE, WaitReason.PAUSE):
+        said = "has not started" if row.started_at is None else f"started at {wall(row.started_at)}"
     kind = Width(cells(word), gap=2), Piece(word, Role.DIM)
     return row_line(
         columns - 1,
@@ -246,7 +258,7 @@ def task_row(entry: InboxCause, row: TaskRow, scene: Scene, columns: int) -> Lin
         (Width(9, min(names.longest, _NAME_CELLS)), lambda room: names.short(row.name, room, glyphs.more)),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
         *([kind] if columns >= _KIND_FROM else ()),
-        (Width(16, FILL, rank=1, gap=2), entry.message),
+        (Width(16, FILL, rank=1, gap=2), said),
         more=glyphs.more,
     )
 
@@ -291,12 +303,13 @@ def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Li
     shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
     who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
-    parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
+    is_said = wait_of(names, scene) is WaitReason.DEADLINE  # by the verdict
+    parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", "" if is_said else one_line(errors.pop())]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
     if len(names) > 1 and ends:
         first, last = wall(min(ends)), wall(max(ends))
         parts[1] = f"at {first}" if first == last else f"from {first} to {last}"
-        parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
+        parts[2] = f"{number(len(errors) + 1)} different errors" if errors and not is_said else parts[2]
     sign = sign_and_word(row_style(shown, scene.runner), scene.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]
     for part in filter(None, parts[1:]):

@@ -20,7 +20,6 @@ from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.detail import answer_line
-from ..present.schedules import need_sentence
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role
@@ -275,7 +274,7 @@ class InboxScreen(TaskScreen):
     def _sentence_of_run(self) -> str:
         """What the run as a whole needs; empty if it needs nothing."""
         need = self._need
-        return "" if need is None else need_sentence(need, self.console.live.now_us)
+        return "" if need is None else present.run_sentence(need, self.console.live.now_us)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
         """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""
