@@ -23,7 +23,7 @@ from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
-from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, pause_ends, require_acts
+from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, outlook, pause_ends, require_acts
 from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
@@ -229,7 +229,7 @@ class FleetApp(ConsoleApp):
 
         entry = self.list_screen.entry
         if entry is not None and is_remote(entry.offer.path):
-            self._warn("its schedule is decided about on its own machine: redrive schedule")
+            self._warn(outlook(entry.offer.supervised, self._clock.now_us()))
         elif self.console_screen is self.list_screen:
             self.push_screen(SchedulesScreen(self, None if entry is None else entry.flow))
 

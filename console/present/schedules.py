@@ -178,9 +178,17 @@ def _state(row: ServedSchedule, now_us: int) -> Piece:
 
 
 def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
-    """The same, with the reason of a failed start."""
+    """The same, with the reason of a failed start; if nothing else holds it up, the flows that it waits for."""
     why = f": {row.start_error}" if row.start_error is not None else ""
-    return Piece(one_line(f"{schedule_state(row, now_us)}{why}"), _role_of(row, now_us))
+    state = schedule_state(row, now_us) or after_text(row.after).partition(": ")[2]
+    return Piece(one_line(f"{state}{why}"), _role_of(row, now_us))
+
+
+def outlook(rows: Iterable[ServedSchedule], now_us: int) -> str:
+    """Of schedules that are decided about elsewhere what comes, and what holds it up."""
+    found = [(row.flow, filter(None, (_next_text(row, now_us), schedule_state(row, now_us)))) for row in rows]
+    known = "; ".join(f"{flow}: {', '.join(words) or 'no next time is known'}" for flow, words in found)
+    return one_line(f"{known or 'no schedule of it is known'} (decided about on its own machine: redrive schedule)")
 
 
 def paused_text(row: ServedSchedule, now_us: int) -> str:
@@ -259,11 +267,9 @@ def _next_text(row: ServedSchedule, now_us: int, time: Callable[[int, int], str]
     if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
         return ""
     next_at = max(row.next_at, row.paused_until)
-    return (
-        ""
-        if next_at >= FOREVER
-        else f"{(time or _time)(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
-    )
+    if next_at >= FOREVER:
+        return ""
+    return f"{(time or _time)(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
 
 
 def _last_text(row: ServedSchedule, now_us: int) -> str:
@@ -344,10 +350,11 @@ def coming_line(row: ServedSchedule, at: int, note: str, now_us: int) -> Line:
 def times_lines(
     coming: Sequence[Line], row: ServedSchedule, decided: Sequence[LedgerRow], columns: int, more: str
 ) -> list[Line]:
-    """The next times, and beside them the last ones that were decided, the latest first."""
+    """The next times, its own or of the flow before it, and beside them the last that were decided, latest first."""
     size = min(_COMING_CELLS, columns // 2)
     unknown = " when they have run" if row.after else " no next time is known"
-    left: list[Words] = [Piece(" NEXT TIMES" if coming else unknown, Role.DIM), *coming]
+    whose = f" OF {one_line(row.after[0].flow)}" if row.after else ""
+    left: list[Words] = [Piece(f" NEXT TIMES{whose}" if coming else unknown, Role.DIM), *coming]
     right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
     if decided:
         last = decided[: -TIMES_MAX - 1 : -1]

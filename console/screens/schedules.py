@@ -43,20 +43,24 @@ _LIST_ROWS_MIN = 2  # the second says that no schedule is known
 
 
 class ScheduleTimes(NamedTuple):
-    """Of one schedule the next times, each with its note of daylight saving, and what became of those before."""
+    """Of one schedule the next times, each with its note of daylight saving, and what became of those before.
+
+    ``leader``: whose times they are, the flow before it or itself.
+    """
 
     id: int = 0
+    leader: ServedSchedule | None = None
     coming: Sequence[tuple[int, str]] = ()
     decided: Sequence[LedgerRow] = ()
 
 
-def read_times(row: ServedSchedule, now_us: int) -> ScheduleTimes:
+def read_times(row: ServedSchedule, leader: ServedSchedule, now_us: int) -> ScheduleTimes:
     """Read the times of a schedule. Raises StateFileError."""
-    served = decode_spec(read_spec(row.id)) if row.id else None
-    if served is None or served.schedule.follows or row.gone_since is not None:
-        return ScheduleTimes(row.id, (), read_ledger(row.id))
-    coming = list(islice(served.schedule.after(now_us), present.TIMES_MAX))
-    return ScheduleTimes(row.id, [(at, daylight_note(served.schedule, at)) for at in coming], read_ledger(row.id))
+    served = decode_spec(read_spec(leader.id)) if leader.id and leader.gone_since is None else None
+    schedule = None if served is None or served.schedule.follows else served.schedule
+    times = islice(schedule.after(now_us), present.TIMES_MAX) if schedule is not None else ()
+    coming = [(at, daylight_note(schedule, at)) for at in times if schedule is not None]
+    return ScheduleTimes(row.id, leader, coming, read_ledger(row.id))
 
 
 class SchedulesScreen(MachineScreen):
@@ -113,7 +117,9 @@ class SchedulesScreen(MachineScreen):
     async def _read_times(self) -> None:
         if (row := self.row) is not None:
             try:
-                self._times = await asyncio.to_thread(read_times, row, self._now_us)
+                before = row.after[0].flow if row.after else None
+                leader = next((one for one in self._view.rows if one.flow == before), row)
+                self._times = await asyncio.to_thread(read_times, row, leader, self._now_us)
             except RedriveError as error:
                 self._problem = str(error)
         self._lay_out()
@@ -164,9 +170,9 @@ class SchedulesScreen(MachineScreen):
         state = present.schedule_state(row, now_us)
         words = [*([state] if state else ()), *present.row_notes(row, now_us)]
         notes = [line for one in words for line in indented(one, columns)]
-        if times.id != row.id or row.left_out:
+        if times.id != row.id or times.leader is None or row.left_out:
             return notes  # the cursor does not rest, or no time is known
-        coming = [present.coming_line(row, at, note, now_us) for at, note in times.coming if at > now_us]
+        coming = [present.coming_line(times.leader, at, note, now_us) for at, note in times.coming if at > now_us]
         return notes + present.times_lines(coming, row, times.decided, columns, self.console.glyphs.more)
 
     def show_frame(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
+from redrive.console.present.schedules import outlook
 from redrive.console.screens.schedules import SchedulesScreen
 from redrive.engine.core.spec import FlowSpec, ParamSpec, ScheduleSpec
 from redrive.engine.statefile.paths import supervisor_path
@@ -18,6 +19,7 @@ from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.statefile.supervisor_file import (
     FOREVER,
     Fate,
+    FlowBefore,
     LedgerRow,
     PastRun,
     ServedSchedule,
@@ -139,6 +141,29 @@ def test_picture_of_the_schedules(served: str, tmp_path: Path, size, snap_compar
         return named_rule(name, "/srv/flows/file.py", *rest)
 
     assert snap_compare(fleet_app(Files([offer_of(served)])), terminal_size=size, run_before=prepare)
+
+
+async def test_a_flow_after_another_has_the_times_of_that_one(served: str, tmp_path: Path):
+    file = SupervisorFile(supervisor_path(), "two")
+    file.register(2, "here", "[2]", START)
+    known = {"after": (FlowBefore("rates", "has not started", None, ""),), "next_at": None, "next_logical": None}
+    save(file, "build", str(tmp_path / "redrive/build.db"), tmp_path / "build.py", **known)
+    file.close()
+    async with schedules_of(served, (160, 40)) as (app, press):
+        assert "NEXT TIMES OF" not in text_of(app)
+        await press("g")
+        text = text_of(app)
+        assert "waits for rates" in rows_of(app)[3], "the state of its row"
+        assert text.partition("NEXT TIMES OF rates")[2].count("  in ") == 10
+
+
+def test_a_schedule_of_another_machine_is_told_where_it_cannot_be_decided_about():
+    row = ServedSchedule(
+        1, "a.py:flow", "a.py", "flow", "rates", None, "one", "", heartbeat_at=START, paused_until=FOREVER
+    )
+    told = "decided about on its own machine: redrive schedule"
+    assert outlook([row], START) == f"rates: paused ({told})"
+    assert outlook([], START) == f"no schedule of it is known ({told})"
 
 
 async def test_every_schedule_has_a_row_with_what_comes_and_what_became_of_it(served: str, tmp_path: Path):
