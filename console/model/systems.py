@@ -116,7 +116,9 @@ class Systems(msgspec.Struct):
         return before != self.breakers
 
     def load_pages(self, rows: Iterable[PageRow]) -> None:
+        """Load rows of the list PAGE_HEADS, which the board counts, too."""
         self.pages = {row.id: row for row in rows}
+        self.board.update_lists(pages=sorted(self.pages.values(), key=lambda page: -page.updated_at))
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:

@@ -218,6 +218,15 @@ def test_what_is_urgent_comes_first_in_each_section_and_what_is_idle_last(clock)
     assert keys == [2, 1, GroupKey("many", "beef"), GroupKey("a_few", "c0ffee")]
 
 
+def test_a_page_that_its_sender_refused_is_counted_as_soon_as_it_is_listed(clock):
+    downstreams = downstreams_of(clock)
+    count = BadgeCounts(downstreams.board)
+    before = count.count
+    unsent = row_of_page(4, "c is dead", cause="cause-4", sent_at=None, send_error="exit status 7")
+    downstreams.load_pages([build_row(PAGE_HEADS.row, unsent)])
+    assert count.count == before + 1
+
+
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
     downstreams = downstreams_of(clock)
     downstreams.toggle(SystemsRow(Section.BREAKERS, "rates-api"))
