@@ -229,7 +229,7 @@ _RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("state", "STATE", _state_code, _state, Width(11), _sign_and_word),
     Column("done", "DONE", None, _done, Width(7, 11, rank=4, is_right=True)),
     Column("took", "TOOK", None, _took, Width(5, rank=1, is_right=True)),
-    Column("usual", "USUAL", None, _beside_usual, Width(6, rank=2, is_right=True)),
+    Column("usual", "USUAL", None, _beside_usual, Width(6, 8, rank=2, is_right=True)),
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
     Column("params", "PARAMS", lambda row, place: row.run.params, _params, Width(12, FILL, rank=5, gap=2)),
     Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2, is_spare=True)),

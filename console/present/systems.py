@@ -300,7 +300,7 @@ BREAKER_COLUMNS: Columns[BreakerStatus, RowContext] = (
     Column("window_seconds", value=lambda one, context: one.spec.window_seconds),
     field("tokens", "RETRIES", retries_left, Width(9, 16, rank=3), _retries_bar),
     Column("bucket_capacity", value=lambda one, context: one.spec.bucket_capacity),
-    field("held", "HELD", lambda one, context: str(len(one.held)), Width(8, rank=2), _holds),
+    field("held", "HELD", lambda one, context: str(len(one.held)), Width(8, rank=2, gap=2), _holds),
     field("running"),
     Column("reopens_at", "REOPENS", lambda one, context: one.breaker.reopens_at, _reopens, Width(12), next_step),
     Column("changed_at", value=lambda one, context: one.since),
