@@ -133,7 +133,7 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
 def run_sentence(need: Need, now_us: int) -> str:
     """What a run as a whole needs, beside its header, which counts how late it is."""
     if need.kind is NeedKind.LATE and not need.is_notice:
-        return f"its deadline, {instant(need.since, now_us)}, has passed"
+        return f"late since {instant(need.since, now_us)}"
     return need_sentence(need, now_us)
 
 

@@ -54,7 +54,7 @@ def test_under_the_list_the_deadline_that_ended_the_tasks_is_named_once():
 @for_each(
     "need, listed, beside",
     [
-        (Need(NeedKind.LATE, "", START + 60 * S), f"its deadline, {wall(START + 60 * S)}, has passed", "1m00 after"),
+        (Need(NeedKind.LATE, "", START + 60 * S), f"late since {wall(START + 60 * S)}", "1m00 after"),
         (Need(NeedKind.LOST, "", START), "no executor runs it", "no executor runs it"),
     ],
 )
