@@ -10,7 +10,7 @@ import msgspec
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import part_of
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.events import Event
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
@@ -36,6 +36,7 @@ _NARROW = 56
 _MISSING = "there is no state file"  # of a session whose file is gone
 _MINUTE_CELLS = 5  # of an instant without its seconds
 _SHORT_LABEL = 5  # characters
+_PAUSE_CELLS = 40  # of who paused a run, and why
 _STATUS_CELLS = 8  # of the status right of the tabs: room for its shortest words
 
 
@@ -150,6 +151,9 @@ def _facts(
     if forecast is not None and run.blocked_since is None:
         eta = _eta(forecast)
     times = [_Fact(eta)] if eta else []
+    if run.paused_since is not None:
+        author = shorten(one_line(pause_author(run)), _PAUSE_CELLS, glyphs.more)
+        times.append(_Fact([Piece(author, Role.WAITING)], is_vital=True))
     if run.deadline_at is not None:
         left_us = forecast.slack_us if forecast is not None else None
         slack_us = run.deadline_at - now_us if left_us is None else left_us

@@ -77,6 +77,15 @@ def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
     assert "6 tasks were running" in text[:78] and text.endswith(" · pid 1681 is gone")
 
 
+@for_each("size", [80, 120])
+def test_a_paused_run_says_who_paused_it_and_why(size):
+    projection = projection_of([("load", [])])
+    facts = {"paused_since": START, "paused_by": 'ana@ops: "partner\x1b[2J migrates"'}
+    projection.run = projection.run._replace(**facts)
+    line = plain(run_line(Board(projection), "/srv/x.db", None, START + S, size, UTF8))
+    assert 'by ana@ops: "partner␛[2J migrates"' in line and line.isprintable() and len(line) == size
+
+
 async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
     revenue.projection.run = revenue.projection.run._replace(code_changed="lib/x.py")
     async with shown(revenue, clock, size=(120, 30)) as (app, _):
