@@ -2,7 +2,8 @@
 
 A task starts neither before its parents are done nor before its own instant, as that of a requeue with a rate. Tasks
 below a dead letter are not counted: the time of a human's decision is unknown. Sensors are not either. There is no
-estimate while the path that decides begins with a task that runs far longer than expected.
+estimate while the path that decides begins with a task that runs far longer than expected, or such tasks hold all
+slots.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     if not any(work):
         return None
     left, path = _finish(board, work)
-    if _has_outlasted(board.row(path[0]), expected, now_us):
+    outlasted = sum(_has_outlasted(board.row(name), expected, now_us) for name in board.active)
+    if outlasted >= max(board.projection.run.max_parallel, 1) or _has_outlasted(board.row(path[0]), expected, now_us):
         return None
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
     return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.projection.run.deadline_at, now_us, left))

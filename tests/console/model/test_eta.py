@@ -143,6 +143,16 @@ def test_a_task_that_runs_far_longer_than_expected_ends_the_forecast():
     assert estimate(board, START + 60 * S, {}) is None, "it was: eta 0s"
 
 
+@for_each("slots", [2, 3])
+def test_there_is_no_forecast_for_what_waits_while_such_tasks_hold_all_slots(slots):
+    projection = projection_of([(f"part_{number}", []) for number in range(9)], max_parallel=slots)
+    board, builder = Board(projection), EventBuilder(projection)
+    for number in range(4):
+        board.apply([*builder.start(f"part_{number}"), *builder.succeed(f"part_{number}", duration_us=S)])
+    board.apply([*builder.start("part_4"), *builder.start("part_5")])
+    assert (estimate(board, builder.at + MINUTE, {}) is None) == (slots == 2), "it was: eta 2s"
+
+
 def test_a_finished_run_has_no_forecast():
     projection = projection_of([("a", [])])
     board, builder = Board(projection), EventBuilder(projection)
