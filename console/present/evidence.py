@@ -453,4 +453,5 @@ def _is_alike(one: advice.DurationQuantiles, other: advice.DurationQuantiles) ->
 def _quantiles(one: advice.DurationQuantiles) -> str:
     p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
     killed = f", {one.killed} killed" if one.killed else ""
-    return f"p50 {p50}, p95 {p95}, p99 {p99} in {counted(one.count, 'attempt')}{killed}"
+    figures = f"p50 {p50}, p95 {p95}, p99 {p99}" if one.count > 1 else p50
+    return f"{figures} in {counted(one.count, 'attempt')}{killed}"

@@ -13,6 +13,7 @@ from ...engine.core.views import attempt_view
 from ...engine.core.waiting import ALIVE
 from ...engine.domain.text import format_bytes, format_duration
 from ...engine.statefile.logs import AttemptText
+from ..keys.keymap import shown_key
 from ..model.log import GAP, LogLine, LogText, is_error_line, is_gap, printable_parts
 from ..text.columns import that_fit
 from ..text.figures import clock, number, wall
@@ -199,9 +200,9 @@ def failure_lines(
 
 
 def empty_line(
-    attempt: AttemptRow | None, why: str, whole: bool, glyphs: Glyphs, dropped_bytes: int | None = None
+    attempt: AttemptRow | None, why: str, whole: bool, glyphs: Glyphs, dropped_bytes: int | None, wrote: Sequence[int]
 ) -> Line:
-    """The line in place of an empty log."""
+    """The line in place of an empty log. ``wrote``: the attempts of the task that wrote something."""
     if attempt is None:
         return [Piece(f" {glyphs.dot} no attempt yet: {one_line(why)}", Role.DIM)]
     if not whole:
@@ -212,4 +213,6 @@ def empty_line(
         )
         return [Piece(f" {glyphs.more} {sentence}", Role.WARNING)]
     sentence = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
+    earlier = [number for number in wrote if number < attempt.attempt]
+    sentence += f"; attempt {earlier[-1]} did: {shown_key('older_attempt')}" if earlier else ""
     return [Piece(f" {glyphs.dot} {sentence}", Role.DIM)]

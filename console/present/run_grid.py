@@ -15,7 +15,7 @@ from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import RunTaskRow
 from ..model.board import SessionStatus, runner_of
 from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, is_comparable, pace_beside
-from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, wall, wall_day
+from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line, pad, pad_left
@@ -257,7 +257,7 @@ def _describe_durations(typical_us: int | None, timeout_us: int | None, longest:
     parts = [f"usually {format_duration(typical_us)}"] if typical_us is not None else []
     parts.append(f"at most {format_duration(longest)}")
     if timeout_us is not None:
-        parts.append(f"timeout {format_duration(timeout_us)} ({timeout_us / longest:.1f} times that)")
+        parts.append(f"timeout {format_duration(timeout_us)} ({times_text(timeout_us / longest)} times that)")
     return f" {glyphs.dot} ".join(parts)
 
 

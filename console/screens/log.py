@@ -255,12 +255,12 @@ class LogScreen(ConsoleScreen):
     def _empty_line(self) -> Line:
         if self._task_name is None:
             return []
-        log = self.attempt_log
-        console = self.console
+        log, row, console = self.attempt_log, self._row(), self.console
         why = self.board.explain(self._task_name, console.live.now_us, console.runner) if log is None else ""
         is_read = log is None or (log.is_started and log.is_whole)
         dropped = log.dropped_bytes if log is not None else None
-        return present.empty_line(self.attempt, why, is_read, self.console.glyphs, dropped)
+        wrote = [one.attempt for one in row.attempts.values() if one.output_bytes] if row is not None else []
+        return present.empty_line(self.attempt, why, is_read, console.glyphs, dropped, wrote)
 
     def hints(self) -> list[KeyHint]:
         """Rename some keys for this screen."""

@@ -458,7 +458,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             self.update_page()
 
     def text_key(self) -> TextsKey | None:
-        """The key of the texts: the latest attempt, of a task that needs a human also the latest that failed."""
+        """The key of the texts: the latest attempt; of a judged task, or if it wrote nothing, also what failed."""
         row = self._task_row()
         if row is None or self._is_told_elsewhere:
             return None
@@ -470,7 +470,8 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         is_judged, is_past = row.state in NEEDS_HUMAN, self.scene().board.snapshot.is_past
         if row.latest is None:
             return None
-        attempts = sorted({*(failed if is_judged else ()), row.latest.attempt})
+        has_text = row.latest.outcome == "running" or row.latest.output_bytes > 0
+        attempts = sorted({*(failed if is_judged or not has_text else ()), row.latest.attempt})
         return TextsKey(row.name, tuple(attempts), row.latest.outcome, is_judged, is_past)
 
     def expire(self) -> None:
@@ -502,7 +503,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             log, shown = AttemptLog(session, run_id, wanted.task, latest), None
         if shown is None or await log.has_grown():
             await log.read_new()
-        if shown is None and wanted.is_judged:
+        if shown is None and (wanted.is_judged or len(wanted.attempts) > 1):
             shown = await read_evidence(session, run_id, wanted.task, wanted.attempts)
         elif shown is None:
             texts = [AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))]

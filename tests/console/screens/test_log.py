@@ -126,6 +126,16 @@ async def test_a_failure_begins_below_the_line_that_nothing_was_written(session,
         assert "✗ failed" in driver.lines[6]
 
 
+async def test_an_empty_log_names_the_attempt_before_that_wrote_something(session, clock):
+    session.logs = {}
+    attempts = session.projection.tasks[DEAD].attempts
+    attempts[2].output_bytes, attempts[1].output_bytes = 0, 20
+    async with at_the_log(session, clock) as driver:
+        assert shown(driver)[0] == "· this attempt wrote nothing; attempt 1 did: ["
+        await driver.press("left_square_bracket")
+        assert shown(driver)[0] == "· this attempt wrote nothing"
+
+
 async def test_a_path_longer_than_the_screen_is_shown_to_its_end(session, clock):
     path = f"/srv/{'environment/' * 9}settle.py"
     session.texts[DEAD, 2] = AttemptText(traceback=f'  File "{path}", line 87, in settle\nZeroDivisionError: no')
