@@ -39,7 +39,9 @@ class DemoSession(FakeSession):
         specs: dict[str, dict[str, Any]] = {name: {"downstream": "rates-api"} for name in QUOTES}
         options = json.dumps({"downstreams": [{"name": "rates-api"}]})
         super().__init__(
-            projection_of([(task.name, []) for task in DEMO.tasks], specs, max_parallel=6, options=options)
+            projection_of(
+                [(task.name, list(task.parents)) for task in DEMO.spec().tasks], specs, max_parallel=6, options=options
+            )
         )
         self.answer = self._act
         self.lists["quarantine_groups"] = [row_of_group("import_customers", "held", 3, "KeyError")]
@@ -90,6 +92,7 @@ async def test_a_newcomer_does_every_job_by_the_keys_that_the_line_names(
     async with shown(session, clock, size, has_tour=True) as (app, pilot):
         for events in failures(session.events_of):
             await emit_events(app, pilot, session, events)
+        assert "──· notify" in "\n".join(rows_of(app)), "the edges of the demo are drawn"
         lines = [plain(app.tour_line)]
         while not lines[-1].startswith(" 8 of 8 done") and len(lines) < 40:
             clock.now += 10_000_000  # nothing depends on how long somebody reads
