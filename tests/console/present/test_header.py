@@ -80,8 +80,8 @@ def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
 @for_each("size", [80, 120])
 def test_a_paused_run_says_who_paused_it_and_why(size):
     projection = projection_of([("load", [])])
-    facts = {"paused_since": START, "paused_by": 'ana@ops: "partner\x1b[2J migrates"'}
-    projection.run = projection.run._replace(**facts)
+    author = 'ana@ops: "partner\x1b[2J migrates"'
+    projection.run = projection.run._replace(paused_since=START, paused_by=author)
     line = plain(run_line(Board(projection), "/srv/x.db", None, START + S, size, UTF8))
     assert 'by ana@ops: "partner␛[2J migrates"' in line and line.isprintable() and len(line) == size
 
