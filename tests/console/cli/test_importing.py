@@ -122,7 +122,7 @@ def test_imported_flows_are_served_and_one_that_broke_is_mended(home: Path) -> N
             (home / "backup.sh").write_text("#!/bin/sh\nexit 0\n")
             assert run_redrive("requeue", "--state", "backup", "backup", "--reason", "disk is free").returncode == 0
             wait_until(lambda: run_redrive("inbox", "--quiet").returncode == 0)
-            assert "SUCCESS" in run_redrive("runs", "backup").stdout
+            wait_until(lambda: "SUCCESS" in run_redrive("runs", "backup").stdout)
         finally:
             service.send_signal(signal.SIGTERM)
             service.communicate(timeout=60)
