@@ -11,12 +11,12 @@ Instants are microseconds UTC.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date
 
 import msgspec
 
 from ..domain.states import RunState
-from .schedule import LISTED_MAX, After, FollowingDay, Schedule, expected_at, local_time, logical_name, to_microseconds
+from .schedule import LISTED_MAX, After, FollowingDay, Schedule, expected_at, local_time, logical_name
 from .spec import ExpectedBy
 
 
@@ -144,7 +144,7 @@ def last_time(flow: str, day: date, known: Mapping[str, Predecessor]) -> int | N
     """
     one = known[flow]
     assert one.schedule is not None
-    first, last = _bounds(day, one.schedule.zone)
+    first, last = one.schedule.bounds_of_day(day)
     if one.schedule.follows:  # a day that is decided, and has neither run nor been given up, was none
         is_open = (one.decided_until or 0) < first
         has_time = is_open and any(
@@ -160,14 +160,8 @@ def last_time(flow: str, day: date, known: Mapping[str, Predecessor]) -> int | N
 def runs_of_day(one: Predecessor, day: date) -> Iterator[tuple[int, DayRun]]:
     """Yield what became of the logical times of a day, in order."""
     if one.schedule is not None:
-        first, last = _bounds(day, one.schedule.zone)
+        first, last = one.schedule.bounds_of_day(day)
         yield from sorted((at, run) for at, run in one.runs.items() if first <= at <= last)
-
-
-def _bounds(day: date, zone: tzinfo) -> tuple[int, int]:
-    """Return the first and the last instant of a day."""
-    begins = [datetime(one.year, one.month, one.day, tzinfo=zone) for one in (day, day + timedelta(days=1))]
-    return to_microseconds(begins[0]), to_microseconds(begins[1]) - 1
 
 
 def _wait(one: Predecessor, last: int | None, day: date, *, ended: bool, now: int) -> tuple[str, bool] | None:

@@ -270,6 +270,19 @@ class Schedule(msgspec.Struct, frozen=True):
                 return found, start == after
             window *= 4
 
+    def last_of_days(self, after: int, until: int) -> list[int]:
+        """Return the last logical time of each day in ``(after, until]``: of the latest LISTED_MAX days with one."""
+        found: list[int] = []
+        while len(found) < LISTED_MAX and (times := self.latest(after, until)[0]):
+            found.append(times[-1])
+            until = self.bounds_of_day(local_time(times[-1], self.zone).date())[0] - 1
+        return found
+
+    def bounds_of_day(self, day: date) -> tuple[int, int]:
+        """Return the first and the last instant of a day."""
+        begins = [datetime(one.year, one.month, one.day, tzinfo=self.zone) for one in (day, day + timedelta(days=1))]
+        return to_microseconds(begins[0]), to_microseconds(begins[1]) - 1
+
 
 def expected_at(expected: ExpectedBy, start: int, zone: tzinfo) -> int:
     """Return when a task is expected to have succeeded, in a run that started at ``start``.

@@ -339,8 +339,9 @@ class FlowService:
                 case StepKind.RESUME:
                     await self._resume(step.run_id or "")
                 case StepKind.WAIT:
-                    own = None if self._followed is None else self._followed.wake_at
-                    later = [at for at in (step.wake_at, own) if at is not None and at > now]
+                    # When the last run is due that it waits for, a pause of its flow needs a human.
+                    expected_at = None if self._followed is None else self._followed.following.expected_at
+                    later = [at for at in (step.wake_at, expected_at) if at is not None and at > now]
                     self.wake_at = min(later, default=None)
                     self._report_next(status)
         except ExecutorBusyError as error:

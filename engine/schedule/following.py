@@ -37,11 +37,6 @@ class Followed(msgspec.Struct, frozen=True):
         waits = "; ".join(f"{one.flow}, which {one.why}" for one in self.following.waits)
         return f"waits for {waits}" if waits else ""
 
-    @property
-    def wake_at(self) -> int | None:
-        """When the last run is due that it waits for: then a pause of its flow needs a human."""
-        return self.following.expected_at
-
     def before(self, known: Iterable[FlowBefore], now: int) -> tuple[FlowBefore, ...]:
         """Return the flows that come before it. ``known``: as they were, for since when one is stuck."""
         waits, known_by_flow = {one.flow: one for one in self.following.waits}, {one.flow: one for one in known}

@@ -241,12 +241,6 @@ def runs_of(
     return {int(at): (str(run_id), RunState(end) if end else None) for at, run_id, end in rows}
 
 
-def next_at(connection: sqlite3.Connection, flow: str) -> int | None:
-    """Return when the next run of a flow is due; None: the flow is not served from this file."""
-    progress = _load_progress(connection, flow)
-    return None if progress is None else progress.next_at
-
-
 _OF_FLOW = Listing(
     "schedule_of_flow", ScheduleRow, "SELECT {columns} FROM schedule WHERE dag_name = :flow", {"flow": ""}
 )
@@ -501,8 +495,12 @@ def _record_missed(
     is_all: bool = True,
     misfire: Misfire | None = None,
 ) -> None:
+    """Write down what is given up: the latest times, and of more the last one of each day, for the flows after it."""
+    begin, _ = served.schedule.bounds_of_day(local_time(missed[0], served.schedule.zone).date())
+    until = _progress(transaction, served).decided_until
+    listed = missed if is_all else [*served.schedule.last_of_days(until, begin - 1), *missed]
     sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)"
-    transaction.connection.executemany(sql, [(served.name, at, transaction.at) for at in missed])
+    transaction.connection.executemany(sql, [(served.name, at, transaction.at) for at in listed])
     first, last = (iso_time(at, served.schedule.zone) for at in (missed[0], missed[-1]))
     change = ScheduleChange.MISSED
     transaction.emit(
@@ -732,5 +730,5 @@ def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:
     if holds_nothing(state_path):
         return False
     with database.reading(state_path) as connection:
-        due_at = next_at(connection, served.name)
-    return due_at is not None and due_at <= now
+        progress = _load_progress(connection, served.name)
+    return progress is not None and progress.next_at is not None and progress.next_at <= now

@@ -22,7 +22,8 @@ from redrive.engine.statefile import lists
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 
-HOUR = 3600 * 1_000_000
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
 SIX = 494_118 * HOUR  # an hour that is whole
 
 
@@ -190,6 +191,24 @@ def test_what_is_given_up_is_written_down_and_reported_in_one_sentence(files):
     assert 1 == len([one for one in file.emitted if one["what"] == "missed"])
 
 
+@pytest.mark.parametrize(("zone", "midnight_hours"), [("UTC", 18), ("Asia/Kolkata", 12.5)])
+def test_the_last_time_of_each_day_is_kept_also_behind_an_edit(files, zone, midnight_hours):
+    """A flow that comes after it waits for that one, and is not started by an earlier run of the day."""
+    file, midnight = files(expression="every 10s", timezone=zone, misfire="skip"), SIX + round(midnight_hours * HOUR)
+    file.settle()
+    file.now = SIX + 72 * HOUR
+    for at in (midnight - HOUR, midnight + 24 * HOUR - 10 * SECOND):
+        file.start(at, again=True)
+    file.served = file.of("0 2 * * *", timezone=zone, misfire="skip")
+    file.settle()
+    file.start(file.now)
+    file.settle()
+    assert "0 2 * * *" == file.progress().expression
+    slots = file.ask("SELECT logical_time, state FROM slot ORDER BY logical_time")[: -LISTED_MAX - 1]
+    lasts = [(midnight + day * 24 * HOUR - 10 * SECOND, state) for day, state in enumerate(["missed", "run", "missed"])]
+    assert [(midnight - HOUR, "run"), *lasts] == slots
+
+
 def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
     file = files(expression="* * * * *")
     file.settle()
@@ -197,7 +216,7 @@ def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
     begun = time.thread_time()
     file.settle()
     assert time.thread_time() - begun < 10
-    assert [(LISTED_MAX,)] == file.ask("SELECT count(*) FROM slot")
+    assert [(2 * LISTED_MAX,)] == file.ask("SELECT count(*) FROM slot"), "and the last one of each of as many days"
     assert [False] == [one["is_all"] for one in file.emitted if one["what"] == "missed"]
     assert file.now == file.decision().run
 
