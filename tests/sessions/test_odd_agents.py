@@ -188,7 +188,7 @@ pipe.read()
 @pytest.mark.parametrize("field", ["problem", "read_only", "health"])
 async def test_sentences_of_a_heartbeat_are_printable(far_side: Any, field: str) -> None:
     said: object = "so \x1b[2J it is"
-    said = ["e", 1, said, [], []] if field == "health" else said
+    said = ["e", 1, said, {}, []] if field == "health" else said
     far_side(f"say(hello, {{'beat': {{{field!r}: {said!r}}}}}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
 

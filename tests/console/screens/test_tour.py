@@ -114,14 +114,14 @@ async def test_a_key_of_the_line_does_what_it_says_or_the_line_names_the_way_bac
     async with shown(session, clock, has_tour=True) as (app, pilot):
         assert app.selected == "notify" and keys_of_line(app.tour_line) == ["i"]
         for pressed, named in (
-            ("k", "2"),
+            ("h", "2"),
             ("2", "i"),
             ("/", "escape"),
             ("escape", "i"),
             ("?", "escape"),
             ("escape", "i"),
             ("space", "i"),
-            ("k", "2"),
+            ("h", "2"),
             ("2", "i"),
             ("3", "2"),
             ("2", "i"),
