@@ -652,10 +652,12 @@ class FlowService:
         if status.progress is not None and self._mark.until > decided_until and is_ahead(self._mark.until, now):
             ahead = iso_time(self._mark.until, self.served.schedule.zone)[:16].replace("T", " ")
             runs_ahead = sum(at <= self._mark.until for at in status.fired)
-            times = (self._mark.schedule or schedule).count(decided_until, self._mark.until)
+            held = self._mark.schedule or schedule
+            times = held.count(decided_until, self._mark.until)
+            last = max(held.latest(status.progress.since, decided_until)[0], default=decided_until)
             self._mark = msgspec.structs.replace(self._mark, until=decided_until)
             why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
-            self._shared.file.take_back(self.row.id, decided_until, runs_ahead, times - runs_ahead)
+            self._shared.file.take_back(self.row.id, decided_until, runs_ahead, times - runs_ahead, last)
             self._warn(why, now)
         decided = [self._ledger_row(one, now) for one in status.decided]
         # An older copy of the state file has fewer runs.

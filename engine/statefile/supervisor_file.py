@@ -839,11 +839,11 @@ class SupervisorFile(object):
             sql = "UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?"
             self._connection.execute(sql, (warning, now_us, id))
 
-    def take_back(self, id: int, after: int, runs: int, given_up: int) -> None:
+    def take_back(self, id: int, after: int, runs: int, given_up: int, last: int) -> None:
         """Make what was decided of the times after ``after`` undecided again.
 
         ``runs``: so many of them have run, and are counted when their time has come; ``given_up``: so many have not,
-        also of ranges that begin before.
+        also of ranges that begin before. ``last``: the latest logical time that stays decided.
         """
         beyond = "FROM ledger WHERE schedule = ? AND fate <> 'run' AND last > ? AND first"
         with self._transaction() as connection:
@@ -855,12 +855,12 @@ class SupervisorFile(object):
             for rowid, times in connection.execute(ranges, (id, after, after)).fetchall():
                 gone = max(0, min(times, left))
                 left -= gone
-                cut = "UPDATE ledger SET times = times - ?, listed = max(0, listed - ?), last = ? WHERE rowid = ?"
-                connection.execute(cut, (gone, gone, after, rowid))
+                cut = "times = times - ?, listed = max(0, listed - ?), last = max(first, ?) WHERE rowid = ?"
+                connection.execute("UPDATE ledger SET " + cut, (gone, gone, last, rowid))
             latest = connection.execute(_LATEST_RUN, (id,)).fetchone()
             if runs and latest is not None:
                 earlier = "UPDATE ledger SET times = times - ?, last = max(first, min(last, ?)) WHERE rowid = ?"
-                connection.execute(earlier, (runs, after) + latest)
+                connection.execute(earlier, (runs, last) + latest)
             connection.execute("DELETE FROM ledger WHERE schedule = ? AND times <= 0", (id,))
 
     def note_edits(self, id: int, edits: str) -> None:
