@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,7 @@ def place(far: Any, make_run_file: Callable[..., StateFileBuilder], rich: bytes)
     (folder / "other.db").write_bytes(other.path.read_bytes())
     (folder / "rich.db").write_bytes(rich)
     yield folder
-    for path in folder.iterdir():
-        path.unlink()
+    shutil.rmtree(folder)  # commands over there may have left folders of their own
 
 
 @pytest.mark.parametrize(("words", "most"), COMMANDS.items(), ids=COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -36,8 +37,7 @@ def make_files(far: Any, make_run_file: Callable[..., StateFileBuilder]) -> Iter
         return folder
 
     yield make
-    for path in folder.iterdir():
-        path.unlink()
+    shutil.rmtree(folder)  # commands over there may have left folders of their own
 
 
 @pytest.fixture
