@@ -30,6 +30,7 @@ from redrive.engine.statefile.supervisor_file import (
     skip,
 )
 from support.commands import run_redrive
+from support.waiting import wait_until_async
 
 from ..conftest import rows_of
 from ..model.runs import START, S
@@ -152,9 +153,9 @@ async def test_a_flow_after_another_has_the_times_of_that_one(served: str, tmp_p
     async with schedules_of(served, (160, 40)) as (app, press):
         assert "NEXT TIMES OF" not in text_of(app)
         await press("g")
-        text = text_of(app)
+        await wait_until_async(lambda: "NEXT TIMES OF rates" in text_of(app))  # once the cursor rests
         assert "waits for rates" in rows_of(app)[3], "the state of its row"
-        assert text.partition("NEXT TIMES OF rates")[2].count("  in ") == 10
+        assert text_of(app).partition("NEXT TIMES OF rates")[2].count("  in ") == 10
 
 
 def test_a_schedule_of_another_machine_is_told_where_it_cannot_be_decided_about():
