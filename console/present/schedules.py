@@ -118,7 +118,8 @@ def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
     if row.has_failed_start() or row.warning is not None:
         yield ScheduleAct("acknowledge_start", "acknowledge", "acknowledge", f"{row.start_error or row.warning}")
     if row.gone_since is not None or not is_served(row, now_us):
-        why = "nobody serves it" if row.gone_since is None else "its flow is in no file, and will not come back"
+        unserved = "nobody serves it now: its pause, its skips and its missed runs are forgotten"
+        why = unserved if row.gone_since is None else "its flow is in no file, and will not come back"
         yield ScheduleAct("forget_flow", "forget", "forget", why)
 
 
