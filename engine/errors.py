@@ -13,7 +13,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     │   └── CycleError             carries the tasks of one cycle, in order
     ├── StateFileError             the state file cannot be used; nothing was changed in it
     │   ├── ForeignFileError       another SQLite database, or no database
-    │   ├── NewerFileError         written by a later version
+    │   ├── OtherFormatError       written by an earlier or a later version
     │   ├── CopiedFileError        the run goes on, or has ended, in the file that it is a copy of
     │   ├── CorruptFileError       damaged or cut short
     │   └── StorageError           the disk is full or read-only, or an I/O error
@@ -142,15 +142,15 @@ class CycleError(FlowError):
 
 
 class StateFileError(RedriveError):
-    """The state file cannot be used: it is missing, damaged, foreign, or of a later version. Nothing was written."""
+    """The state file cannot be used: it is missing, damaged, foreign, or of another version. Nothing was written."""
 
 
 class ForeignFileError(StateFileError):
     """The file is not a redrive state file."""
 
 
-class NewerFileError(StateFileError):
-    """The file was written by a later version of redrive."""
+class OtherFormatError(StateFileError):
+    """The file was written by an earlier or a later version of redrive."""
 
 
 class CopiedFileError(StateFileError):

@@ -28,7 +28,6 @@ from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.runner import process
 from ...engine.runner.cgroups import delegated
 from ...engine.statefile import lists, lock_file, ownership
-from ...engine.statefile.formats import SCHEMA_VERSION
 from ...engine.statefile.processes import describe_hang
 from ...engine.statefile.pruning import PrunePreview
 from ...engine.statefile.supervisor_file import read_schedules
@@ -278,7 +277,6 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         yield DoctorFinding("error", "integrity", "; ".join(problems))
     else:
         yield DoctorFinding("ok", "integrity", f"{path}, {format_bytes(os.path.getsize(path))}")
-    yield _format(connection)
     wal_bytes = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
     level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
     hint = ": a reader holds it back" if level == "warning" else ""
@@ -295,15 +293,6 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
             continue
         advice = executor_advice(listing.run, status, path, machine_now_us())
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
-
-
-def _format(connection: sqlite3.Connection) -> DoctorFinding:
-    version = database.format_of(connection)
-    if version == SCHEMA_VERSION:
-        return DoctorFinding("ok", "format", f"{version}, the latest")
-    return DoctorFinding(
-        "note", "format", f"format {version} of an earlier redrive; the next executor or act writes {SCHEMA_VERSION}"
-    )
 
 
 def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: str) -> DoctorFinding:

@@ -16,7 +16,7 @@ from ..domain.acts import Answer, Command, parse_answer
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.copies import refuse_copy
 from ..statefile.lock_file import last_holder
-from ..statefile.open_writing import open_existing, upgrade, write_transaction
+from ..statefile.open_writing import open_existing, write_transaction
 from ..statefile.operator_actions import apply
 from ..statefile.ownership import locked_file, try_acquire
 from ..statefile.transitions import Transaction
@@ -70,7 +70,6 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
         return None
     try:
         with locked_file(state_path), closing(open_existing(state_path)) as connection, write_transaction(connection):
-            upgrade(connection, state_path)
             refuse_copy(connection, state_path, command.run_id)
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)

@@ -12,7 +12,6 @@ from ..domain.event_payloads import OperatorActed, TaskChanged
 from ..domain.events import EventKind
 from ..domain.states import PAUSED_NOTE, TaskState
 from ..domain.trigger_rules import CHANGE_KINDS, change_kind
-from .open_writing import add_columns, columns_of_all_formats
 from .operator_actions import apply
 from .transitions import Transaction, descendants_of, parents_of
 from .undo import find_act
@@ -68,7 +67,6 @@ def _copy(
         _TABLES + _INDEXES,
     ):
         copy.execute(sql)
-    add_columns(copy, columns_of_all_formats())
     rows = _RowCopier(source, copy)
     for table, where in (("run", _OF_RUN), ("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
         rows.copy(table, where, (run_id,) if where else ())

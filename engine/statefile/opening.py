@@ -8,11 +8,10 @@ import sqlite3
 import stat
 import struct
 from contextlib import closing
-from typing import Callable, NamedTuple, Optional, Tuple, Type, TypeVar
+from typing import Callable, NamedTuple, Optional, Tuple, TypeVar
 from urllib.parse import quote
 
-from ..errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, StateFileError, UnseenFileError
-from .formats import SCHEMA_VERSION, OlderFile, show_as_latest, tables_since
+from ..errors import CorruptFileError, ForeignFileError, OtherFormatError, RedriveError, StateFileError, UnseenFileError
 from .paths import folder_sentence, has_content, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
@@ -28,6 +27,8 @@ HEADER_BYTES = 100
 START_BYTES = HEADER_BYTES + 8  # with the header of the first page
 JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 APPLICATION_ID = 0x52445256  # "RDRV"
+#: The format of a state file: each change of ``store/schema.sql`` begins the next number. A file of another is refused.
+SCHEMA_VERSION = 2
 
 Value = TypeVar("Value")
 
@@ -147,12 +148,11 @@ def _validate(path: str, header: Header, size: int) -> None:
 
 
 def check_version(path: str, version: int) -> None:
-    """Raises NewerFileError for a format later than SCHEMA_VERSION."""
-    if version > SCHEMA_VERSION:
-        raise NewerFileError(
-            f"{path} was written by a later version of redrive (format {version}, this one knows {SCHEMA_VERSION}); "
-            f"upgrade redrive"
-        )
+    """Raises OtherFormatError for a format that is not SCHEMA_VERSION."""
+    if version != SCHEMA_VERSION:
+        when, what = ("a later", "upgrade redrive") if version > SCHEMA_VERSION else ("an earlier", "name another one")
+        formats = f"(format {version}, this one knows {SCHEMA_VERSION})"
+        raise OtherFormatError(f"{path} was written by {when} version of redrive {formats}; {what}")
 
 
 # --- Opening without side effects ------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def check_version(path: str, version: int) -> None:
 
 BUSY_SECONDS = 5.0
 VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
-#: Of the latest format, as in ``schema.sql``.
+#: As in ``schema.sql``.
 TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "log_size", "meta", "page", "page_task"}
 TABLES |= {"pruned_run", "quarantine", "run", "schedule", "sla", "slot", "task"}
 
@@ -246,20 +246,12 @@ def _open(path: str) -> ReadonlyDatabase:
     return ReadonlyDatabase(connection, is_static=True)
 
 
-def _connect(path: str, options: str, factory: Type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+def _connect(path: str, options: str) -> sqlite3.Connection:
     uri = file_uri(path, options)
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=factory
-    )
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        check_version(path, version)
-        check_tables(connection, path, version)
-        if version < SCHEMA_VERSION:
-            if factory is not OlderFile:
-                connection.close()
-                return _connect(path, options, OlderFile)
-            show_as_latest(connection, version)
+        check_version(path, format_of(connection))
+        check_tables(connection, path)
         if hasattr(connection, "setlimit"):  # since Python 3.11
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     except BaseException:
@@ -268,14 +260,16 @@ def _connect(path: str, options: str, factory: Type[sqlite3.Connection] = sqlite
     return connection
 
 
-def check_tables(connection: sqlite3.Connection, path: str, version: int) -> None:
-    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing.
+def format_of(connection: sqlite3.Connection) -> int:
+    """The number of the format of a file, 0 for an empty one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
-    ``version``: the format of the file.
-    """
+
+def check_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing."""
     connection.execute("PRAGMA trusted_schema=OFF")
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'")
-    if not (TABLES - tables_since(version)).issubset(name for (name,) in tables):
+    if not TABLES.issubset(name for (name,) in tables):
         raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
     if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
         raise CorruptFileError("{} has triggers, which no state file has; restore a copy".format(path))

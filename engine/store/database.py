@@ -21,9 +21,8 @@ from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
 from ..statefile.copies import RESCUED
-from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
-from ..statefile.opening import DAMAGED, TABLES, Header, check_tables, file_uri, inspect, open_readonly
+from ..statefile.opening import DAMAGED, TABLES, Header, file_uri, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
 from ..statefile.paths import has_content, is_full, network_problem
 from . import making
@@ -38,7 +37,7 @@ _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
 def open_for_writing(path: str | os.PathLike[str], durability: Durability = "normal") -> sqlite3.Connection:
-    """Open the state file as its only writer; create it (mode 0600) if missing, and migrate it if old.
+    """Open the state file as its only writer; create it (mode 0600) if missing.
 
     "full": a commit is on disk when it returns. "normal": ``write_ahead_log.py`` brings it there behind the writer; a
     crash of the process loses none. The caller holds the lock of the file.
@@ -56,7 +55,7 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
         is_created = is_new and making.make(path)
         connection = connect(path)
         try:
-            making.create_or_upgrade(connection, path)
+            making.require_tables(connection, path)
             _set_modes(connection, path, durability)
             _fill_cache(connection, path)
             if (
@@ -157,11 +156,6 @@ def restoring_steps(path: str, copied: str, *, is_replaced: bool = False) -> str
     return " && ".join(map(shell_command, (*aside, remove, move, ["redrive", "resume", path])))
 
 
-def format_of(connection: sqlite3.Connection) -> int:
-    """Return the number of the format of the file (``statefile/formats.py``)."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
 def file_uuid(connection: sqlite3.Connection) -> str:
     """Return the identity of the file, created with it; a replaced file has another one."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
@@ -259,7 +253,7 @@ def _check_readable(path: str) -> None:
     try:
         connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
-            check_tables(connection, path, check_ours(connection, path))
+            check_ours(connection, path)
             if not file_uuid(connection):
                 raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
             if os.path.getsize(path) <= CHECKED_BYTES:
@@ -368,7 +362,7 @@ def explained_by_rows(path: str) -> Iterator[None]:
 
 
 def _problems(connection: sqlite3.Connection) -> Iterator[str]:
-    for table in sorted(TABLES - tables_since(format_of(connection))):
+    for table in sorted(TABLES):
         columns = [(name, kind) for _, name, kind, *_ in connection.execute(f"PRAGMA main.table_info({table})")]
         types = ", ".join(f"typeof({name})" for name, _ in columns)
         for values in connection.execute(f"SELECT *, {types} FROM main.{table}"):

@@ -15,8 +15,8 @@ from contextlib import closing
 
 from ..clock import wall_time_us
 from ..errors import ForeignFileError, StateFileError, StorageError
-from ..statefile.open_writing import check_known_version, connect, set_version, upgrade, write_transaction
-from ..statefile.opening import APPLICATION_ID
+from ..statefile.open_writing import connect, write_transaction
+from ..statefile.opening import APPLICATION_ID, SCHEMA_VERSION, check_version, format_of
 from ..statefile.ownership import making_prefix, remove_makings
 
 #: Errors of a file system that has no hard links, or lets nobody make one.
@@ -41,7 +41,7 @@ def make(path: str) -> bool:
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(connect(made)) as connection:
             connection.execute("PRAGMA synchronous=OFF")  # ``_name`` syncs all of it
-            create_or_upgrade(connection, made)
+            require_tables(connection, made)
             set_log_mode(connection, path)
         _name(made, real)
     except OSError as error:
@@ -84,27 +84,27 @@ def remove_with_sidecars(path: str) -> None:
             os.unlink(leftover)
 
 
-def create_or_upgrade(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables of a file that holds nothing, or upgrade an older format, in one transaction."""
-    if not check_known_version(connection, path):
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table; later it would write a page
+def require_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables of a file that holds nothing, in one transaction. Raises OtherFormatError, ForeignFileError."""
+    version = format_of(connection)
+    if version:
+        check_version(path, version)
+        return
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table; later it would write a page
     with write_transaction(connection):
-        if check_known_version(connection, path):  # the version may be in the log only
-            upgrade(connection, path)
-        elif connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
-        else:
-            create_tables(connection)
+        create_tables(connection)
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of the latest format, in the transaction of the caller."""
+    """Create the tables, in the transaction of the caller."""
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
         _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    facts = {"uuid": os.urandom(16).hex(), "created_at": str(wall_time_us()), "schema_version": "0"}
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    facts = {"uuid": os.urandom(16).hex(), "created_at": str(wall_time_us()), "schema_version": str(SCHEMA_VERSION)}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
-    set_version(connection)
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:

@@ -16,7 +16,7 @@ from redrive.console.sessions.local import LocalSession
 from redrive.engine.errors import (
     CorruptFileError,
     ForeignFileError,
-    NewerFileError,
+    OtherFormatError,
     RedriveError,
     SnapshotNeeded,
     StateFileError,
@@ -175,7 +175,7 @@ async def test_somebody_elses_database_is_refused(open_session: OpenSession, tmp
 async def test_a_file_of_a_later_version_is_refused(open_session: OpenSession, run_file: StateFileBuilder) -> None:
     run_file.connection.execute("PRAGMA user_version = 99")
     run_file.close()
-    with pytest.raises(NewerFileError):
+    with pytest.raises(OtherFormatError):
         await open_session(run_file.path)
 
 

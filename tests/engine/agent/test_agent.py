@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,9 @@ from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
-from redrive.engine.statefile.formats import SCHEMA_VERSION
-from redrive.engine.statefile.opening import open_readonly
 from redrive.engine.statefile.reader import READS
-from redrive.engine.store import database, runs
+from redrive.engine.store import runs
 from support.commands import quoted
-from support.formats import older_file
 from support.marks import for_each, parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
 
@@ -145,25 +142,6 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
     batch = await listener.next_events()
     assert [row[0] for row in batch] == list(range(projection.seq + 2, run_file.head() + 1))
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
-
-
-@each_python
-async def test_an_old_python_reads_an_older_file_and_converts_it_by_an_act(
-    connect: Connect, tmp_path: Path, python: str
-) -> None:
-    path = older_file("1-fewer-columns", tmp_path / "shop.db")
-    before = path.read_bytes()
-    pipe, _, _ = await connect(path, python)
-    board = decode_projection(await read(pipe, "board", run_id=None))
-    assert merge_history(board, await read(pipe, "history", run_id="night-1", start=0, count=100))
-    assert (board.tasks["load"].state, board.run.acknowledged_at) == ("DEAD_LETTER", None)
-    assert path.read_bytes() == before
-    pipe.send_modules([SENDING])
-    command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["load", "DEAD_LETTER", 0]]}
-    answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
-    assert answer["ok"], answer
-    with closing(open_readonly(str(path)).connection) as connection:
-        assert database.format_of(connection) == SCHEMA_VERSION
 
 
 async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Connect, run_file: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import Command
-from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
+from redrive.engine.errors import ExecutorBusyError, OtherFormatError, StateFileError
 from redrive.engine.statefile import lock_file, open_writing
 from redrive.engine.store import lock
 from support.processes import socket_address
@@ -130,7 +130,7 @@ def test_a_file_of_a_later_version_is_not_touched(run_file: Any) -> None:
     run_file.connection.execute("PRAGMA user_version = 99")
     run_file.close()
     before = run_file.path.read_bytes()
-    with pytest.raises(NewerFileError):
+    with pytest.raises(OtherFormatError):
         command_client.send_blocking(str(run_file.path), pause())
     assert run_file.path.read_bytes() == before
 

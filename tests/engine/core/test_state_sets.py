@@ -19,15 +19,13 @@ from support.marks import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = {f"engine/domain/{name}.py" for name in ("breakers", "states", "trigger_rules")} | {"engine/core/breaker.py"}
-#: Migrations from earlier formats never change.
-FROZEN = {"engine/statefile/open_writing.py"}
 #: A type checker and an editor need the rules and the default written out.
 PUBLIC = {"engine/core/spec.py", "engine/flow/flow.py", "engine/flow/task_def.py"}
 SOURCES = sorted(
     name
     for folder in ("console", "engine")
     for path in (ROOT / folder).rglob("*.py")
-    if (name := str(path.relative_to(ROOT))) not in ROOMS | FROZEN
+    if (name := str(path.relative_to(ROOT))) not in ROOMS
 )
 
 STATES = {str(state) for state in TaskState}

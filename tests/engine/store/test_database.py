@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.spec import Durability
-from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
+from redrive.engine.errors import CorruptFileError, ForeignFileError, OtherFormatError, StateFileError, StorageError
 from redrive.engine.statefile import open_writing, opening, paths
-from redrive.engine.statefile.formats import SCHEMA_VERSION
 from redrive.engine.store import database, making
 from support.marks import for_each
 
@@ -60,7 +59,7 @@ def test_a_new_file_names_itself_and_knows_when_it_was_made(tmp_path: Path) -> N
     connection = database.open_for_writing(tmp_path / "state.db")
     facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     assert len(facts["uuid"]) == 32 and facts["uuid"] == database.file_uuid(connection)
-    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(SCHEMA_VERSION)
+    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(opening.SCHEMA_VERSION)
     connection.close()
 
 
@@ -131,6 +130,12 @@ def newer(path: Path) -> None:
     connection.close()
 
 
+def older(path: Path) -> None:
+    connection = sqlite3.connect(make_closed(path))
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+
 def cut_short(path: Path) -> None:
     data = make_closed(path).read_bytes()
     path.write_bytes(data[: len(data) // 2])
@@ -159,7 +164,7 @@ def middle_overwritten(path: Path) -> None:
 def without_tables(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {opening.SCHEMA_VERSION}")
     connection.execute("CREATE TABLE other(x)")
     connection.commit()
     connection.close()
@@ -181,7 +186,8 @@ BAD_FILES: list[tuple[Callable[[Path], None], type[StateFileError], str]] = [
     (foreign, ForeignFileError, "database of another program"),
     (foreign_with_log, ForeignFileError, "database of another program"),
     (text, ForeignFileError, "not a redrive state file"),
-    (newer, NewerFileError, "upgrade redrive"),
+    (newer, OtherFormatError, "upgrade redrive"),
+    (older, OtherFormatError, "an earlier version"),
     (cut_short, CorruptFileError, "cut short"),
     (cut_to_a_header, CorruptFileError, "cut short"),
     (cut_to_a_word, CorruptFileError, "cut short"),
@@ -227,9 +233,9 @@ def test_a_later_version_that_only_the_log_knows_of_is_refused(tmp_path: Path) -
     for suffix in ("", "-wal"):
         shutil.copyfile(f"{path}{suffix}", f"{tmp_path / 'state.db'}{suffix}")
     connection.close()
-    with pytest.raises(NewerFileError):
+    with pytest.raises(OtherFormatError):
         database.open_for_writing(tmp_path / "state.db")
-    with pytest.raises(NewerFileError):
+    with pytest.raises(OtherFormatError):
         database.open_for_reading(tmp_path / "state.db")
 
 
