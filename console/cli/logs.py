@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -16,6 +17,7 @@ from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..model.board import Board, runner_of
+from ..model.log import LineAssembler, Unchanged
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.once import read_once, with_session
@@ -38,9 +40,16 @@ _AHEAD_TASKS = 100  # whose output is asked for at once
 @click.option("--attempt", type=Number(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=Number(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
-def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int | None, follow: bool) -> int:
+@click.option("--raw", "is_raw", is_flag=True, help="Unchanged, without names of tasks: for a file or pipe.")
+def print_logs(
+    file: NamedFile, as_json: bool, attempt: int | None, lines: int | None, follow: bool, is_raw: bool
+) -> int:
     """TASK may be a glob, as 'load_*'; left out: every task that has started."""
     patterns = file.tasks
+    if is_raw and (as_json or lines is not None):
+        raise click.UsageError("--raw is all of the output, unchanged: leave --json and --lines out")
+    if is_raw and sys.stdout.isatty():
+        raise click.UsageError("--raw may hold what acts on a terminal: send it to a file or pipe")
 
     async def show(session: Session) -> tuple[RunProjection, list[_TaskOutput]]:
         run_id = session.run_id
@@ -54,7 +63,7 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
             attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
         ):
             raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session))
-        printer = OutputPrinter(names, as_json)
+        printer = OutputPrinter(names, as_json, is_raw)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer, lines) for name in names]
         for task in tasks[:_AHEAD_TASKS]:
             task.ask_ahead(projection)
@@ -170,7 +179,8 @@ class _TaskOutput:
         if self._stream is not None:
             echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
         where = self._run_id, self._name, wanted
-        self._stream, self._is_read = OutputStream(self._session, *where, has_whole_lines=True, tail=self._tail), False
+        assembler = Unchanged() if self._printer.is_raw else LineAssembler(longest=None)
+        self._stream, self._is_read = OutputStream(self._session, *where, assembler, tail=self._tail), False
         self._tail = None
         return self._stream
 
@@ -184,11 +194,15 @@ class _TaskOutput:
 
 
 class OutputPrinter:
-    """Prints lines of output, of several tasks with the name of the task before each; failures go to stderr."""
+    """Prints lines of output, of several tasks with the name of the task before each; failures go to stderr.
 
-    def __init__(self, names: Sequence[str], as_json: bool) -> None:
+    ``is_raw``: prints the pieces of output as they were written.
+    """
+
+    def __init__(self, names: Sequence[str], as_json: bool, is_raw: bool = False) -> None:
         self.has_printed = False
         self._as_json = as_json
+        self.is_raw = is_raw
         self._has_names = len(names) > 1
         self._cells = min(max((len(one_line(name)) for name in names), default=0), _NAME_CELLS_MAX)
 
@@ -208,9 +222,9 @@ class OutputPrinter:
                 content = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
                 place = {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at}
                 echo_json(with_schema("logs", {**place, **content}))
+            elif self.is_raw and not line.dropped_bytes:
+                click.echo(line.text.encode("utf-8", "replace"), nl=False)
             else:
                 prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
-                echo(
-                    prefix
-                    + (f"... {format_bytes(line.dropped_bytes)} dropped here ..." if line.dropped_bytes else line.text)
-                )
+                gap = f"... {format_bytes(line.dropped_bytes)} dropped here ..."
+                echo(prefix + (gap if line.dropped_bytes else line.text), err=self.is_raw)

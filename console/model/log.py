@@ -200,6 +200,13 @@ class LineAssembler:
         return printable_parts(text, self._longest) if text else iter(())
 
 
+class Unchanged(LineAssembler):
+    """Passes output on as it was received, in its pieces."""
+
+    def append(self, text: str) -> Iterator[str]:
+        return iter((text,))
+
+
 def printable_parts(line: str, longest: int | None = LINE_CHARACTERS_MAX) -> Iterator[str]:
     """Yield the line as a terminal shows it, in parts of at most ``longest`` characters; None: as one."""
     if not (line.isascii() and line.isprintable()):

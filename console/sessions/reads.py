@@ -25,7 +25,7 @@ _PAGE_CHUNKS, _PAGE_CHARACTERS, _END_CHUNKS = 50_000, 2 * 1024 * 1024, 500
 
 
 class OutputLine(msgspec.Struct, frozen=True):
-    """A line without control characters. ``dropped_bytes``: the line stands for so much output that was dropped."""
+    """What an assembler yields. ``dropped_bytes``: it stands for so much output that was dropped."""
 
     at: int  # microseconds UTC
     text: str = ""
@@ -35,8 +35,8 @@ class OutputLine(msgspec.Struct, frozen=True):
 class OutputStream:
     """Reads new output of one attempt. All reads may raise RedriveError.
 
-    ``has_whole_lines``: however long they are; otherwise a long one becomes several. ``tail``: at least so many lines
-    at the end are wanted; None: all.
+    ``assembler``: None: lines of which a long one becomes several. ``tail``: at least so many lines at the end are
+    wanted; None: all.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class OutputStream:
         run_id: str,
         task: str,
         attempt: int,
+        assembler: LineAssembler | None = None,
         *,
-        has_whole_lines: bool = False,
         tail: int | None = None,
     ) -> None:
         self.run_id = run_id
@@ -54,7 +54,7 @@ class OutputStream:
         self.attempt = attempt
         self._session = session
         self._tail = tail
-        self._assembler = LineAssembler(longest=None) if has_whole_lines else LineAssembler()
+        self._assembler = assembler or LineAssembler()
         self._last_id = 0
         self._last_at = 0
         self._read_bytes = 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from redrive.engine.statefile import logs
-from support.commands import run_redrive, start_redrive
+from support.commands import REDRIVE, run_redrive, start_redrive
 from support.state_file import StateFileBuilder
 
 
@@ -66,6 +69,44 @@ def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
     (line,) = lines_of(run_file.path, "task_00000")
     assert line == "red\ufffdevil"
+
+
+def raw_output(*words: object) -> tuple[str, str]:
+    done = subprocess.run([*REDRIVE, "logs", *map(str, words), "--raw"], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def test_raw_output_is_what_the_task_wrote(run_file: StateFileBuilder) -> None:
+    """What is dropped is said beside it."""
+    parts = ["\x1b[31mred\x1b[0m\r 5 %\r99 %\tend\n", "é\x07\x00no newline"]
+    attempt = run_file.start("task_00000")
+    write = partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt)
+    run_file.write(partial(write, text=parts[0]))
+    run_file.write(partial(write, text=parts[1], dropped=7))
+    assert raw_output(run_file.path, "task_00000") == ("".join(parts), "... 7 B dropped here ...\n")
+
+
+def test_raw_output_of_several_tasks_has_no_names(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="\x1b[1mbold")
+    run_file.finish("task_00001", "FAILED", text="end\r\n", error="no route")
+    stdout, stderr = raw_output(run_file.path)
+    assert stdout == "\x1b[1mboldend\r\n" and stderr.startswith("redrive: task_00001: attempt 1 failed: ")
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--lines", "3"]])
+def test_raw_output_is_neither_parsed_nor_cut(run_file: StateFileBuilder, option: list[str]) -> None:
+    done = run_redrive("logs", run_file.path, "--raw", *option)
+    assert done.returncode == 2 and "leave --json and --lines out" in done.stderr
+
+
+def test_raw_output_is_refused_on_a_terminal(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="\x1b[2J")
+    controller, terminal = pty.openpty()
+    with os.fdopen(controller, "rb", 0), os.fdopen(terminal, "wb", 0) as screen:
+        done = start_redrive("logs", run_file.path, "--raw", stdout=screen, stderr=subprocess.PIPE)
+        _, said = done.communicate(timeout=60)
+    assert done.returncode == 2 and "--raw may hold what acts on a terminal" in said
 
 
 def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) -> None:
