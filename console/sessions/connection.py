@@ -160,12 +160,12 @@ class Connection:
     async def _connect(self) -> AgentProcess:
         argv = self._options.argv(self._address, boot_command(self._options.python, self._options.become))
         agent = AgentProcess(self._address, self._options, self._on_message)
-        silence = HELLO_TIMEOUT_SECONDS if self._is_console else SILENCE_SECONDS
+        is_patient = self._is_console and not await self._has_shared_connection()  # which is there: no login takes time
+        silence = HELLO_TIMEOUT_SECONDS if is_patient else SILENCE_SECONDS
         try:
             hello = await agent.open(argv, self._settings, silence_seconds=silence)
         except LinkError as error:
-            is_around = AROUND in self._options.added or not agent.is_silent
-            if is_around or not await asyncio.to_thread(self._options.has_shared_connection, self._address):
+            if not agent.is_silent or not await self._has_shared_connection():
                 raise
             self._options = self._options._replace(added=(AROUND, *self._options.added))
             raise LinkError(f"{error}: the shared connection (ControlMaster) hangs, so ssh goes around it") from error
@@ -179,6 +179,10 @@ class Connection:
             raise LinkError(f"what answers on {self._address.place} is not the agent", final=True) from error
         self._is_ready.set()
         return agent
+
+    async def _has_shared_connection(self) -> bool:
+        is_around = AROUND in self._options.added
+        return not is_around and await asyncio.to_thread(self._options.has_shared_connection, self._address)
 
     async def _maintain(self, agent: AgentProcess) -> None:
         try:
@@ -491,11 +495,12 @@ class AgentProcess:
             self.notify("load", sources=packed_sources(new))
 
     def kill(self) -> None:
-        """Kill ssh and its child processes."""
+        """Kill ssh and its child processes; a shared connection that hangs keeps its pipes, which are read no more."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_SECONDS, self._reading.cancel)
 
     async def close(self) -> None:
         """Close the agent's input, so that it exits; kill ssh after CLOSE_TIMEOUT_SECONDS."""
@@ -516,6 +521,16 @@ class AgentProcess:
     async def _read(self, unpacker: MessageDecoder) -> None:
         """Read messages until the process exits, then fail what is pending."""
         collecting = asyncio.create_task(self._collect_stderr())
+        try:
+            error = await self._receive(unpacker, collecting)
+        except asyncio.CancelledError:
+            collecting.cancel()
+            error = LinkError(f"{self._host} is silent, and so is the shared connection (ControlMaster) to it")
+        self._close_stdin()
+        self._fail_pending(error)
+
+    async def _receive(self, unpacker: MessageDecoder, collecting: asyncio.Task[None]) -> LinkError:
+        """Handle messages until the process exits; return why it did."""
         problem: LinkError | None = None
         pace = MessagePace()
         assert self._process.stdout is not None
@@ -534,12 +549,8 @@ class AgentProcess:
         self.is_malformed = problem is not None and problem.final
         await collecting
         code = await self._process.wait()
-        self._close_stdin()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(unpacker.noise)
-        self._fail_pending(problem or self._error(code, stderr))
-
-    def _error(self, code: int | None, stderr: str) -> LinkError:
-        return link_error(self._host, self._python, code, stderr, self._login, self._become)
+        return problem or link_error(self._host, self._python, code, stderr, self._login, self._become)
 
     async def _collect_stderr(self) -> None:
         assert self._process.stderr is not None

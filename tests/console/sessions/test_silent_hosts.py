@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from redrive.console.cli.hosts import fleet_of
 from redrive.console.sessions import connection
 from redrive.console.sessions import open as sessions
-from redrive.console.sessions.address import Endpoint, SshOptions
+from redrive.console.sessions.address import Endpoint, SshOptions, parse
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.needs import needs_of
 
@@ -57,3 +58,15 @@ def test_the_console_opens_without_what_a_host_has_not_said() -> None:
     fleet = fleet_of(None, SshOptions(), ["ssh://a", "ssh://b"])
     assert fleet is not None
     assert [*fleet.hosts] == ["ssh://a", "ssh://b"]
+
+
+async def test_a_shared_connection_that_hangs_is_left_though_it_keeps_the_pipes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ssh hands its standard streams to the master: they stay open when ssh itself is killed."""
+    monkeypatch.setattr(connection, "CLOSE_TIMEOUT_SECONDS", 0.1)
+    agent = connection.AgentProcess(parse("ssh://hung/x.db"), SshOptions(), print)
+    async with asyncio.timeout(20):
+        with pytest.raises(LinkError, match="hung took the connection but started no agent"):
+            await agent.open(["sh", "-c", "setsid sleep 60 & exec sleep 60"], {}, silence_seconds=SILENCE)
+    assert "shared connection" in str(agent.ended.result())
