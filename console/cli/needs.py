@@ -147,7 +147,9 @@ async def _lines_of_files(
     now_us = {offer.path: machine_now_us() + offer.clock_offset_us for offer in found}
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
-    lines: list[Shown] = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
+    count = sum(offer.has_file for offer in found)
+    where = f" in {counted(count, 'state file')}" if count else ""
+    lines: list[Shown] = [] if is_only or as_json else [summary_sentence(needs) + where]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
         causes = dict.fromkeys(need.detail for need in unserved)

@@ -17,6 +17,7 @@ from ...engine.core.views import (
     PROBLEMS,
     STATE_STYLES,
     UNSAVED,
+    UNSEEN,
     Asked,
     CountedState,
     Sign,
@@ -101,7 +102,7 @@ _GAP = "  "
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    shown: list[Signed] = [*STATE_STYLES.values(), ASKS, CUT_OFF, IDLE, BLOCKED, *outcomes]
+    shown: list[Signed] = [*STATE_STYLES.values(), ASKS, CUT_OFF, UNSEEN, UNSAVED, IDLE, BLOCKED, *outcomes]
     states = [[sign_and_word(style, glyphs)] for style in shown]
     marks = [
         [Piece(sign, role), Piece(f" {words}")]

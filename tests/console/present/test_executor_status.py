@@ -64,7 +64,7 @@ def test_doctor_does_not_call_a_lock_that_it_may_not_read_free(
     assert line.startswith(f"warning executor    whether one lives cannot be seen: {lock} is not readable; its last")
 
 
-@pytest.mark.parametrize("words", [["inbox", "--quiet"], ["inbox"], ["tasks"], ["runs"]])
+@pytest.mark.parametrize("words", [["inbox", "--quiet"], ["inbox"], ["tasks"], ["runs"], ["resume"]])
 def test_a_file_that_this_user_may_not_read_is_no_bad_usage(
     run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
