@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from ...engine.core.projection import TaskRow
 from ...engine.statefile.logs import LogChunk, visible
 from ..text.text import sanitize
 
@@ -21,6 +22,16 @@ ERROR = re.compile(
     r"|segmentation fault|killed|out of memory)\b"
 )
 _NO_ERROR = re.compile(r"(?i)\b(?:0|no|without|ignor\w+) (?:\w+ )?(?:\w*error|\w*exception|failed|failure)\b")
+
+
+def shown_attempt(row: TaskRow) -> int:
+    """The number of the latest attempt; if it went well without a word, of the latest that wrote something; else 0."""
+    latest = row.latest
+    if latest is None:
+        return 0
+    wrote = [one.attempt for one in row.attempts.values() if one.output_bytes]
+    is_silent = latest.outcome == "success" and not latest.output_bytes
+    return max(wrote) if is_silent and wrote else latest.attempt
 
 
 def is_error_line(line: str) -> bool:

@@ -14,7 +14,7 @@ from ...engine.core.waiting import ALIVE
 from ...engine.domain.text import format_bytes, format_duration
 from ...engine.statefile.logs import AttemptText
 from ..keys.keymap import shown_key
-from ..model.log import GAP, LogLine, LogText, is_error_line, is_gap, printable_parts
+from ..model.log import GAP, LogLine, LogText, is_error_line, is_gap, printable_parts, shown_attempt
 from ..text.columns import that_fit
 from ..text.figures import clock, number, wall
 from ..text.glyphs import Glyphs
@@ -60,7 +60,9 @@ def heading_line(
     row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, scene: Scene, columns: int
 ) -> tuple[Line, Line]:
     """Left and right side of the line; parts are left out where there is no room."""
-    name, parts = one_line(row.name), _facts(attempt, heading, scene)
+    name, parts, latest = one_line(row.name), _facts(attempt, heading, scene), row.latest
+    if attempt is not None and latest is not None and attempt.attempt == shown_attempt(row) != latest.attempt:
+        parts["of"] = [Piece(f" of {heading.count}, the latest wrote nothing", Role.DIM)]
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
     ranked = [(_RANKS.get(word, 0), [*part, Piece(" ")]) for word, part in rights.items()]
     ranked = [*((_RANKS.get(word, 0), part) for word, part in parts.items()), *ranked]

@@ -27,7 +27,7 @@ from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.lists import search_pattern
-from ..model.log import ERROR, LogText, is_error_line
+from ..model.log import ERROR, LogText, is_error_line, shown_attempt
 from ..present import log as present
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
@@ -57,7 +57,7 @@ class LogScreen(ConsoleScreen):
         )
         self.attempt_log: AttemptLog | None = None
         self._task_name: str | None = None
-        self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
+        self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the one with something to read
         self.lines: present.LogLines | None = None
         self.finder = LogFinder(self)
         self._reader = LogReader(self, lambda work: run_latest(self, work, "log"))
@@ -139,7 +139,7 @@ class LogScreen(ConsoleScreen):
         return row.attempts.get(self.attempt_log.attempt) if row is not None and self.attempt_log is not None else None
 
     def _select_attempt(self) -> None:
-        """Show the selected task: its pinned attempt, else the latest."""
+        """Show the selected task: its pinned attempt, else the one with something to read."""
         board = self.board
         name = self.console.selected
         if name is None:
@@ -158,7 +158,7 @@ class LogScreen(ConsoleScreen):
         self.show_heading()
 
     def _show_attempt(self, row: TaskRow) -> None:
-        """Show the pinned or latest attempt; a log that is not followed stays."""
+        """Show the pinned attempt, else the one with something to read; a log that is not followed stays."""
         shown = self.attempt_log
         same = shown is not None and shown.task == row.name and shown.attempt in row.attempts
         if self._pinned_attempt is not None and self._pinned_attempt in row.attempts:
@@ -166,7 +166,7 @@ class LogScreen(ConsoleScreen):
         elif same and shown is not None and not self.text.is_following:
             number = shown.attempt
         else:
-            number = max(row.attempts, default=0)
+            number = shown_attempt(row)
         if not number:
             self.attempt_log = None
             self._show_lines()
@@ -203,7 +203,7 @@ class LogScreen(ConsoleScreen):
             self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
             return
         self.key_bar.clear_message()  # it may say that there is no other attempt
-        self._pinned_attempt = numbers[place] if place < len(numbers) - 1 else None
+        self._pinned_attempt = numbers[place] if numbers[place] != shown_attempt(row) else None
         self.text.is_following = True
         self._select_attempt()
         self._reader.request(Read.NEWS)

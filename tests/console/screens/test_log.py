@@ -134,6 +134,14 @@ async def test_an_empty_log_names_the_attempt_before_that_wrote_something(sessio
         assert shown(driver)[0] == "· this attempt wrote nothing; attempt 1 did: ["
         await driver.press("left_square_bracket")
         assert shown(driver)[0] == "· this attempt wrote nothing"
+    attempts[2].outcome = "success"  # then there is nothing else to read of it
+    async with at_the_log(session, clock) as driver:
+        assert "#1 of 2, the latest wrote nothing" in driver.lines[3]
+        await driver.press("right_square_bracket")
+        assert "#2 of 2" in driver.lines[3]
+        assert shown(driver)[0] == "· this attempt wrote nothing; attempt 1 did: ["
+        await driver.press("left_square_bracket")
+        assert "#1 of 2, the latest wrote nothing" in driver.lines[3]
 
 
 async def test_a_path_longer_than_the_screen_is_shown_to_its_end(session, clock):
