@@ -85,7 +85,7 @@ def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows:
     """
     most = max((rows - _OTHER_LINES) // 2, _LISTED_MIN)
     group = graph.groups.groups[index]
-    members = [scene.board.row(name) for name in graph.dag.names_of(group.members)]
+    members = _counted_members(graph, group, scene)
     worst = state_style(leading_state(group.counts), scene.runner)
     title = Piece(shorten_middle(one_line(group.title), max(columns - 24, _NAME_CELLS_MIN), scene.glyphs.more))
     right = [sign_of(worst, scene.glyphs), Piece(f" {counted(group.counts.total(), 'task')} ")]
@@ -98,6 +98,11 @@ def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows:
         *_slowest_members(members, most, scene),
         *_group_neighbours(graph, index, scene),
     ]
+
+
+def _counted_members(graph: Graph, group: GraphGroup, scene: tasks.Scene) -> list[TaskRow]:
+    rows = map(scene.board.row, graph.dag.names_of(group.members))
+    return [row for row in rows if group.counts_in(row.name, row.state)]
 
 
 def _group_failures(rows: Sequence[TaskRow], scene: tasks.Scene, columns: int) -> Iterator[Line]:
@@ -171,10 +176,11 @@ _MEMBER_NAME_CELLS_MAX = 40
 def members_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
     """The tasks of a group in columns, as many as fill ``rows`` rows; before them how many took how long."""
     group = graph.groups.groups[index]
-    names = graph.dag.names_of(group.members)
+    members = _counted_members(graph, group, scene)
+    names = [row.name for row in members]
     rank = {name: place for place, name in enumerate(scene.board.problems)}
     first = sorted(names, key=lambda name: (rank.get(name, len(rank)), name not in scene.board.active))
-    chart = list(_duration_chart([scene.board.row(name) for name in names], scene, columns))
+    chart = list(_duration_chart(members, scene, columns))
     size = min(max(cells(scene.names.short(name, 999, "")) for name in names), _MEMBER_NAME_CELLS_MAX)
     beside = max(columns // (size + CLOCK_CELLS + 6), 1)
     height = min(max(rows - len(chart) - 3, 1), -(-len(names) // beside))
