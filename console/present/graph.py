@@ -106,6 +106,7 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
     """Mark, state and name, each in its column, then the facts."""
     row, more, has_attempts = scene.board.row(name), scene.glyphs.more, size - 3 - indent >= _TRIES_FROM
     tried = Width(5, gap=0, is_right=True), Piece(attempts_text(row), Role.DIM)
+    facts = 36 if scene.board.problems else 28  # without a failure to tell, names have more room
 
     def named(room: int) -> Piece:
         return Piece(scene.names.short(name, room, more), _name_role(row, scene, lit))
@@ -114,10 +115,10 @@ def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 
         max(size, 0),
         (Width(1, gap=0), _mark(name, scene, lit)),
         (Width(1, gap=indent), row_sign(row, scene.glyphs, scene.runner)),
-        (Width(12, max(min(scene.names.longest, size // 3), 12)), named),
+        (Width(12, max(min(scene.names.longest, size * 2 // 5), 12)), named),
         *([tried] if has_attempts else ()),
         (
-            Width(max(36, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
+            Width(max(facts, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
             lambda room: state_facts(row, scene, room),
         ),
         more=more,
@@ -257,7 +258,8 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
     if not size.name_cells:
         sign = _sign(name, scene)
         return [Piece(sign.text, Role.CURSOR) if name == graph.selected else sign]
-    shown = scene.names.short(name, size.name_cells, scene.glyphs.more)
+    room = run.width - 2 - (_CLOCK_CELLS if size.has_time else 0)  # a level may have more than each name
+    shown = scene.names.short(name, max(room, size.name_cells), scene.glyphs.more)
     selected = name == graph.selected
     label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, scene, lit)
     is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and row.state is TaskState.RUNNING

@@ -128,7 +128,8 @@ class GraphScreen(TaskScreen):
             graph.form = GraphForm.ROWS
         self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
         is_cut = graph.step is Step.ROWS and self._overview is model.Overview.NOTHING and len(graph.dag) >= room.rows
-        is_whole = (is_cut or graph.is_drawing) and model.fits_screen(graph, room.list_columns, room.rows - 1)
+        columns = room.list_columns - (room.list_columns < room.columns)  # a blank before the frame
+        is_whole = (is_cut or graph.is_drawing) and model.fits_screen(graph, columns, room.rows - 1)
         if is_whole and not self._has_chosen_form:
             graph.form = GraphForm.DRAWING
         if graph.form is not before:

@@ -12,7 +12,7 @@ the line to another task.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
@@ -92,10 +92,16 @@ _NO_HIGHLIGHT = EdgeHighlight()
 
 def least_size(dag: Dag, widths: Sequence[int]) -> tuple[int, int]:
     """Return the columns and rows below which no drawing of these tasks fits: those of its texts, without layout."""
-    ranks: dict[int, list[int]] = {}
+    widest = _widest(dag, widths)
+    return sum(widest.values()) + (STUB + TAIL) * (len(widest) - 1), max(Counter(dag.levels).values())
+
+
+def _widest(dag: Dag, widths: Sequence[int]) -> dict[int, int]:
+    """Return for each level the cells of its widest text."""
+    found: dict[int, int] = {}
     for level, width in zip(dag.levels, widths, strict=True):
-        ranks.setdefault(level, []).append(width)
-    return sum(map(max, ranks.values())) + (STUB + TAIL) * (len(ranks) - 1), max(map(len, ranks.values()))
+        found[level] = max(found.get(level, 0), width)
+    return found
 
 
 class Drawing:
@@ -456,6 +462,7 @@ _FACT_CELLS = (48, 40, 32, 28, 24)
 TALL_SIZES = tuple(LabelSize(32, rows=2, fact_cells=cells) for cells in _FACT_CELLS)
 SPREAD_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3) for cells in _FACT_CELLS)
 SIGNS_ALONE = LabelSize(0, has_time=False)
+WHOLE_NAME = 48  # cells of a name for which a level has room
 #: For a drawing that has the whole screen; where the last does not fit, a part is in sight.
 WHOLE_SCREEN_SIZES = (*SPREAD_SIZES, *TALL_SIZES, *LABEL_SIZES, LabelSize(10, has_time=False))
 
@@ -534,6 +541,7 @@ class TaskDrawings:
         self.label_size = LABEL_SIZES[0]
         self._ribbon_columns = 0  # a chain is drawn in lines of so many cells; 0: in one line
         self._label_width = label_width
+        self._is_widened = False  # levels have room of their own for names
         self._has_siblings = False  # with ``depth``: also the other parents and children of what is drawn
         self._drawing: Drawing | None = None
         self._center: str | None = None  # the task that was selected when ``_drawing`` was laid out
@@ -569,11 +577,27 @@ class TaskDrawings:
             self._drawing = None
 
     def set_label_size(self, size: LabelSize) -> None:
-        """Draw with more or less room for names."""
-        if size != self.label_size:
-            self.label_size = size
+        """Draw with more or less room for names, the same in all levels."""
+        if size != self.label_size or self._is_widened:
+            self.label_size, self._is_widened = size, False
             drawn = self._drawing
             self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
+
+    def widen(self, columns: int) -> None:
+        """Give the cells that the drawing leaves free of ``columns`` to levels with cut names, first where few lack."""
+        drawn = self._drawing
+        if drawn is None or not self.label_size.name_cells:
+            return
+        size, widths = self.label_size, self._label_widths(drawn.dag)
+        self.label_size = size._replace(name_cells=WHOLE_NAME)
+        whole, self.label_size = self._label_widths(drawn.dag), size
+        room, wanted = _widest(drawn.dag, widths), _widest(drawn.dag, whole)
+        spare = max(columns - 1 - drawn.width, 0)
+        for missing, level in sorted((wanted[level] - cells, level) for level, cells in room.items()):
+            room[level] += min(missing, spare)
+            spare -= min(missing, spare)
+        fitted = [min(width, room[level]) for level, width in zip(drawn.dag.levels, whole, strict=True)]
+        self._drawing, self._is_widened = drawn.resized(fitted), True
 
     def around(self, selected: str | None, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""

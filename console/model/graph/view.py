@@ -432,6 +432,7 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
         drawings.set_label_size(size._replace(rows=text_rows, fact_cells=size.name_cells))
         if graph.drawing.width >= columns:
             drawings.set_label_size(size)
+    drawings.widen(columns)
 
 
 def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
@@ -443,6 +444,8 @@ def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> b
         graph.drawings.set_label_size(size)
         height = graph.drawing.height
         if graph.drawing.width < columns and height * size.rows <= rows and height <= lines:
+            if not chain:
+                graph.drawings.widen(columns)
             return True
     return False
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
-from redrive.console.model.graph.drawing import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, TaskDrawings, around
+from redrive.console.model.graph.drawing import (
+    PART_MAX,
+    WHOLE_EDGES_MAX,
+    WHOLE_TASKS_MAX,
+    LabelSize,
+    TaskDrawings,
+    around,
+)
 from redrive.console.model.graph.groups import (
     LEVEL_PARTS_MAX,
     PROBLEMS_SHOWN,
@@ -482,3 +489,21 @@ def test_what_is_drawn_around_a_task_stays_where_the_cursor_has_a_parent_and_a_c
     assert set(around_a.dag.names) == {"a", "last", "inner"}
     assert drawings.keeps("last") and drawings.current("last") is around_a  # it has no child anywhere
     assert not drawings.keeps("inner") and "below" in drawings.current("inner").dag
+
+
+def test_free_cells_go_to_the_levels_whose_names_lack_few():
+    dag = Dag([("extract_orders", []), ("cleaned_day", ["extract_orders"]), ("load", ["cleaned_day"])])
+    drawings = TaskDrawings(dag, lambda name: 2 + min(len(name), drawings.label_size.name_cells))
+    drawings.set_label_size(LabelSize(8, has_time=False))
+    least = drawings.current(None).width
+
+    def name_cells(free: int) -> list[int]:
+        drawings.widen(least + 1 + free)
+        drawn = drawings.current(None)
+        assert drawn.width == least + min(free, 9)
+        return [drawn.place(name)[2] - 2 for name in dag.names]
+
+    assert name_cells(4) == [9, 11, 4]
+    drawings.set_label_size(LabelSize(8, has_time=False))  # the same again: what was widened is not kept
+    assert name_cells(0) == [8, 8, 4]
+    assert name_cells(20) == [14, 11, 4]
