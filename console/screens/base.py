@@ -337,6 +337,7 @@ class ConsoleScreen(Screen[None]):
         return marks
 
     def _rule_texts(self, rule: Rule, rules: Sequence[Rule], view: LineView) -> Iterator[str]:
+        view.check_hidden_rows()  # a layout that is due changes them: the next paint compares with what is said here
         (above, below), glyphs = view.hidden_rows, self.console.glyphs
         if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
             decisions, _ = self._decisions_hidden_in(view)

@@ -8,6 +8,7 @@ import pytest
 
 from ..conftest import FakeSession
 from ..model.runs import failed_task, projection_of
+from .outages import outage
 from .screen_driver import open_console, poisoned_run
 
 
@@ -56,6 +57,18 @@ async def test_a_list_below_a_drawing_counts_on_the_rule_between(chain, clock):
         assert hidden > 0
         assert f"─ ▴ {hidden} more ──" in driver.lines[screen.map_rule.region.y]
         assert "more" not in driver.lines[2]
+
+
+async def test_a_rule_that_is_shown_before_a_layout_counts_again_after_it(clock):
+    """The list becomes longer, and the lines below it become fewer: for a moment some rows have no room."""
+    async with open_console(outage(clock), clock, "7") as driver:
+        screen = driver.app.screen
+        for order in (screen.table.order[:-3], screen.table.order):
+            screen.table.set_order(order)
+            screen.show_row()
+            screen.show_frame()  # as for another state of the executor
+            await driver.settle()
+            assert "more" not in driver.lines[screen.lower_rule.region.y]
 
 
 @pytest.mark.parametrize("view", ["2", "4"])
