@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import TextIO
@@ -155,5 +154,4 @@ def _output_line(task: str, text: str) -> str:
 
 
 def _warn(sentence: str) -> None:
-    if sys.stderr is not None:
-        echo(f"redrive: {sentence}", err=True)
+    echo(f"redrive: {sentence}", err=True)

@@ -90,11 +90,12 @@ def _run() -> int | None:
 
 def _open_standard_descriptors() -> None:
     """Open a closed stdin, stdout or stderr on /dev/null; otherwise the next opened file would get its number."""
-    for descriptor in range(3):
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False))  # it was None
 
 
 def _exit_with(sentence: str, code: ExitCode) -> NoReturn:

@@ -130,7 +130,7 @@ def shown_table(rows: Sequence[Sequence[str | Piece]]) -> Iterable[Shown]:
     if _styles():
         return table(rows)
     texts = ([cell if isinstance(cell, str) else cell.text for cell in row] for row in rows)
-    return table_lines(texts, COLUMN_CELLS_MAX if _is_terminal() else None)  # acts want whole names
+    return table_lines(texts, COLUMN_CELLS_MAX if sys.stdout.isatty() else None)  # acts want whole names
 
 
 def print_lines(lines: Iterable[Shown]) -> None:
@@ -173,11 +173,7 @@ def _painted_piece(text: str, style: Style | None) -> str:
 
 def _styles() -> Mapping[str, Style]:
     """The style of each role; none where no colours are shown."""
-    return _terminal_styles() if shows_colours(os.environ, is_terminal=_is_terminal()) else {}
-
-
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+    return _terminal_styles() if shows_colours(os.environ, is_terminal=sys.stdout.isatty()) else {}
 
 
 @cache

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -134,12 +134,7 @@ def start_executor(
 
 def has_terminal() -> bool:
     """Whether a person at a terminal sees what is shown."""
-    return is_terminal(sys.stdin) and is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream of this process is a terminal; None: it was closed when the process began."""
-    return stream is not None and stream.isatty()
+    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 def detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
@@ -278,7 +273,7 @@ def run_command(
         flow = _write_flow(file, _flow_text(name, job, words, options, page_line, ping_url))
         path = path_for_run(state, lambda: name, flow)
         run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
-        if output or (has_terminal() and is_terminal(sys.stdout) and not log_only):
+        if output or (has_terminal() and sys.stdout.isatty() and not log_only):
             result = run_plain(flow, path, None, run_options, output=True)
         else:
             from .passthrough import Passthrough
