@@ -85,7 +85,7 @@ class CommandMenu:
         entries = [
             ChoiceOption(action.name, action.name.replace("_", " "), action.help, shown_key(action.name))
             for action in self._available()
-            if action not in MOVE_ACTIONS
+            if action not in MOVE_ACTIONS and self._console.console_screen.is_offered(action)
         ]
         entries += [ChoiceOption("quit", "q", BY_NAME["quit"].help)]
         entries += [

@@ -6,7 +6,6 @@ from ..keys.actions import Action, ScreenName
 from ..keys.keymap import key_label, shown_key
 from ..model.board import Board
 from ..present.tour import STAGES, Phase, Sight, Stage, advance, tour_line
-from ..screens.panes import SplitScreen
 from ..text.pieces import Line
 from ..widgets.bars import TextField
 from ..widgets.dialog import Dialog
@@ -86,5 +85,4 @@ class Tour:
         asked_by = front.question.trigger if isinstance(front, Dialog) else None
         is_covered = front is not screen or isinstance(console.focused, TextField)
         leave = key_label("escape") if is_covered else shown_key("back") if console.live.is_past else ""
-        has_details = isinstance(screen, SplitScreen) and screen.is_wide
-        return Sight(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by, has_details)
+        return Sight(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by)

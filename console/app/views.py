@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from textual import events
 from textual.screen import Screen
 
-from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.habits import hint_for
 from ..keys.keymap import Refusal, shown_key
@@ -127,17 +127,7 @@ class ViewConsole(ConsoleBase):
             return ALIVE
         key = shown_key("resume_here") if self.launch.state_path is not None else ""
         found = runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
-        return replace(found, answers=self.remedies[WaitReason.APPROVAL])
-
-    @property
-    def remedies(self) -> Mapping[WaitReason, str]:
-        """How keys of the console end a wait for which the shell has a command."""
-        yes, no, unpause, postpone, requeue = map(shown_key, ("copy", "next", "pause", "postpone", "requeue"))
-        return {
-            WaitReason.APPROVAL: f"{yes} approves, {no} rejects",
-            WaitReason.PAUSE: f"{unpause} unpauses",
-            WaitReason.DEADLINE: f"{postpone} sets another, {requeue} requeues",
-        }
+        return replace(found, answers=f"{shown_key('copy')} approves, {shown_key('next')} rejects")
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:

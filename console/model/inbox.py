@@ -87,9 +87,9 @@ SHOWN_AT_FIRST = 20
 class Inbox:
     """The tasks of one run that need a human. ``apply`` updates them; lists are computed on request."""
 
-    def __init__(self, board: Board | RunProjection, remedies: Mapping[WaitReason, str] = {}) -> None:
-        """``remedies``: how keys end a wait; for others the messages name the command of the shell."""
-        self._remedies = remedies
+    def __init__(self, board: Board | RunProjection, *, names_commands: bool = True) -> None:
+        """``names_commands``: messages name the command of the shell that ends a wait."""
+        self._names_commands = names_commands
         self.board = board if isinstance(board, Board) else Board(board)
         self.sort = InboxOrder.HELD
         self.filter = Filter()
@@ -136,7 +136,7 @@ class Inbox:
                 self._entries[name] = entry_of(row)
         self._held = held
         for name, reason in held.items():
-            self._entries[name] = held_entry_of(self.board, name, reason, self._remedies.get(reason))
+            self._entries[name] = held_entry_of(self.board, name, reason, self._names_commands)
         return True
 
     def refresh(self) -> None:
@@ -295,7 +295,7 @@ def entry_of(row: TaskRow) -> InboxCause:
     )
 
 
-def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | None = None) -> InboxCause:
+def held_entry_of(board: Board, name: str, reason: WaitReason, names_command: bool) -> InboxCause:
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), HUMAN_WAITS[reason]
     whys = {
@@ -308,9 +308,8 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | Non
     why = whys.get(reason, "") if view is None else view.breaker.why
     named = {WaitReason.APPROVAL: name}.get(reason) if view is None else entry.downstream
     has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
-    command = " ".join(filter(None, (wait.how, named and shell_word(named))))
-    words = (f"{why};", "until then" if has_end else "", remedy or command)
-    title, message = wait.inbox, " ".join(filter(None, words))
+    words = (f"{why};", "until then" if has_end else "", wait.how, named and shell_word(named))
+    title, message = wait.inbox, " ".join(filter(None, words)) if names_command else why
     since = _waits_since(board, name, reason)
     return replace(
         entry,

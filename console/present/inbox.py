@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.core.causes import (
@@ -50,7 +50,8 @@ from .tasks import Scene, attempts_text, named_tasks
 
 _FOLD, AGE = Width(1, gap=0), Width(5, is_right=True)
 _KIND_FROM = 76  # cells of a row that has the kind of its failure
-_NAME_CELLS, _RUNNING_NAMED = 32, 12
+_NAME_CELLS, _MESSAGE_CELLS_MIN = 32, 16
+_NAMED_MAX, _RUNNING_NAMED = 4, 12
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
 
@@ -137,8 +138,11 @@ def run_sentence(need: Need, now_us: int) -> str:
     return need_sentence(need, now_us)
 
 
-def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> list[Line]:
-    """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here."""
+def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool, is_brief: bool = False) -> list[Line]:
+    """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here.
+
+    ``is_brief``: without the tasks before and below those that run.
+    """
     running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
     ends, said = _ends_of(need, scene, can_resume=can_resume), need_sentence(need, scene.now_us)
@@ -146,20 +150,27 @@ def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool) -> l
         said = f"the deadline was {format_duration(need.since - scene.board.projection.run.started_at)} after the start"
     return [
         *indented(said, columns, Role.STRONG),
+        *(_by_key(*ends) if ends else ()),
         *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, scene),
-        *([[], *_by_key(*ends)] if ends else ()),
+        *(() if is_brief else _around(running, scene)),
     ]
+
+
+def _around(names: Sequence[str], scene: Scene) -> Iterator[Line]:
+    """The tasks below ``names`` that wait, and those done before them."""
+    done = dict.fromkeys(parent for name in names for parent in scene.board.dag.parents(name))
+    for heading, found in (("After that", scene.board.names_waiting_below(*names)), ("Done before", [*done])):
+        yield from named_tasks(heading, number(len(found)), found, _NAMED_MAX, scene)
 
 
 def waiting_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     """What goes on once the wait of ``names`` ends, and what was done before it; empty if they failed."""
     if wait_of(names, scene) is None:
         return []
-    board = scene.board
-    below = board.names_waiting_below(*names)
-    done = dict.fromkeys(parent for name in names for parent in board.dag.parents(name))
-    found = (("May start then", names), ("After that", below), ("Done before", [*done]))
-    return [line for heading, shown in found for line in named_tasks(heading, number(len(shown)), shown, 4, scene)][1:]
+    return [
+        *named_tasks("May start then", number(len(names)), names, _NAMED_MAX, scene),
+        *_around(names, scene),
+    ][1:]
 
 
 def _ends_of(need: Need, scene: Scene, *, can_resume: bool) -> Sequence[tuple[str, str]]:
@@ -200,16 +211,19 @@ def _cause_sign(cause: InboxCause, scene: Scene) -> Piece:
     return state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, scene.glyphs)
 
 
-def _cause_title(cause: InboxCause, scene: Scene) -> Line:
-    """What is the cause, of which downstream, and its error."""
-    message = message_of(cause)
+def _cause_title(cause: InboxCause, scene: Scene) -> Callable[[int], Line]:
+    """What is the cause, of which downstream, and its error where enough of that has room; of an approval its task."""
+    reason = wait_of(cause.tasks, scene)
+    message = one_line(cause.tasks[0]) if reason is WaitReason.APPROVAL else message_of(cause)
     is_whole = one_line(cause.title) in message and cause.messages == 1  # the message says the cause, and more
     title = [Piece(message if is_whole else one_line(cause.title) or "unknown")]
     if cause.downstream:
         title.append(Piece(f" {scene.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if message and not is_whole:
-        title.append(Piece(f"  {message}", Role.DIM))
-    return title
+    if not message or is_whole:
+        return lambda size: title
+    whole = [*title, Piece(f"  {message}", Role.DIM)]
+    least = width(whole) if reason is not None else min(width(whole), width(title) + _MESSAGE_CELLS_MIN)
+    return lambda size: whole if least <= size else title
 
 
 def _cause_count(cause: InboxCause, scene: Scene) -> Piece:

@@ -100,7 +100,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     yield [
         Piece("retries ", Role.DIM),
         *tokens(guard, scene.context, _TOKEN_BAR_CELLS, retries_left(guard, scene.context)),
-        Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
+        Piece(f" {dot} each success adds {spec.bucket_refund:g}, each second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_closing_text(guard), Role.DIM)]

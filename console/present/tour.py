@@ -37,7 +37,6 @@ class Sight(NamedTuple):
         columns: of the terminal; a sentence is cut, its key never.
         leave: the label of the key that leaves a box, a prompt or the past; empty: there is none of them.
         asked_by: Textual's name of the key that opened the question on the screen; None: nothing is asked.
-        has_details: all about what is under the cursor is shown beside the list.
     """
 
     place: ScreenName
@@ -45,7 +44,6 @@ class Sight(NamedTuple):
     columns: int = 80
     leave: str = ""
     asked_by: str | None = None
-    has_details: bool = False
 
 
 class Stage(NamedTuple):
@@ -59,7 +57,6 @@ class Stage(NamedTuple):
         says: what is so; the key of ``view`` follows.
         asks: what the key of ``action`` does, with the cursor in its place.
         answer: in the box that it opens: a sentence, and the label of the key that says yes.
-        beside: what it does where all that it opens is shown beside the list; empty: what it does elsewhere.
     """
 
     abouts: tuple[str, ...]
@@ -69,7 +66,6 @@ class Stage(NamedTuple):
     says: str
     asks: str
     answer: tuple[str, str] = ("", "")
-    beside: str = ""
 
     def about(self, board: Board) -> str:
         """The name that the cursor is to be on now."""
@@ -137,9 +133,8 @@ _is_undecided = _while(lambda board: _is_dead(board, "settle") or _is_dead(board
 STAGES = (
     Stage(("notify",), _notify_waits, _GRAPH, "why",
           "notify waits{dead}, see the graph", "why notify waits{dead}"),
-    Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "open",
-          "rates-api failed, and its breaker {holds} calls", "to read all about this breaker",
-          beside="all about it is beside the list; to go there"),
+    Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "view_timeline",
+          "rates-api failed, and its breaker {holds} calls", "read when it held them; next, a task that hung"),
     Stage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
           "fetch_calendar hung and was killed, see when", "below its bar is where it hung; all about it"),
     Stage(("settle",), _once("settle", _is_dead), _INBOX, "output",
@@ -201,5 +196,5 @@ def _next_step(stage: Stage, board: Board, sight: Sight) -> tuple[str, str]:
     if sight.leave:
         return "to go on with the tour", sight.leave
     if stage.is_reached(board, sight):
-        return (stage.beside if sight.has_details else "") or stage.asks, shown_key(stage.action)
+        return stage.asks, shown_key(stage.action)
     return stage.says, shown_key(f"view_{stage.view.value}" if stage.view is not None else stage.action)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ...engine.core.waiting import RunnerStatus, WaitReason
+from ...engine.core.waiting import RunnerStatus
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
@@ -90,10 +90,6 @@ class Console(Protocol):
     @property
     def runner(self) -> RunnerStatus:
         """Who runs the displayed run."""
-
-    @property
-    def remedies(self) -> Mapping[WaitReason, str]:
-        """How keys of the console end a wait for which the shell has a command."""
 
     @property
     def redrive_line(self) -> Line:

@@ -247,7 +247,7 @@ class FleetScreen(MachineScreen):
         """The causes of the run, the one that the row names first."""
         entry = self.entry
         named = {need.fingerprint for need in present.alarms_of(entry)[:1]} if entry is not None else set()
-        self._causes = sorted(Inbox(board).causes(), key=lambda one: one.fingerprint not in named)
+        self._causes = sorted(Inbox(board, names_commands=False).causes(), key=lambda one: one.fingerprint not in named)
         self.console.selected = self._causes[0].tasks[0] if self._causes else board.starting_task()
         if self._graph is not None and self.console.selected is not None:
             self._graph.select(self.console.selected)

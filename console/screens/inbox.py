@@ -42,12 +42,13 @@ class InboxScreen(TaskScreen):
 
     def __init__(self) -> None:
         super().__init__(self._lines_of_run)
-        self.inbox = Inbox(self.board, self.console.remedies)
+        self.inbox = Inbox(self.board, names_commands=False)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
         self.detail = self.detail_pane = self.evidence = DetailView(
             self.scene, self.console.memory.get, self._lines_of_run, id="beside"
         )
+        self.texts.details = self.evidence
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(_ACT_ROWS, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
@@ -101,7 +102,7 @@ class InboxScreen(TaskScreen):
     def board_replaced(self, board: Board) -> None:
         """Rebuild the list; keep open causes, order and filter."""
         before = self.inbox
-        self.inbox = Inbox(board, self.console.remedies)
+        self.inbox = Inbox(board, names_commands=False)
         self.inbox.order_by(before.sort)
         self.inbox.set_filter(before.filter)
         for cause in before.causes():
@@ -284,7 +285,7 @@ class InboxScreen(TaskScreen):
         lines: list[Line] = []
         if need is not None and not self.inbox.total:
             can_resume = self.console.launch.state_path is not None and not self.console.live.status.executor.may_live
-            lines = [*present.need_lines(need, scene, columns, can_resume=can_resume), []]
+            lines = [*present.need_lines(need, scene, columns, can_resume=can_resume, is_brief=not self.is_wide), []]
         return lines if other is None else [*lines, *present.other_run_page(other, scene, columns)]
 
     # --- What is selected -----------------------------------------------------------------------------------------

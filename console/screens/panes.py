@@ -564,7 +564,7 @@ class TextsView(DetailView):
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
         lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
         free, details = self.rows - len(lines) - 1, self.details
-        is_beside = details is not None and details.display and details.subject is not None
+        is_beside = details is not None and details.display and isinstance(details.subject, str)
         if row is None:
             return lines
         if free >= _BELOW_TEXTS_MIN and self.group is not None:

@@ -285,8 +285,7 @@ class SystemsScreen(DetailedList):
         self.show_row()
         self.show_frame()
         item = self.subject()
-        is_wanted = isinstance(item, PageRow) or self.is_wide
-        if item is not None and is_wanted and _version(item) not in self._more and not self._was_past:
+        if item is not None and _version(item) not in self._more and not self._was_past:
             run_latest(self, partial(self._read_more, item), "more", shows_errors=False)
 
     async def _read_more(self, item: model.Item) -> None:

@@ -70,7 +70,8 @@ def act_row(seq: int, act: str, task: str, reason: str) -> dict[str, Any]:
 async def test_the_inbox_lists_it_while_other_tasks_run(session: FakeSession, clock: StillClock) -> None:
     async with open_console(session, clock, "4") as driver:
         assert "1 cause · 1 approval · oldest 0s" in driver.text
-        assert " ".join(driver.find("waits for an").split()).startswith("▾ ◆ 1 waits for an approval asked at")
+        assert " ".join(driver.find("waits for an").split()).startswith("▾ ◆ 1 waits for an approval ok holds 1")
+        assert driver.text.count("asked at") == 1
         assert "◆ ok" in driver.text and "approve?" in driver.text
         assert "Nothing failed: it waits for an answer." in driver.text
         assert "4 Inbox ◆1" in driver.text

@@ -31,7 +31,7 @@ async def test_causes_come_first_and_the_strip_says_what_happened_and_what_each_
     async with open_console(session, clock, "4") as driver:
         assert "3 causes · 31 dead letters · 1 failed · oldest 13m" in driver.text
         row = driver.find("UnicodeDecodeError")
-        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row 'ut… holds 30 13m"
+        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row holds 30 13m"
         assert [line.split()[1] for line in driver.lines[4:7]] == ["◆", "◆", "✗"]
         # of many it says from when to when, and whether they are one failure
         assert "30 tasks ◆ DEAD poison · at 03:06:50 · 'utf-8' codec can't decode byte" in driver.text

@@ -135,21 +135,6 @@ async def test_a_key_of_the_line_does_what_it_says_or_the_line_names_the_way_bac
         assert app.selected == "notify", "news of another stage leave the cursor where it is"
 
 
-@pytest.mark.parametrize(
-    ("size", "words"), [((80, 24), "to read all about"), ((120, 40), "is beside the list; to go there")]
-)
-async def test_a_key_that_shows_nothing_new_is_said_to_lead_there(
-    session: DemoSession, clock: StillClock, size: tuple[int, int], words: str
-) -> None:
-    async with shown(session, clock, size, has_tour=True) as (app, pilot):
-        for events in failures(session.events_of):
-            await emit_events(app, pilot, session, events)
-        await press(app, pilot, "i")
-        while keys_of_line(app.tour_line) != ["enter"]:
-            await press(app, pilot, *keys_of_line(app.tour_line))
-        assert " 2 of 8" in plain(app.tour_line) and words in plain(app.tour_line)
-
-
 async def test_other_runs_have_no_tour(session: DemoSession, clock: StillClock) -> None:
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "d", "X")
@@ -168,8 +153,7 @@ def test_every_stage_is_about_the_demo_and_its_lines_fit_eighty_columns(session:
     for place, stage in enumerate([*STAGES, STAGES[0]]):
         sights = [GRAPH, Sight(ScreenName.RUNS, None), Sight(stage.view or ScreenName.LOG, stage.about(board))]
         asked = Sight(ScreenName.LOG, None, leave="Esc", asked_by=keys_of(stage.action)[0])
-        beside = [sight._replace(has_details=True) for sight in sights]
-        for sight in (*sights, *beside, asked, Sight(ScreenName.LOG, None, leave="Esc")):
+        for sight in (*sights, asked, Sight(ScreenName.LOG, None, leave="Esc")):
             assert width(tour_line(place, board, sight)) <= 80 - HINT_CELLS
             narrow = tour_line(place, board, sight._replace(columns=40))
             assert place == len(STAGES) or (width(narrow) <= 40 and narrow[-1].role == Role.KEY)
