@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
-from ...engine.core.views import RUN_STYLES, UNSEEN, run_style, run_view
+from ...engine.core.views import RUN_STYLES, UNSEEN, StateStyle, run_style, run_view
 from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
@@ -13,7 +14,7 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ...engine.statefile.supervisor_file import FlowBefore, Night, skips_next
+from ...engine.statefile.supervisor_file import FlowBefore, Night, ServedSchedule, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
@@ -41,6 +42,7 @@ from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 _COPY, _UNSEEN = "a copy", UNSEEN.word  # whose executor lives; whose executor nobody here can see
+_RUNNING = RUN_STYLES[RunState.RUNNING]
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
 _NEXT_FROM = 100  # columns
@@ -100,15 +102,8 @@ def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
         return Piece(executor_text(entry), Role.WARNING)
     if any(map(skips_next, entry.offer.supervised)):
         return Piece("left out", Role.WAITING)
-    wall = datetime.fromtimestamp(at / 1e6).astimezone()
-    day = (
-        "%H:%M"
-        if at - _now_us(entry, context) < DAY
-        else "%a %H:%M"
-        if at - _now_us(entry, context) < _WEEK
-        else "%d %b"
-    )
-    return Piece(format(wall, day), Role.DIM)
+    wall, away = datetime.fromtimestamp(at / 1e6).astimezone(), at - _now_us(entry, context)
+    return Piece(format(wall, "%H:%M" if away < DAY else "%a %H:%M" if away < _WEEK else "%d %b"), Role.DIM)
 
 
 def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
@@ -122,17 +117,29 @@ def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
 
 
 def _night_signs(entry: FleetEntry, context: RowContext) -> Line:
-    """A cell for each of the last days with runs; that of an unfinished day is the sign of the latest run."""
-    running = RUN_STYLES[RunState.RUNNING]
-    latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
-    known = [one.lasts_us for one in entry.offer.nights if one.lasts_us is not None]
+    """Of a flow; the cell of an unfinished day is the sign of the latest run."""
+    latest = _RUNNING if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
+    return _signs_of(entry.offer.nights, latest, context.glyphs)
+
+
+def _signs_of(nights: Sequence[Night], latest: StateStyle, glyphs: Glyphs) -> Line:
+    """A cell for each of the last days with runs. ``latest``: of an unfinished day."""
+    known = [one.lasts_us for one in nights if one.lasts_us is not None]
     found = []
-    for night in entry.offer.nights:
-        style = RUN_STYLES[night.state]
-        style = latest if style is running else style
-        bar = _night_bar(night, known, context.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
-        found.append(bar or Piece(context.glyphs.of(style.sign), Role(style.role)))
+    for night in nights:
+        style = latest if night.state == RunState.RUNNING else RUN_STYLES[night.state]
+        bar = _night_bar(night, known, glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
+        found.append(bar or Piece(glyphs.of(style.sign), Role(style.role)))
     return found
+
+
+def nights_of_schedule(glyphs: Glyphs) -> Column[ServedSchedule, int]:
+    """The same of a schedule, for its list."""
+    return Column("nights", "LAST 14 NIGHTS", None, None, _NIGHTS, lambda row, now_us: partial(_latest, row, glyphs))
+
+
+def _latest(row: ServedSchedule, glyphs: Glyphs, size: int) -> Line:
+    return _signs_of(row.nights, _RUNNING, glyphs)[-size:]
 
 
 def _nights(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
@@ -239,7 +246,10 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 
 
 def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
-    """The sentence, cut where there is no room, and the keys that mend it, with their words behind a whole one."""
+    """The sentence, cut where there is no room, and the keys that mend it, with their words behind a whole one.
+
+    A sentence that is whole without its keys has none: the last line of the screen shows those of the row.
+    """
     words, mends, role = why_of(entry, _now_us(entry, context))
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
     keys = [(key, name) for name in mends if (key := context.label(name)) and (is_here or name != "resume_here")]
@@ -250,7 +260,10 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
     room = size - (width(shown) + 2 if shown else 0)
     if not words or room < 1:
         return []
-    text = [Piece(shorten(_error_first(words, room, context.glyphs), room, context.glyphs.more), role)]
+    said, brief = (_error_first(words, one, context.glyphs) for one in (room, size))
+    if cells(said) > room and cells(brief) <= size:
+        said, shown, room = brief, [], size
+    text = [Piece(shorten(said, room, context.glyphs.more), role)]
     return [*text, Piece("  "), *shown] if shown else text
 
 
@@ -258,7 +271,7 @@ def _error_first(words: str, room: int, glyphs: Glyphs) -> str:
     """``task: error`` where it has no room: the error, and of the name of the task what that leaves."""
     name, colon, error = words.partition(": ")
     left = max(room - cells(colon + error), _NAME_CELLS_MIN)
-    if cells(words) <= room or not colon or " " in name or cells(name) <= left:
+    if cells(words) <= room or not colon or " " in name:
         return words
     return f"{shorten_middle(name, left, glyphs.more)}{colon}{error}" if left > _NAME_CELLS_MIN else error
 
@@ -468,7 +481,7 @@ def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], contex
     )
 
 
-def _flow_name(entry: FleetEntry) -> str:
+def _flow_name(entry: FleetEntry, context: RowContext | None = None) -> str:
     """The host if there are several, the flow, and its file if that has another name."""
     file = _file_name(entry)
     other = file if entry.flow is not None and entry.offer.has_file and file != f"{entry.flow}.db" else ""
@@ -545,20 +558,14 @@ def _why_or_next(entry: FleetEntry, context: RowContext) -> Callable[[int], Line
     return lambda size: why_line(entry, context, size) or [words]
 
 
-_NEEDS = Width(7, 7)
+_NEEDS, _NIGHTS = Width(5, 7), Width(7, 14, 2, 2, is_right=True)
+_SINCE, _WHY = Width(5, rank=4, is_right=True), Width(30, FILL, 1, 2)
 
 FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
     Column("notices", None, lambda one, context: one.notice_count),
     Column("waiting_runs", None, _waiting_runs),
-    Column(
-        "flow",
-        "FLOW",
-        lambda one, context: one.flow,
-        None,
-        Width(12, 24, is_name=True),
-        lambda one, context: _flow_name(one),
-    ),
+    Column("flow", "FLOW", lambda one, context: one.flow, None, Width(12, 24, is_name=True), _flow_name),
     Column(
         "state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(9, 11), _state_sign
     ),
@@ -566,28 +573,15 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column(
         "finished", "DONE", lambda one, context: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)
     ),
-    Column(
-        "started_at",
-        "SINCE",
-        lambda one, context: one.run and one.run.started_at,
-        _since,
-        Width(5, rank=4, is_right=True),
-    ),
+    Column("started_at", "SINCE", lambda one, context: one.run and one.run.started_at, _since, _SINCE),
     Column("ended_at", None, lambda one, context: one.run and one.run.ended_at),
     Column("executor_alive", "EXECUTOR", lambda one, context: one.executor.alive, _executor),
     Column("executor_pid", None, lambda one, context: one.executor.pid if one.executor.alive else None),
     Column("service_pid", None, lambda one, context: one.offer.service_pid),
-    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(7, 14, 2, 2, is_right=True), _nights),
+    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, _NIGHTS, _nights),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, context: one.offer.path, _path_or_problem),
     Column("problem", None, lambda one, context: one.offer.problem),
-    Column(
-        "why",
-        "WHY",
-        lambda one, context: why_of(one, _now_us(one, context))[0] or None,
-        None,
-        Width(30, FILL, 1, 2),
-        _why,
-    ),
+    Column("why", "WHY", lambda one, context: why_of(one, _now_us(one, context))[0] or None, None, _WHY, _why),
 )

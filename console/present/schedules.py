@@ -319,9 +319,12 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
 )
 
 
-def schedule_columns(rows: Sequence[ServedSchedule], now_us: int) -> Columns[ServedSchedule, int]:
-    """The columns that these schedules need, as wide as they need them."""
-    return measured(SCHEDULE_COLUMNS, rows, now_us)
+def schedule_columns(
+    rows: Sequence[ServedSchedule], now_us: int, nights: Column[ServedSchedule, int]
+) -> Columns[ServedSchedule, int]:
+    """The columns that these schedules need, as wide as they need them, ``nights`` before the state."""
+    place = [one.name for one in SCHEDULE_COLUMNS].index("state")
+    return measured([*SCHEDULE_COLUMNS[:place], nights, *SCHEDULE_COLUMNS[place:]], rows, now_us)
 
 
 def search_text(row: ServedSchedule, now_us: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, cast
 
 from textual import events
+from textual.containers import Container
 from textual.widget import Widget
 
 from ...engine.domain.rows import RunSummary
@@ -17,7 +18,7 @@ from ...engine.statefile.state_files import Offer
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
-from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
+from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES, LabelSize
 from ..model.graph.groups import GRAPH_MAX, GraphForm, Zoom
 from ..model.graph.view import GROUP_ROWS, Graph, fits
 from ..model.inbox import Inbox, InboxCause
@@ -43,7 +44,9 @@ _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rule
 _MACHINE_ROWS_MAX = 3
 _PANEL_ROWS_MIN = 4
 _MARGIN = 1
-_SIZES = (*SPREAD_SIZES, *TALL_SIZES, *LABEL_SIZES, SIGNS_ALONE)  # the first that fits
+_WHOLE_SIZES = (*SPREAD_SIZES, *TALL_SIZES, LABEL_SIZES[0])  # the first that fits; with whole names
+_SIZES = (*_WHOLE_SIZES, *LABEL_SIZES[1:], SIGNS_ALONE)
+_BESIDE_FROM = 160  # columns
 _TEXTS_ROWS, _TEXTS_ROWS_MIN = 8, 3  # of what a task wrote: wanted beside a drawing, and worth showing
 _NEEDS_SECONDS = 5.0  # after which something may need a human by the clock alone
 _GROUPED_MAX = 3000  # tasks: of a larger run only the counts are drawn here
@@ -80,12 +83,13 @@ class MachineScreen(ConsoleScreen):
         self.table: VirtualTable[str] = VirtualTable(line, always_lit=True, nothing=nothing, id="fleet")
         self.name_bar = Bar(id="flow")
         self.panel = Bar(panel_rows, id="panel")
+        self.below: Widget = self.panel
 
     def content(self) -> Iterable[Widget]:
         yield self.titles
         yield self.table
         yield self.name_bar
-        yield self.panel
+        yield self.below
 
     def show_heading(self, left: Line, right: Line) -> None:
         """Show the heading, and update rules and keys."""
@@ -124,7 +128,10 @@ class FleetScreen(MachineScreen):
         self.machine_bar = Bar(0, id="machine")
         self.texts = TextsView(self.scene, id="texts")
         self.texts.can_focus = False
+        self.below = Container(self.panel, self.texts, id="below")
+        self.below.styles.height = "auto"
         self._rows_below = _PANEL_ROWS_MIN  # of panel and texts
+        self._is_beside = False  # the texts stand beside the panel
 
     @property
     def fleet(self) -> FleetConsole:
@@ -133,7 +140,6 @@ class FleetScreen(MachineScreen):
     def content(self) -> Iterable[Widget]:
         yield self.machine_bar
         yield from super().content()
-        yield self.texts
 
     # --- The list ---------------------------------------------------------------------------------------------------
 
@@ -274,7 +280,7 @@ class FleetScreen(MachineScreen):
         entry, board = self.entry, self.console.live.board
         if entry is None:
             return []
-        context, columns = self._row_context(), self.app.size.width
+        context, columns = self._row_context(), self._panel_columns
         if board is None or self._graph is None:
             return present.entry_lines(entry, self._run_problem, context)
         return present.run_lines(entry, self._causes, self.scene(), context, columns)
@@ -283,26 +289,34 @@ class FleetScreen(MachineScreen):
         """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""
         self._grouped = None
         if self._graph is not None:
-            rows = self._rows_below - len(self._text_lines) - 1
-            spare = _TEXTS_ROWS if rows > 2 * _TEXTS_ROWS else 0
-            height = self._choose_drawing(self._graph, rows - spare)
-            self._divide_below(self._rows_below - rows + height + (spare > 0))
+            rows, self._is_beside = self._rows_below - len(self._text_lines) - 1, self.app.size.width >= _BESIDE_FROM
+            self._is_beside = self._is_beside and self._choose_drawing(self._graph, rows, _WHOLE_SIZES) != 1
+            if not self._is_beside:
+                spare = _TEXTS_ROWS if rows > 2 * _TEXTS_ROWS else 0
+                rows -= self._choose_drawing(self._graph, rows - spare, _SIZES) + (spare > 0)
+            self._divide_below(self._rows_below if self._is_beside else self._rows_below - rows)
         elif self._rows_below != self.panel.row_count + self.texts.rows:
             self._divide_below(self._rows_below)
 
     def _divide_below(self, panel_rows: int) -> None:
-        """Give the rows that the drawing leaves to what the task wrote."""
-        rest = self._rows_below - panel_rows
+        """Give the rows that the drawing leaves, or the half of the screen beside it, to what the task wrote."""
+        rest = self._rows_below - panel_rows * (not self._is_beside)
+        self.below.styles.layout = "horizontal" if self._is_beside else "vertical"
+        self.panel.styles.width = self._panel_columns
         self.texts.display = rest >= _TEXTS_ROWS_MIN
         self.texts.styles.height = rest
         self.panel.set_row_count(panel_rows if self.texts.display else self._rows_below)
 
-    def _choose_drawing(self, graph: Graph, rows: int) -> int:
-        """Choose what is drawn in ``rows``; return how many it takes."""
-        columns, count = self.app.size.width, len(graph.dag)
+    @property
+    def _panel_columns(self) -> int:
+        return self.app.size.width // (2 if self._is_beside else 1)
+
+    def _choose_drawing(self, graph: Graph, rows: int, sizes: Sequence[LabelSize]) -> int:
+        """Choose what is drawn in ``rows``; return how many it takes. 1: nothing has room."""
+        columns, count = self._panel_columns, len(graph.dag)
         if count == 1:
             return 0  # its facts are said, and it has no edge
-        if count <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, _SIZES):
+        if count <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, sizes):
             return graph.height
         found = group_drawing(graph, self.scene(), columns) if count <= _GROUPED_MAX else None
         if found is not None and found.drawing.width < columns and found.drawing.height * GROUP_ROWS <= rows:
@@ -311,7 +325,7 @@ class FleetScreen(MachineScreen):
         return 1
 
     def _drawn_lines(self, rows: int) -> list[Line]:
-        graph, grouped, columns, scene = self._graph, self._grouped, self.app.size.width, self.scene()
+        graph, grouped, columns, scene = self._graph, self._grouped, self._panel_columns, self.scene()
         assert graph is not None
         if len(graph.dag) == 1:
             return []

@@ -27,6 +27,7 @@ from ...engine.statefile.supervisor_file import (
 from ..keys.actions import Action, ScreenName
 from ..model.lists import parse_filter
 from ..present import schedules as present
+from ..present.fleet import nights_of_schedule
 from ..present.states import no_match_line
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.figures import number
@@ -128,7 +129,7 @@ class SchedulesScreen(MachineScreen):
         wanted, now_us = parse_filter(self.filter_text), self._now_us
         found = [row for row in self._view.rows if wanted.matches(present.search_text(row, now_us))]
         self._shown = {f"{row.id} {row.target}": row for row in found}
-        self._columns = present.schedule_columns(found, now_us)
+        self._columns = present.schedule_columns(found, now_us, nights_of_schedule(self.console.glyphs))
         self.table.set_order([*self._shown])
         first = next((key for key, row in self._shown.items() if row.flow == self._before), None)
         if first is not None:
