@@ -26,12 +26,10 @@ _NO_ERROR = re.compile(r"(?i)\b(?:0|no|without|ignor\w+) (?:\w+ )?(?:\w*error|\w
 
 def shown_attempt(row: TaskRow) -> int:
     """The number of the latest attempt; if it went well without a word, of the latest that wrote something; else 0."""
-    latest = row.latest
-    if latest is None:
+    if (latest := row.latest) is None:
         return 0
     wrote = [one.attempt for one in row.attempts.values() if one.output_bytes]
-    is_silent = latest.outcome == "success" and not latest.output_bytes
-    return max(wrote) if is_silent and wrote else latest.attempt
+    return max(wrote) if wrote and latest.outcome == "success" else latest.attempt
 
 
 def is_error_line(line: str) -> bool:

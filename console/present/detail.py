@@ -63,12 +63,8 @@ def summary_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> 
 
     A verdict without room loses what it compared, and continues in rows that nothing else needs.
     """
-    head: Line = [
-        Piece(" "),
-        Piece(_name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), scene), Role.TITLE),
-        Piece("  "),
-        *_state_of(row, scene),
-    ]
+    name = _name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), scene)
+    head = [Piece(" "), Piece(name, Role.TITLE), Piece("  "), *_state_of(row, scene)]
     last = _held_text(row, scene)
     shown = tasks.latest_first(row)[: max(rows - 1 - bool(last), 0)]
     below = [attempt_line(attempt, scene, columns, checks) for attempt, checks in shown]
@@ -90,11 +86,8 @@ def _conclusion(row: TaskRow, scene: tasks.Scene, *, is_brief: bool) -> Line:
     if row.state in NEEDS_HUMAN:
         return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in NOT_STARTED:
-        return [
-            Piece(
-                f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us, scene.runner))}", Role.DIM
-            )
-        ]
+        why = one_line(scene.board.explain(row.name, scene.now_us, scene.runner))
+        return [Piece(f" {scene.glyphs.dot} {why}", Role.DIM)]
     head, *facts = tasks.state_facts(row, scene)
     if row.state is TaskState.RETRYING:  # the countdown goes on behind the word
         return [Piece(head.text.removeprefix(scene.view(row.name).style.word), head.role), *facts]
@@ -257,14 +250,12 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     retry = spec.retry
     changed = describe_overrides(load_overrides(row.overrides))
     waits = f"{format_seconds(retry.base)} to {format_seconds(retry.cap)}"
+    tries = f"{retry.max_attempts} attempts, backoff {waits}, {retry.jitter} jitter"
+    grace = f"then {format_seconds(spec.grace_seconds)} of grace"
     words = [
         f"requeued with {changed}, this time only" if changed else "",
-        f"{retry.max_attempts} attempts, backoff {waits}, {retry.jitter} jitter"
-        if retry.max_attempts > 1
-        else "1 attempt" * (spec.kind != APPROVAL),
-        f"timeout {format_seconds(spec.timeout)}, then {format_seconds(spec.grace_seconds)} of grace"
-        if spec.timeout
-        else "no timeout",
+        tries if retry.max_attempts > 1 else "1 attempt" * (spec.kind != APPROVAL),
+        f"timeout {format_seconds(spec.timeout)}, {grace}" if spec.timeout else "no timeout",
         f"downstream {spec.downstream}" if spec.downstream else "",
         f"pool {spec.pool}" if spec.pool else "",
         f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != ALL_SUCCESS else "",

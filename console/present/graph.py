@@ -458,11 +458,9 @@ def _duration_us(name: str, scene: Scene) -> int:
 
 def silhouette_lines(silhouette: Silhouette, path: CriticalPath, rows: int, scene: Scene) -> list[Line]:
     """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
-    height, shades = max(rows - _FRAME_ROWS, 1), _shades(silhouette, scene)
-    drawn = [
-        _column(column, silhouette, height, scene.glyphs, shade)
-        for column, shade in zip(silhouette.columns, shades, strict=True)
-    ]
+    height = max(rows - _FRAME_ROWS, 1)
+    shaded = zip(silhouette.columns, _shades(silhouette, scene), strict=True)
+    drawn = [_column(column, silhouette, height, scene.glyphs, shade) for column, shade in shaded]
     return [
         _silhouette_heading(silhouette, path, scene),
         *([piece for column in drawn for piece in column[y]] for y in reversed(range(height))),
@@ -620,9 +618,8 @@ def _silhouette_legend(silhouette: Silhouette, used: int, scene: Scene) -> Line:
     has = {role for column in silhouette.columns for role, count in _column_parts(column.counts, 8) if count}
     shown = [[part] for part, role in zip(parts, _TIDE, strict=True) if role in has]
     height, below = [Piece("height tasks", Role.DIM)], [Piece("below the critical path", Role.CRITICAL)]
-    return first_that_fits(
-        [join([height, *shown, below]), join([height, *shown]), join(shown), []], silhouette.size - used - 2
-    )
+    lines = [join([height, *shown, below]), join([height, *shown]), join(shown), []]
+    return first_that_fits(lines, silhouette.size - used - 2)
 
 
 class _Marks:

@@ -129,11 +129,7 @@ def _running_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> 
 
 
 def _slowest_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> Iterator[Line]:
-    took = [
-        (attempt.duration_us, row)
-        for row in rows
-        if (attempt := row.latest) is not None and attempt.duration_us is not None
-    ]
+    took = [(one.duration_us, row) for row in rows if (one := row.latest) is not None and one.duration_us is not None]
     if not took:
         return
     middle = format_duration(round(median([lasted for lasted, _ in took])))
@@ -158,12 +154,8 @@ def _group_neighbours(graph: Graph, index: int, scene: tasks.Scene) -> Iterator[
         for group in (graph.groups.groups[int(name)] for name in names):
             style = state_style(leading_state(group.counts), scene.runner)
             title = scene.names.short(group.title, 40, scene.glyphs.more) if group.is_single else one_line(group.title)
-            yield [
-                Piece("   "),
-                sign_of(style, scene.glyphs),
-                Piece(f" {title}  "),
-                *progress(group.counts, scene.glyphs),
-            ]
+            shown = progress(group.counts, scene.glyphs)
+            yield [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {title}  "), *shown]
 
 
 # --- The members of a group, for the rows that a short list of groups leaves free -------------------------------------

@@ -82,16 +82,14 @@ def _facts(attempt: AttemptRow | None, heading: LogHeading, scene: Scene) -> dic
         return {}
     view = scene.attempt(attempt)
     outcome = sign_and_word(view.style, scene.glyphs)
-    lasts = clock(view.clock).strip() if view.is_moving else format_duration(view.clock)
+    lasts, dropped = clock(view.clock).strip() if view.is_moving else format_duration(view.clock), heading.dropped_bytes
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
         "outcome": [outcome._replace(text=f"  {outcome.text}")],
         "duration": [Piece(f" {lasts}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
-        "dropped": [
-            Piece(f", {missing_output_text(heading.dropped_bytes)}" if heading.dropped_bytes else "", Role.WARNING)
-        ],
+        "dropped": [Piece(f", {missing_output_text(dropped)}" if dropped else "", Role.WARNING)],
     }
 
 
@@ -210,9 +208,8 @@ def empty_line(
     if not whole:
         return [Piece(" reading ...", Role.DIM)]
     if dropped_bytes:
-        sentence = (
-            f"{format_bytes(dropped_bytes)} were dropped: the run wrote more than it keeps, and the oldest goes first"
-        )
+        dropped = format_bytes(dropped_bytes)
+        sentence = f"{dropped} were dropped: the run wrote more than it keeps, and the oldest goes first"
         return [Piece(f" {glyphs.more} {sentence}", Role.WARNING)]
     sentence = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
     earlier = [number for number in wrote if number < attempt.attempt]

@@ -221,14 +221,8 @@ def state_facts(row: TaskRow, scene: Scene, room: int = 999) -> Line:
         return [*head, *_retrying(row, view, scene, has_bar)]
     head = [Piece(view.style.word, Role(view.style.role)), Piece(" " * (WORD_CELLS + 1 - len(view.style.word)))]
     if row.state in MOVING:
-        return [
-            *head,
-            *(
-                _running(row, view, scene, room)
-                if view.clock is not None and view.is_moving
-                else _waiting(row, view, scene)
-            ),
-        ]
+        is_running = view.clock is not None and view.is_moving
+        return [*head, *(_running(row, view, scene, room) if is_running else _waiting(row, view, scene))]
     describe = _FACTS.get(row.state)
     return [*head, *describe(row, view, scene)] if describe is not None else head
 

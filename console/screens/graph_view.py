@@ -268,9 +268,8 @@ class GraphView(Canvas):
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
         if not graph.lists_tasks:
             drawn = graph.drawing.dag
-            self.highlight.lines = graph.drawing.highlight(
-                [edge for edge in edges if edge[0] in drawn and edge[1] in drawn]
-            )
+            inside = [edge for edge in edges if edge[0] in drawn and edge[1] in drawn]
+            self.highlight.lines = graph.drawing.highlight(inside)
 
     def _move(self, dx: int, dy: int) -> None:
         graph = self.graph

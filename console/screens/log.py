@@ -143,13 +143,8 @@ class LogScreen(ConsoleScreen):
         board = self.board
         name = self.console.selected
         if name is None:
-            name = (
-                self._task_name
-                or board.next_problem(None)
-                or board.current_task()
-                or next(iter(board.projection.tasks), None)
-            )
-            self.console.selected = name
+            name = self._task_name or board.next_problem(None) or board.current_task()
+            name = self.console.selected = name or next(iter(board.projection.tasks), None)
         if name != self._task_name:
             self._task_name, self._pinned_attempt = name, None
         row = self._row()

@@ -310,9 +310,8 @@ class TimelineScreen(TaskScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if isinstance(key, HangRow):
-            return present.hang_line(
-                self.board.row(key.task), span, self.now, glyphs, self._cpu.get(self._killed(key), ())
-            )
+            cpu = self._cpu.get(self._killed(key), ())
+            return present.hang_line(self.board.row(key.task), span, self.now, glyphs, cpu)
         if not isinstance(key, int):
             row, view = self.board.row(key), self._view(key)
             name, wait = self.labels.name_at_bar(key), present.wait_words(row, view)

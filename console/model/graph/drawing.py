@@ -541,7 +541,6 @@ class TaskDrawings:
         self.label_size = LABEL_SIZES[0]
         self._ribbon_columns = 0  # a chain is drawn in lines of so many cells; 0: in one line
         self._label_width = label_width
-        self._is_widened = False  # levels have room of their own for names
         self._has_siblings = False  # with ``depth``: also the other parents and children of what is drawn
         self._drawing: Drawing | None = None
         self._center: str | None = None  # the task that was selected when ``_drawing`` was laid out
@@ -578,10 +577,8 @@ class TaskDrawings:
 
     def set_label_size(self, size: LabelSize) -> None:
         """Draw with more or less room for names, the same in all levels."""
-        if size != self.label_size or self._is_widened:
-            self.label_size, self._is_widened = size, False
-            drawn = self._drawing
-            self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
+        self.label_size, drawn = size, self._drawing
+        self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
 
     def widen(self, columns: int) -> None:
         """Give the cells that the drawing leaves free of ``columns`` to levels with cut names, first where few lack."""
@@ -597,7 +594,7 @@ class TaskDrawings:
             room[level] += min(missing, spare)
             spare -= min(missing, spare)
         fitted = [min(width, room[level]) for level, width in zip(drawn.dag.levels, whole, strict=True)]
-        self._drawing, self._is_widened = drawn.resized(fitted), True
+        self._drawing = drawn.resized(fitted)
 
     def around(self, selected: str | None, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
