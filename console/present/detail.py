@@ -192,7 +192,7 @@ def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, column
     past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS])
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
         return []
-    slots, rows = even_slots(past, columns - CHART_LABEL_CELLS), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)
+    slots, rows = even_slots(past, columns - CHART_LABEL_CELLS - 1), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)
     title, glyphs = f"In each attempt {scene.glyphs.dot} ", scene.glyphs
     return [[], *duration_lines(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 

@@ -234,8 +234,6 @@ def duration_lines(
         for sign, role, slot in zip(text.ljust(len(slots)), roles, slots, strict=True):
             line.append(Piece(across * slot.lead, Role.WARNING))
             line.append(Piece((across if sign == " " else sign) * slot.cells, Role.WARNING if sign == " " else role))
-        if row == limit_row and is_narrow:
-            line.append(Piece(f"{glyphs.backoff} timeout", Role.WARNING))
         lines.append(line)
     return lines
 

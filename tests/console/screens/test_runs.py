@@ -223,7 +223,7 @@ def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
     lines = duration_lines(TaskTrend("a", tuple(cells)), 3 * S, 5, 7, [Slot(0, 0, 3), Slot(1, 1, 3)], UTF8)
     assert [plain(line).rstrip() for line in lines[1:]] == [
         "    4s     ███",
-        "    3s ┄┄┄┄███┄ timeout",
+        "    3s ┄┄┄┄███",  # its first line names the timeout
         "       ███ ███",
         "       ███ ███",
     ]
