@@ -6,6 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,3 +65,28 @@ def test_an_agent_without_inotify_polls(
     monkeypatch.setitem(sys.modules, "ctypes", None)
     assert open_agent()._wait() == []
     assert delays == [POLL_SECONDS]
+
+
+def test_a_stream_of_events_is_gathered_longer_than_one_act(
+    open_agent: Callable[[], Agent], run_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch costs a packet; who acts sees what follows at once."""
+    now = 1000.0
+    agent = open_agent()
+    monkeypatch.setattr(agent_module, "time", SimpleNamespace(monotonic=lambda: now))
+    agent._events.follow(run_file.head())
+    agent._poll()
+
+    def waited() -> int:
+        nonlocal now
+        sent, steps = agent._events.sent, 0
+        while agent._events.sent == sent:
+            now += 1 / 64
+            steps += 1
+            run_file.emit_idle_events(1)
+            agent._poll()
+        return steps
+
+    assert [waited() for _ in range(5)] == [1, 7, 13, 26, 26]
+    now += 2.0
+    assert [waited() for _ in range(3)] == [1, 7, 13]
