@@ -225,7 +225,7 @@ def write_report(error: BaseException, facts: Mapping[str, object], folder: Path
     now = datetime.now(UTC)
     path = folder / f"crash-{now:%Y%m%dT%H%M%S%f}-{os.getpid()}.txt"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        for line in (*_heading(now, facts), "", *_trace(error)):
+        for line in (*_heading(now, facts), "", *"".join(traceback.format_exception(error)).splitlines()):
             file.write(f"{sanitize(line, _LINE_CHARACTERS_MAX)}\n")
     for old in sorted(folder.glob("crash-*.txt"))[:-REPORTS_MAX]:
         old.unlink(missing_ok=True)
@@ -242,10 +242,6 @@ def _heading(now: datetime, facts: Mapping[str, object]) -> list[str]:
         **facts,
     }
     return [f"{name}: {value}" for name, value in lines.items()]
-
-
-def _trace(error: BaseException) -> list[str]:
-    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def _version(package: str) -> str:

@@ -138,7 +138,8 @@ class EventPrinter:
             self._give_up()
         except OSError as error:
             self._give_up()
-            _warn(f"cannot print any more ({error.strerror}); the run goes on, redrive events shows it")
+            why = f"cannot print any more ({error.strerror})"
+            echo(f"redrive: {why}; the run goes on, redrive events shows it", err=True)
 
     def _give_up(self) -> None:
         """Stop printing, and redirect stdout so that the interpreter's flush at exit does not fail."""
@@ -151,7 +152,3 @@ class EventPrinter:
 
 def _output_line(task: str, text: str) -> str:
     return f"{one_line(task)} | {text}"
-
-
-def _warn(sentence: str) -> None:
-    echo(f"redrive: {sentence}", err=True)

@@ -160,10 +160,6 @@ def _can_be_subreaper() -> bool:
     return True
 
 
-def _has_children_file() -> bool:
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-
-
 _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
     (
         "/proc: processes are found and inspected",
@@ -182,7 +178,7 @@ _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
     ),
     (
         "children in /proc: descendants are found at once",
-        _has_children_file,
+        lambda: os.path.exists(f"/proc/self/task/{os.getpid()}/children"),
         "no list of children in /proc: descendants are found by a slower search",
     ),
 )

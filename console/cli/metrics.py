@@ -84,7 +84,8 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
     if sum((path is not None, address is not None, alerts, dashboard)) > 1:
         raise click.UsageError("give one of --textfile, --listen, --alerts and --dashboard")
     if alerts or dashboard:
-        echo(_data_file("alerts.yml" if alerts else "dashboard.json"), nl=False)
+        name = "alerts.yml" if alerts else "dashboard.json"
+        echo(resources.files("redrive.console.manual").joinpath(name).read_text("utf-8"), nl=False)
         return ExitCode.SUCCESS
     registry = _registry(MachineCollector(report_problems=address is not None))
     from prometheus_client import generate_latest, write_to_textfile
@@ -99,10 +100,6 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
     else:
         echo(generate_latest(registry).decode(), nl=False)
     return ExitCode.SUCCESS
-
-
-def _data_file(name: str) -> str:
-    return resources.files("redrive.console.manual").joinpath(name).read_text("utf-8")
 
 
 def _registry(collector: MachineCollector) -> CollectorRegistry:
