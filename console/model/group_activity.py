@@ -5,7 +5,7 @@ A cell of a time axis costs a few bisections, however many tasks there are, and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from operator import itemgetter
@@ -78,22 +78,6 @@ class GroupActivity:
             for cell in range(len(borders) - 1)
         ]
 
-    def peaks(self, borders: Sequence[int], until_us: int) -> list[int]:
-        """The most attempts that ran at once within each cell between these instants, up to ``until_us``.
-
-        The cost is that of the attempts that start within the cells, and a few bisections per cell.
-        """
-        starts, ends = self._sorted[:2]
-        if not starts:
-            return [0] * (len(borders) - 1)
-        found = []
-        for begin, end in pairwise(borders):
-            running = bisect_right(starts, begin) - bisect_right(ends, begin) if begin < until_us else 0
-            first, last = bisect_right(starts, begin), bisect_left(starts, min(end, until_us))
-            later = (place + 1 - bisect_right(ends, starts[place]) for place in range(first, last))
-            found.append(max(running, max(later, default=0)))
-        return found
-
     @property
     def first_start(self) -> int | None:
         """When the first attempt began."""
@@ -128,15 +112,6 @@ class GroupActivity:
     def _at(self, place: int, index: int = 0) -> int | None:
         instants = self._sorted[place]
         return instants[index] if instants else None
-
-
-class LevelBand(NamedTuple):
-    """The tasks of ``depth`` levels of the graph, from level ``first`` on."""
-
-    first: int
-    depth: int
-    tasks: int
-    activity: GroupActivity
 
 
 _NOTHING = _Instants(*[()] * len(_Instants._fields))

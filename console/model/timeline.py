@@ -18,7 +18,7 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
 from .graph.groups import GraphGroup, Zoom, first_zoom, groups_of
-from .group_activity import GroupActivity, LevelBand
+from .group_activity import GroupActivity
 from .lists import parse_task_filter
 
 RowKey = str | int  # a task by its name, or a group by its index
@@ -71,9 +71,6 @@ class TimelineRows:
         self._shown_task: str | None = None  # shown below its group although that is closed
         self.lists_problems = False  # below their groups, also if these are closed
         self._activities: dict[int, GroupActivity] = {}
-        self._whole_activity: GroupActivity | None = None
-        self._bands: list[LevelBand] = []
-        self.changes = 0  # updates of tasks so far: what is drawn of their past stays valid between them
         self.sort(self.order)
 
     # --- Groups ----------------------------------------------------------------------------------------------------
@@ -114,37 +111,6 @@ class TimelineRows:
             self._activities[index] = GroupActivity(self._board.row(name) for name in self.members(index))
         return self._activities[index]
 
-    @property
-    def whole_activity(self) -> GroupActivity:
-        """When the tasks of the run ran; computed at first use, then updated."""
-        if self._whole_activity is None:
-            self._whole_activity = GroupActivity(self._board.projection.tasks.values())
-        return self._whole_activity
-
-    @property
-    def levels(self) -> int:
-        """How many levels have rows in the heat map: those of a large run."""
-        return self._board.dag.depth if self._groups is not None else 0
-
-    def level_bands(self, count: int) -> Sequence[LevelBand]:
-        """The levels of a large run in at most ``count`` bands of equal depth."""
-        levels = self.levels
-        depth = -(-levels // max(count, 1))
-        if not self._bands or self._bands[0].depth != depth:
-            names: list[list[str]] = [[] for _ in range(0, levels, depth)]
-            for number in self._board.dag.topological:
-                names[self._board.dag.levels[number] // depth].append(self._board.dag.names[number])
-            self._bands = [
-                LevelBand(
-                    place * depth,
-                    min(depth, levels - place * depth),
-                    len(found),
-                    GroupActivity(map(self._board.row, found)),
-                )
-                for place, found in enumerate(names)
-            ]
-        return self._bands
-
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
@@ -158,16 +124,10 @@ class TimelineRows:
         if self._groups is not None:
             for name, before, after in delta.moves:
                 self._groups.apply_move(name, before, after)
-        self.changes += len(delta.tasks)
         for name in delta.tasks:
-            index, row = self.group_of(name), self._board.row(name)
-            if self._bands:
-                level = self._board.dag.levels[self._board.dag.number[name]]
-                self._bands[level // self._bands[0].depth].activity.update(row)
+            index = self.group_of(name)
             if index in self._activities:
-                self._activities[index].update(row)
-            if self._whole_activity is not None:
-                self._whole_activity.update(row)
+                self._activities[index].update(self._board.row(name))
 
     def _move_started(self, names: Sequence[str]) -> bool:
         """Tasks that run for the first time follow those that ran before. False if no row moves."""

@@ -1,4 +1,4 @@
-"""The timeline in cells: the axis, the bars of tasks and groups, and the load of the run."""
+"""The timeline in cells: the axis, the bars of tasks and groups, and the breakers of the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby, islice, zip_longest
-from typing import NamedTuple
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -26,14 +25,14 @@ from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
-from ..model.group_activity import CellActivity, GroupActivity, LevelBand
+from ..model.group_activity import CellActivity, GroupActivity
 from ..model.time_axis import Span
 from ..model.timeline import BreakerPeriods, killed_attempts
 from ..text.columns import longest_cells, that_fit
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import LEFT, RIGHT, UP, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
-from ..text.text import cells, one_line, pad, pad_left, shorten, shorten_middle
+from ..text.text import cells, one_line, pad, shorten, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
 
@@ -532,47 +531,19 @@ def has_duration_column(columns: int, scene: tasks.Scene) -> bool:
     return scene.has_durations and columns >= _TOOK_FROM
 
 
-# --- How many tasks of the whole run ran at once, as a chart on the time axis ----------------------------------------
+# --- Breakers on the time axis ---------------------------------------------------------------------------------------
 
 
-class Chart(NamedTuple):
-    """What the charts above the bars are made of: the axis, with now and the end of what is shown, and their labels.
+def breaker_lines(
+    periods: BreakerPeriods, axis: Span, now_us: int | None, until_us: int, label_columns: int, glyphs: Glyphs
+) -> list[Line]:
+    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through.
 
-    ``now_us``: None if the run is over.
+    ``now_us``: None if the run is over. ``until_us``: the end of what is shown.
     """
-
-    axis: Span
-    now_us: int | None
-    until_us: int
-    label_columns: int
-    glyphs: Glyphs
-
-    def canvas(self) -> BarCells:
-        """Return an empty row of cells."""
-        return BarCells(self.axis, self.now_us, self.glyphs)
-
-    def row(self, label: str, *cells: Piece) -> Line:
-        """Return the cells behind their label."""
-        return [Piece(pad(label, self.label_columns), Role.DIM), *cells]
-
-
-def load_lines(running: Sequence[int], chart: Chart, rows: int) -> list[Line]:
-    """``rows`` lines, as tall as the most tasks that ran at once. ``running``: of each cell up to now."""
-    peak, lines = max(running, default=0), list[Line]()
-    for height in reversed(range(rows)):
-        canvas = chart.canvas()
-        for place, count in enumerate(running):
-            canvas.put(place, _sign(count, peak, rows, height, chart.glyphs), Role.DONE, CellRank.NOTHING)
-        label = "" if lines else f" running {pad_left(number(peak), chart.label_columns - 10)} "
-        lines.append(chart.row(label, *canvas.line()))
-    return lines
-
-
-def breaker_lines(periods: BreakerPeriods, chart: Chart) -> list[Line]:
-    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through."""
-    axis, until_us, glyphs, lines = chart.axis, chart.until_us, chart.glyphs, list[Line]()
+    lines = list[Line]()
     for name in periods.downstreams:
-        canvas = chart.canvas()
+        canvas = BarCells(axis, now_us, glyphs)
         for start, ended_at, state in periods.of(name):
             if start > until_us:
                 break  # of a time after the instant that is shown
@@ -580,49 +551,11 @@ def breaker_lines(periods: BreakerPeriods, chart: Chart) -> list[Line]:
             shade = glyphs.run if state in SHUT else glyphs.heat[0]
             end = axis.cell(until_us if is_on or ended_at is None else ended_at)
             canvas.fill(axis.cell(start), end, shade, Role.WAITING, CellRank.BAR)
-            if is_on and chart.now_us is not None:
+            if is_on and now_us is not None:
                 canvas.write(axis.cell(until_us) + 2, state.replace("_", "-").lower(), Role.WAITING)
-        room = chart.label_columns - len(" breaker ") - 1
-        lines.append(chart.row(f" breaker {shorten_middle(one_line(name), room, glyphs.more)}", *canvas.line()))
+        label = f" breaker {shorten_middle(one_line(name), label_columns - len(' breaker ') - 1, glyphs.more)}"
+        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
     return lines
-
-
-def heat_lines(bands: Sequence[LevelBand], borders: Sequence[int], chart: Chart) -> list[Line]:
-    """A heading, then levels from top to bottom, time from left to right: the darker, the more tasks ran at once.
-
-    Failures stand out in front. ``borders``: the instants between the cells up to the end of what is shown.
-    """
-    if not bands:
-        return []
-    past = [band.activity.cells(borders) for band in bands]
-    peaks = [band.activity.peaks(borders, chart.until_us) for band in bands]
-    most = max((count for found in peaks for count in found), default=0)
-    heading = f" by level{pad_left('tasks', chart.label_columns - 10)} "
-    lines = [[Piece(f"{heading}{''.join(chart.glyphs.heat)} few to {number(most)} ran at once", Role.DIM)]]
-    for band, cells_of_band, counts in zip(bands, past, peaks, strict=True):
-        canvas = chart.canvas()
-        for place, (cell, count) in enumerate(zip(cells_of_band, counts, strict=True)):
-            _paint_heat(canvas, place, cell, count / most if most else 0)
-        name = f" level {band.first}" if band.depth == 1 else f" levels {band.first} to {band.first + band.depth - 1}"
-        label = f"{name}{pad_left(number(band.tasks), chart.label_columns - len(name) - 1)} "
-        lines.append(chart.row(label, *canvas.line()))
-    return lines
-
-
-def _paint_heat(canvas: BarCells, place: int, cell: CellActivity, part: float) -> None:
-    heat = canvas.glyphs.heat
-    if not _paint_problem(canvas, place, cell) and part:
-        shade = heat[min(int(part * len(heat)), len(heat) - 1)]
-        canvas.put(place, shade, Role.WAITING if cell.retried else Role.DONE, CellRank.BAR)
-
-
-def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
-    """The sign of a count in the row ``height`` rows above the lowest: below its top it is shaded, to be quiet."""
-    steps = len(glyphs.spark)
-    filled = -(-count * rows * steps // peak) - height * steps if peak else 0
-    if filled > steps:
-        return glyphs.bar_rest
-    return glyphs.spark[filled - 1] if filled > 0 else " "
 
 
 # --- The tasks of the timeline in sentences, its legend, and the critical path ---------------------------------------

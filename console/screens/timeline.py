@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from textual import events
@@ -33,10 +32,10 @@ from .console import run_latest
 from .panes import TEXTS_ROWS_MIN, TaskScreen
 from .timeline_bars import TimelineLabels, TimelineView
 
-_WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
+_WORDS_BEFORE_BANDS = 8  # rows of words before the breakers have any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
 _DETAIL_ROWS_MIN = 12  # below the bars, from which the details of the task have room
-_HEAT_FROM = 30  # rows of the screen, from which a large run always has its heat map
+_BANDS_FROM = 30  # rows of the screen, from which a large run always has its breakers
 
 
 AttemptKey = tuple[str, int]  # a task, and the number of its attempt
@@ -52,7 +51,7 @@ class TimelineScreen(TaskScreen):
         super().__init__()
         self.axis = bars.Bar(id="axis")
         self.main_pane = self.timeline = TimelineView(self)
-        self.load_chart = LoadChart()
+        self.breaker_bands = bars.Bar(id="bands")
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
@@ -62,15 +61,15 @@ class TimelineScreen(TaskScreen):
         self._cpu: dict[AttemptKey, Sequence[int]] = {}  # of each second before the timeout
         self._now_us = 0
         self._legend: list[Line] = [[]]
-        self._text_rows = bars.STRIP_ROWS  # below the bars and charts
+        self._text_rows = bars.STRIP_ROWS  # below the bars
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def main_widgets(self) -> Iterable[Widget]:
-        """Yield the axis, the bars, and the chart of how many tasks ran at once."""
+        """Yield the axis, the bars, and when breakers were open."""
         yield self.axis
         yield self.timeline
-        yield self.load_chart
+        yield self.breaker_bands
 
     content = main_widgets
 
@@ -188,7 +187,7 @@ class TimelineScreen(TaskScreen):
             self._update_span()
             self.timeline.refresh()
             self._show_axis()
-        self._show_load()
+        self._show_breakers()
         self._show_text()
 
     def tick(self, now_us: int) -> None:
@@ -204,7 +203,7 @@ class TimelineScreen(TaskScreen):
         self._set_now(now_us)
         self._update_span()
         self._tick_countdowns(self.timeline.span)
-        self._show_load()
+        self._show_breakers()
         self.page_of_texts.expire_running()
         self._show_text()
 
@@ -384,28 +383,32 @@ class TimelineScreen(TaskScreen):
         self._show_text()
 
     def _fit_text(self) -> None:
-        """Give the chart and the words the rows that the tasks do not need."""
-        height, levels = self.app.size.height, self.rows.levels
+        """Give the breakers and the words the rows that the tasks do not need."""
+        height, breakers = self.app.size.height, len(self._breakers.downstreams)
         free = height - _FRAME_ROWS - len(self.timeline.order)
-        has_heat = levels > 1 and height >= _HEAT_FROM  # then the rows of the groups scroll
-        breakers, at_once = len(self._breakers.downstreams), max(Counter(self.board.dag.levels).values(), default=1)
-        room = max(free, height // 2) if has_heat else free
-        free -= self.load_chart.fit_rows(room - _WORDS_BEFORE_LOAD, levels, breakers, at_once)
+        has_half = bool(self.rows.groups) and height >= _BANDS_FROM  # then the rows of the groups scroll
+        self.breaker_bands.display = (
+            0 < breakers <= (max(free, height // 2) if has_half else free) - _WORDS_BEFORE_BANDS
+        )
+        if self.breaker_bands.display:
+            self.breaker_bands.set_row_count(breakers)
+            free -= breakers
         self._text_rows = rows = max(free, bars.STRIP_ROWS)
         if self.detail.has_focus and not self.is_wide:
             self.timeline.focus()
         self.place_details()
         self.detail.styles.height = self.divider.styles.height = rows
-        self._show_load()
+        self._show_breakers()
         self._show_text()
 
-    def _show_load(self) -> None:
-        """Chart how many tasks ran at once, where the rows leave room."""
-        if self.load_chart.display:
-            span, columns = self.timeline.span, self.timeline.label_columns
+    def _show_breakers(self) -> None:
+        """Show when breakers were open, where the rows leave room."""
+        if self.breaker_bands.display:
+            span, columns, glyphs = self.timeline.span, self.timeline.label_columns, self.console.glyphs
             until_us = present.end_of_past(span, self.now, self.console.runner)
-            chart = present.Chart(span, self.now, until_us, columns, self.console.glyphs)
-            self.load_chart.show_load(self.rows, self._breakers, chart, self._borders_of)
+            self.breaker_bands.show_lines(
+                present.breaker_lines(self._breakers, span, self.now, until_us, columns, glyphs)
+            )
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -426,7 +429,7 @@ class TimelineScreen(TaskScreen):
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Update what depends on the visible span."""
         self._show_axis()
-        self._show_load()
+        self._show_breakers()
 
     def row_in(self, view: LineView, task: str) -> int | None:
         return self.timeline.place_of(task) if view is self.timeline else None
@@ -586,61 +589,3 @@ class TimelineScreen(TaskScreen):
         if self.rows.show_task(name):
             self._show_order()
         return self.timeline.move_to_key(name)
-
-
-# --- How many tasks ran at once, as a chart below the bars of the timeline -------------------------------------------
-
-
-_ROWS_MIN, _ROWS_MAX = 3, 6
-_HEADING_ROWS = 1  # of the heat map
-_PART = 3  # of many free rows the chart takes this part
-
-
-class LoadChart(bars.Bar):
-    """When breakers were open, and how many tasks ran at once: by level as a heat map, of the whole run as a chart.
-
-    Hidden where it has no room. ``heat_rows``: of the heat map, which a large run has.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(id="load")
-        self.display = False
-        self.heat_rows = 0
-        self._shown: tuple[object, ...] = ()
-
-    def fit_rows(self, rows: int, levels: int, breakers: int, at_once: int) -> int:
-        """Use as many of the free rows as the charts need; none if they are too few. Returns how many they use.
-
-        ``at_once``: tasks that could run at the same time; one row is enough for each.
-        """
-        rows -= breakers
-        load = min(rows, max(_ROWS_MAX, rows // _PART)) if levels < 2 else min(rows, _ROWS_MAX, max(rows // _PART, 3))
-        self.display = load >= _ROWS_MIN
-        load = min(load, at_once) if at_once > 1 else 0  # else the bars say the same
-        if not self.display or not breakers + load:
-            self.display = False
-            return 0
-        self.heat_rows = min(levels + _HEADING_ROWS, rows - load) if levels > 1 else 0
-        self._shown = ()
-        self.set_row_count(breakers + load + self.heat_rows)
-        return self.row_count
-
-    def show_load(
-        self,
-        rows: TimelineRows,
-        breakers: BreakerPeriods,
-        chart: present.Chart,
-        borders_of: Callable[[Span], Sequence[int]],
-    ) -> None:
-        """Show the most tasks that ran at once in each cell of the axis. ``borders_of``: the instants between them."""
-        span, now_us = chart.axis, chart.now_us
-        past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        until_us, columns = chart.until_us, chart.label_columns
-        shown = (rows, rows.changes, span.shape, past, span.cell(until_us), columns, self.row_count)
-        if shown == self._shown:
-            return  # of the past nothing has changed
-        self._shown, known = shown, borders_of(span)[: past + 1]
-        bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
-        lines = [*present.breaker_lines(breakers, chart), *present.heat_lines(bands, known, chart)]
-        peaks = rows.whole_activity.peaks(known, until_us)
-        self.show_lines([*lines, *present.load_lines(peaks, chart, self.row_count - len(lines))])

@@ -75,30 +75,3 @@ def test_a_group_knows_when_it_began_what_goes_on_and_what_is_due() -> None:
     assert (activity.first_start, activity.last_end, activity.oldest_running, activity.next_due) == (5, 9, 7, 30)
     assert activity.work_us == 4
     assert activity.goes_on
-
-
-def test_what_runs_at_an_instant_has_begun_and_not_ended() -> None:
-    rows = [TaskRow(name, TaskState.SUCCESS) for name in NAMES]
-    for row, (start, end) in zip(rows, [(0, 10), (5, 10), (10, None)], strict=True):
-        row.attempts[1] = AttemptRow(1, started_at=start, ended_at=end)
-    assert GroupActivity(rows).peaks([0, 4, 5, 9, 10, 99], 99) == [1, 1, 2, 2, 1]
-
-
-def ran(*periods: tuple[int, int | None]) -> GroupActivity:
-    """Tasks with one attempt each, from the first instant to the second."""
-    rows = [TaskRow(f"t{number}", TaskState.SUCCESS) for number in range(len(periods))]
-    for row, (start, end) in zip(rows, periods, strict=True):
-        row.attempts[1] = AttemptRow(1, started_at=start, ended_at=end)
-    return GroupActivity(rows)
-
-
-def test_attempts_that_are_shorter_than_a_cell_are_in_its_peak() -> None:
-    assert ran((10, 11), (12, 14), (13, 15)).peaks([0, 100, 200], 200) == [2, 0]
-
-
-def test_attempts_one_after_the_other_are_no_peak() -> None:
-    assert ran(*((10 * number, 10 * number + 5) for number in range(1, 6))).peaks([0, 100], 100) == [1]
-
-
-def test_nothing_runs_after_the_end_of_the_executor() -> None:
-    assert ran((10, None)).peaks([0, 100, 200, 300], 150) == [1, 1, 0]

@@ -82,14 +82,6 @@ def test_the_ends_of_a_chart_of_like_durations_differ() -> None:
     assert any(line.split() == ["120ms", "149ms"] for line in lines), lines
 
 
-async def test_the_chart_of_the_timeline_grows(clock: StillClock) -> None:
-    rows = {}
-    for size in (*TALL, (120, 40)):
-        async with open_console(poisoned_run(clock, 40), clock, "3", size=size) as driver:
-            rows[size] = driver.app.screen.load_chart.row_count
-    assert min(rows[size] for size in TALL) > 6 and rows[120, 40] < 12
-
-
 async def test_the_timeline_lists_the_problems_of_closed_groups_if_they_fit(clock: StillClock) -> None:
     for size, is_listed in (((120, 80), True), ((120, 60), False), ((120, 40), False)):
         async with open_console(poisoned_run(clock, 31), clock, "3", size=size) as driver:

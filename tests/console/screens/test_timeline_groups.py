@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from redrive.console.model.group_activity import GroupActivity
-from redrive.console.model.time_axis import Span
-from redrive.console.present.timeline import Chart, bar_entries, bar_legend, group_duration_text, load_lines
+from redrive.console.present.timeline import bar_entries, bar_legend, group_duration_text
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
@@ -101,8 +98,6 @@ async def test_enter_opens_a_group_and_closes_it_as_right_and_left_do(session, c
         timeline = driver.app.screen.timeline
         assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
         assert timeline.cursor_key == LOAD
-        assert not driver.app.screen.load_chart.display, "a small screen has no chart"
-        assert " running " not in "\n".join(driver.lines[4:18])
         await driver.press("enter")
         assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
         await driver.press("l", "j", "j")
@@ -184,61 +179,6 @@ def test_the_legend_drops_whole_entries(glyphs, columns):
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "2", "3"))
-
-
-# --- How many ran at once ---------------------------------------------------------------------------------------------
-
-
-async def test_where_rows_leave_room_a_chart_and_a_heat_map_show_how_many_ran_at_once(session, clock):
-    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
-        columns = driver.app.screen.timeline.label_columns
-        chart = [row for row in driver.lines if row.startswith(" running ")]
-        assert chart[0].split()[1] == "40"
-        top = chart[0][columns:]
-        assert set(top) <= {*UTF8.spark, " ", "░", "│"}
-        assert top.index("│") == driver.app.screen.timeline.span.cell(clock.now)
-        label, before, _ = driver.find(" check  ").partition("  check ▆")
-        assert before and label.strip(), "a bar far from its label has its name before it"
-        assert driver.find(" fetch  ").count("fetch") == 1
-        heading = driver.lines.index(driver.find(" by level"))
-        levels = driver.lines[heading + 1 : heading + 5]
-        assert [row[:columns].split()[:3] for row in levels] == [
-            ["level", "0", "1"], ["level", "1", "40"], ["level", "2", "40"], ["level", "3", "1"],
-        ]  # fmt: skip
-        fetch, load, check, report = (row[columns:] for row in levels)
-        assert set(fetch) <= {*"░ │"} and not report.strip(" │")
-        assert load.index("█") < load.index("▒") and load.count("◆") == 2, "40 at once, then fewer, two dead letters"
-        assert load.index("█") == len(fetch.rstrip(" │")), "a level begins where the one above has ended"
-        assert check.strip(" │")[0] == "▒", "11 of 40"
-        # both follow the run and the span
-        bar = driver.app.screen.load_chart
-        now = bar.line(bar.row_count - 1)
-        builder = session.builder.after(30)
-        clock.now = builder.at
-        await driver.emit(session, *(builder.succeed(name) for name in CHECKS[:3]))
-        later = bar.line(bar.row_count - 1)
-        assert later != now
-        await driver.press("equals_sign")
-        assert bar.line(bar.row_count - 1) != later
-
-
-async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(clock):
-    flow = [(f"{name}_{level}", [f"{name}_{level - 1}"] if level else []) for level in range(40) for name in "abc"]
-    session = FakeSession(projection_of(flow))
-    async with open_console(session, clock, "3", size=(120, 40)) as driver:
-        bands = driver.app.screen.rows.level_bands(8)
-        assert [(band.first, band.depth, band.tasks) for band in bands] == [(n * 5, 5, 15) for n in range(8)]
-        before = driver.find(" levels 0 to ")
-        clock.now += 5 * S
-        await driver.emit(session, *session.builder.start("a_0"))
-        assert driver.find(" levels 0 to ") != before
-
-
-@given(running=st.lists(st.integers(0, 99), max_size=40), rows=st.integers(1, 8), now=st.integers(-5, 60))
-@pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
-def test_every_line_of_the_chart_has_the_width_of_its_axis(glyphs, running, rows, now):
-    lines = load_lines(running, Chart(Span(START, S, 40), START + now * S, START + now * S, 20, glyphs), rows)
-    assert [width(line) for line in lines] == [60] * rows
 
 
 # --- The first page ---------------------------------------------------------------------------------------------------
