@@ -83,7 +83,7 @@ _RUN = _OF_RUNS - {ScreenName.RUNS}
 _FLEET = frozenset({ScreenName.FLEET})  # the list of state files, with the run of the row under the cursor
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
 _CAUSES = _TASKS | _FLEET
-_SORTED = _FLEET | frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL, ScreenName.SYSTEMS})  # in one order
+_SORTED = _FLEET | {ScreenName.RUNS, ScreenName.INBOX}
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
@@ -295,7 +295,7 @@ _FOOTERS: Mapping[ScreenName, str] = {
     ),
     ScreenName.RUNS: "open abandon_run unfold next_pane next filter sort help quit",
     ScreenName.GRAPH: "requeue skip details output why next filter help quit",
-    ScreenName.TIMELINE: "requeue skip details fold unfold follow sort help quit",
+    ScreenName.TIMELINE: "requeue skip details fold unfold follow next help quit",
     ScreenName.INBOX: "requeue skip mark open undo note details help quit",
     ScreenName.LOG: "filter next first_error older_attempt wrap follow output help quit",
     ScreenName.JOURNAL: "open filter filter_states next times copy help quit",

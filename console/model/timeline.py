@@ -1,18 +1,15 @@
-"""The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks.
+"""The rows of the timeline: tasks as they began; of a large run one row per group, which opens to its tasks.
 
-A group stands where its first task would stand, so every order of tasks is an order of groups.
+A group stands where its first task would stand. What has not begun comes last, in the order of the flow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...engine.core.breaker import HOLDING
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import ran_us
-from ...engine.core.waiting import ALIVE
 from ...engine.domain.event_payloads import BreakerChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
@@ -35,15 +32,6 @@ def killed_attempts(row: TaskRow) -> list[AttemptRow]:
     return [one for one in row.attempts.values() if one.outcome == "timed_out" and one.sigterm_at]
 
 
-class TaskOrder(StrEnum):
-    """The order of rows; tasks that have not begun come last, in the order of the flow."""
-
-    START = "start"  # as they began
-    DURATION = "longest"
-    PATH = "path"  # parents before children
-    PROBLEMS = "problem"  # what needs a human first, then failures, retries and what runs
-
-
 #: The state of a task -> its rank by problem; all others come after these, as they began.
 _PROBLEM_RANKS = {
     state: place
@@ -61,7 +49,6 @@ class TimelineRows:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self.order = TaskOrder.START
         self._groups = groups_of(board) if first_zoom(board.dag) is Zoom.GROUPS else None
         self._index = {name: group.index for group in self.groups for name in board.dag.names_of(group.members)}
         self._started: list[str] = []
@@ -71,7 +58,7 @@ class TimelineRows:
         self._shown_task: str | None = None  # shown below its group although that is closed
         self.lists_problems = False  # below their groups, also if these are closed
         self._activities: dict[int, GroupActivity] = {}
-        self.sort(self.order)
+        self._sort()
 
     # --- Groups ----------------------------------------------------------------------------------------------------
 
@@ -141,11 +128,9 @@ class TimelineRows:
         self._begun |= groups
         return is_seen
 
-    def sort(self, order: TaskOrder) -> None:
-        """Sort by an order."""
-        self.order, tasks = order, self._board.projection.tasks
-        first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[order])
-        self._started = [row.name for row in first]
+    def _sort(self) -> None:
+        tasks = self._board.projection.tasks
+        self._started = [row.name for row in sorted((row for row in tasks.values() if row.attempts), key=_start_key)]
         self._waiting = [name for name in self._board.dag.order if not tasks[name].attempts]
         self._begun = {self.group_of(name) for name in self._started}
 
@@ -188,7 +173,7 @@ class TimelineRows:
 
     def rows(self, filter_text: str = "") -> list[RowKey]:
         """The rows from top to bottom; a filter lists the tasks that match, without groups."""
-        order = self._board.dag.order if self.order is TaskOrder.PATH else [*self._started, *self._waiting]
+        order = [*self._started, *self._waiting]
         wanted = parse_task_filter(filter_text)
         if wanted:
             rows = (self._board.row(name) for name in order)
@@ -228,24 +213,6 @@ class TimelineRows:
 def _start_key(row: TaskRow) -> tuple[int, int]:
     """Sort key: start of the first attempt, position."""
     return next(iter(row.attempts.values())).started_at, row.position
-
-
-def _duration_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: time of the latest attempt, the longest first; a running attempt counts as the longest."""
-    return row.state is not TaskState.RUNNING, -ran_us(row.latest, 0, ALIVE) if row.latest is not None else 0
-
-
-def _problem_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: problem, start of the first attempt."""
-    return _PROBLEM_RANKS.get(row.state, len(_PROBLEM_RANKS)), _start_key(row)[0]
-
-
-_SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
-    TaskOrder.START: _start_key,
-    TaskOrder.DURATION: _duration_key,
-    TaskOrder.PATH: _start_key,
-    TaskOrder.PROBLEMS: _problem_key,
-}
 
 
 # --- Breakers over time ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ...engine.core.views import PROBLEMS, CountedState, work_us
 from ...engine.domain.states import TIMED, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment
-from ..model.graph.groups import GraphGroup, GraphOrder, Step
+from ..model.graph.groups import GraphGroup, Step
 from ..model.graph.rows import Silhouette, SilhouetteColumn
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.columns import FILL, Width, row_line
@@ -60,7 +60,7 @@ def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> in
 def heading_line(
     graph: Graph, scene: Scene, size: int, fold_key: str, filter_text: str, marks: int, hidden_marks: int
 ) -> tuple[Line, Line]:
-    """The step among all steps; beside it what is left out: by the filter, of names, of the order, of the drawing.
+    """The step among all steps; beside it what is left out: by the filter, of names, of the drawing.
 
     ``hidden_marks``: of the ``marks``, those that the filter leaves out.
     """
@@ -71,8 +71,6 @@ def heading_line(
     if graph.found is not None:
         count = f"{number(len(graph.found))} of {number(len(graph.dag))} match"
         right.append([Piece(f"/{one_line(filter_text)}", Role.MATCH), Piece(f"  {count}")])
-    elif graph.order is not GraphOrder.FLOW and graph.is_ordered:
-        right.append([Piece(str(graph.order), Role.DIM)])
     if marks:
         hidden = f", {number(hidden_marks)} not shown" if hidden_marks else ""
         right.append([Piece(f"{number(marks)} marked{hidden}", Role.MARK)])

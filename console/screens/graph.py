@@ -17,13 +17,13 @@ from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Step, Zoom
-from ..model.lists import next_order, parse_task_filter
+from ..model.lists import parse_task_filter
 from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.states import DONE
 from ..present.tasks import Scene, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
-from ..text.pieces import Piece, Role
+from ..text.pieces import Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
@@ -282,7 +282,6 @@ class GraphScreen(TaskScreen):
         graph = model.Graph(board, lambda name: label_width(name, self.scene(), graph.drawings.label_size))
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
-            graph.order_by(before.order)
         else:
             self._group_drawing, self._group_columns = None, 0
             self._names = TaskNames(board.projection.tasks)
@@ -493,21 +492,6 @@ class GraphScreen(TaskScreen):
             return
         self._show_overview()
         self.graph_view.step_changed()
-
-    def change_order(self) -> None:
-        """Switch the order, if this zoom step has one."""
-        graph = self.graph
-        if graph is None:
-            return
-        if not graph.is_ordered:
-            self.console.show_line(
-                [Piece("this step follows the levels of the flow; rows and groups can be sorted")], 3
-            )
-            return
-        graph.order_by(next_order(graph.order))
-        self.graph_view.step_changed()
-        self._show_heading()
-        self.console.show_message(str(graph.order), Role.DIM, 2)
 
     def toggle_follow(self) -> None:
         """Switch following the running tasks on or off."""

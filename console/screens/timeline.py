@@ -16,7 +16,6 @@ from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.lists import next_order
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
@@ -117,11 +116,8 @@ class TimelineScreen(TaskScreen):
     def board_replaced(self, board: Board) -> None:
         """Show the whole run of the new board."""
         self._now_us = self.console.live.now_us
-        rows = TimelineRows(board)
-        if self._rows is not None:
-            rows.sort(self._rows.order)
-        self._rows = rows
-        self._labels = TimelineLabels(self.console, board, rows)
+        self._rows = TimelineRows(board)
+        self._labels = TimelineLabels(self.console, board, self._rows)
         self._breakers, self._cpu = BreakerPeriods(), {}
         if board.snapshot.downstreams:
             run_latest(self, self._read_breakers, "breakers", shows_errors=False)
@@ -325,13 +321,9 @@ class TimelineScreen(TaskScreen):
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
-        title = self._order_title + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
+        title = f" task /{one_line(self.filter_text)}" if self.filter_text else " task"
         name = self.labels.heading(title, columns, Role.MATCH if self.filter_text else Role.DIM)
         self.axis.show([*name, *present.axis_line(self.timeline.span, self.now, self.console.glyphs)])
-
-    @property
-    def _order_title(self) -> str:
-        return f" by {self.rows.order} {self.console.glyphs.open}"
 
     def _show_text(self) -> None:
         key, rows, columns = self.timeline.cursor_key, self._text_rows, self.app.size.width
@@ -417,14 +409,6 @@ class TimelineScreen(TaskScreen):
         return self._borders[1]
 
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
-
-    async def on_bar_cell_clicked(self, message: bars.Bar.CellClicked) -> None:
-        """Change the order on a click on it."""
-        message.prevent_default()  # Textual calls the handler of each class
-        if message.bar is not self.axis or message.x >= self.timeline.label_columns:
-            await super().on_bar_cell_clicked(message)
-        elif message.x <= len(self._order_title):
-            self.change_order()
 
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Update what depends on the visible span."""
@@ -530,12 +514,6 @@ class TimelineScreen(TaskScreen):
     def on_zoom_end(self) -> None:
         """The span is the shortest that can be shown."""
         self.console.show_message("there is no shorter span")
-
-    def change_order(self) -> None:
-        """Change to the next order."""
-        self.rows.sort(next_order(self.rows.order))
-        self._show_order()
-        self._show_axis()
 
     def toggle_follow(self) -> None:
         """Switch following the current time on or off."""

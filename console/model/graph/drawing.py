@@ -425,18 +425,6 @@ def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
     )
 
 
-def leading_to(dag: Dag, names: Iterable[str]) -> list[int]:
-    """Return for each task 0 if it is one of ``names`` or an ancestor, else 1: a rank that keeps parents first."""
-    rank = [1] * len(dag)
-    stack = [dag.number[name] for name in names]
-    while stack:
-        number = stack.pop()
-        if rank[number]:
-            rank[number] = 0
-            stack.extend(dag.parent_numbers[number])
-    return rank
-
-
 # --- The drawings of a graph or of what surrounds the selected task, laid out at first use ---------------------------
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -76,7 +76,6 @@ class Groups:
         self._expanded: set[int] = set()
         self._collapsed: set[int] = set()  # collapsed by the operator although they have problems
         self._problems: dict[int, list[int]] = {}
-        self._order = list(range(len(self.groups)))  # groups from top to bottom
         self._rows: list[GroupRow] | None = None
         self._height = 0  # rows that the list fills
         self._most = PROBLEMS_SHOWN  # problems that a collapsed group shows now
@@ -121,12 +120,6 @@ class Groups:
             index for index in self._collapsed if set(found.get(index, ())) - set(self._problems.get(index, ()))
         }
         self._problems = found
-        self._rows = None
-
-    def order_by(self, key: Callable[[GraphGroup], tuple[int, ...]] | None) -> None:
-        """Order groups by a key; None: by level."""
-        order = self.groups if key is None else sorted(self.groups, key=key)
-        self._order = [group.index for group in order]
         self._rows = None
 
     # --- Expanding ------------------------------------------------------------------------------------------------
@@ -175,9 +168,9 @@ class Groups:
         """The rows from top to bottom."""
         if self._rows is None:
             self._rows, self._most = [], self.problems_shown
-            for index in self._order:
-                self._first_rows[index] = len(self._rows)
-                self._rows.extend(self._rows_of(self.groups[index]))
+            for group in self.groups:
+                self._first_rows[group.index] = len(self._rows)
+                self._rows.extend(self._rows_of(group))
             self._task_rows = {row.task: place for place, row in enumerate(self._rows) if row.task is not None}
         return self._rows
 
@@ -312,13 +305,6 @@ class Step(StrEnum):
     ROWS = "rows"
     DRAWING = "drawing"
     FOUND = "found"
-
-
-class GraphOrder(StrEnum):
-    """The order of tasks, as far as the edges allow."""
-
-    FLOW = "as the flow goes"
-    PROBLEMS = "problems first"  # fixed when chosen, so that rows do not move under the cursor
 
 
 def first_zoom(dag: Dag) -> Zoom:

@@ -17,14 +17,11 @@ from ....engine.core.views import CountedState
 
 
 class TaskRows:
-    """The order of the tasks of a graph, independent of their states.
+    """The order of the tasks of a graph, independent of their states."""
 
-    ``rank``: of each task; lower ranks come first where the edges allow; no task may rank before its parents.
-    """
-
-    def __init__(self, dag: Dag, rank: Sequence[int] | None = None) -> None:
+    def __init__(self, dag: Dag) -> None:
         self.dag = dag
-        self.order: tuple[int, ...] = tuple(_order(dag, rank))
+        self.order: tuple[int, ...] = tuple(_order(dag))
         self._row: list[int] = [0] * len(dag)
         for row, task in enumerate(self.order):
             self._row[task] = row
@@ -43,14 +40,13 @@ class TaskRows:
         return self._row[self.dag.number[name]]
 
 
-def _order(dag: Dag, rank: Sequence[int] | None) -> list[int]:
+def _order(dag: Dag) -> list[int]:
     """Order every task after its parents and close to its children; missing parents of a started join come first."""
     waiting = [len(parents) for parents in dag.parent_numbers]
     done = bytearray(len(dag))
     incomplete: list[int] = []  # joins with some placed parent, the latest last
     order: list[int] = []
-    firsts = dag.topological if rank is None else sorted(dag.topological, key=rank.__getitem__)
-    for first in firsts:
+    for first in dag.topological:
         stack = [] if done[first] else [first]
         while stack:
             task = stack.pop()
@@ -58,8 +54,7 @@ def _order(dag: Dag, rank: Sequence[int] | None) -> list[int]:
                 continue
             done[task] = 1
             order.append(task)
-            children = dag.child_numbers[task]
-            _release(children if rank is None else sorted(children, key=rank.__getitem__), waiting, stack, incomplete)
+            _release(dag.child_numbers[task], waiting, stack, incomplete)
             if not stack:
                 stack.extend(_missing(dag, incomplete, done, waiting))
     return order

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from ....engine.core.views import PROBLEMS, counted_state
-from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY
+from ....engine.core.views import counted_state
+from ....engine.domain.states import NEEDS_HUMAN
 from ..board import Board, Delta
 from .drawing import (
     LABEL_SIZES,
@@ -23,9 +23,8 @@ from .drawing import (
     LabelSize,
     TaskDrawings,
     is_chain,
-    leading_to,
 )
-from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of, has_map
+from .groups import GRAPH_MAX, GraphForm, Groups, Step, Zoom, first_zoom, groups_of, has_map
 from .rows import Silhouette, TaskRows
 
 
@@ -44,8 +43,6 @@ class Graph:
         self._groups: Groups | None = None
         self.zoom = zoom if zoom is not None else Zoom.GROUPS if has_map(self.dag) else first_zoom(self.dag)
         self.form = GraphForm.ROWS
-        self.order = GraphOrder.FLOW
-        self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
         self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
@@ -111,18 +108,6 @@ class Graph:
         """Return the task of a row, where rows are tasks."""
         return self.found[row] if self.found is not None else self.rows.name_at(row)
 
-    @property
-    def is_ordered(self) -> bool:
-        """Whether what is shown has an order; the drawing follows the levels."""
-        return self.step in (Step.GROUPS, Step.ROWS)
-
-    def order_by(self, order: GraphOrder) -> None:
-        """Set the order of every list."""
-        self.order = order
-        self._problem_rank = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
-        self.groups.order_by(_problem_key if order is GraphOrder.PROBLEMS else None)
-        self._rows = None
-
     def resize(self, width: int, height: int) -> None:
         """Set the size of the viewport."""
         self._height = height
@@ -136,7 +121,7 @@ class Graph:
     def rows(self) -> TaskRows:
         """One row per task."""
         if self._rows is None:
-            self._rows = TaskRows(self.dag, self._problem_rank)
+            self._rows = TaskRows(self.dag)
         return self._rows
 
     @property
@@ -344,14 +329,6 @@ def _move_along_line(graph: Graph, dx: int) -> None:
     if names:
         _, y, _ = drawing.place(graph.selected)
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
-
-
-def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
-    """Return the sort key: groups with problems first, then groups with active tasks, then the rest."""
-    counts = group.counts
-    problems = sum(counts[state] for state in PROBLEMS)
-    busy = any(counts[state] for state in UNDER_WAY)
-    return -problems, not busy, group.index
 
 
 # --- What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task -----------

@@ -52,7 +52,7 @@ async def test_help_says_what_each_key_of_a_screen_does(revenue: FakeSession, cl
 async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
         possible = {action.name for action in app.commands._available()}
-        expected = {action.name for action in actions_of(ScreenName.GRAPH)} - {"step_back", "step_forward", "sort"}
+        expected = {action.name for action in actions_of(ScreenName.GRAPH)} - {"step_back", "step_forward"}
         assert expected <= possible
 
 

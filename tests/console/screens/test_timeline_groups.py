@@ -135,14 +135,6 @@ async def test_the_filter_lists_tasks_without_groups(session, clock):
         assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
 
 
-async def test_a_group_stands_where_its_first_task_stands_in_each_order(session, clock):
-    async with open_console(session, clock, "3", "g", "j", "l", "k") as driver:
-        await driver.press("e", "e", "e")
-        assert "by problem" in driver.lines[3]
-        assert order(driver)[:4] == [LOAD, "load_20", "load_30", "load_00"]
-        assert order(driver)[-3:] == [CHECK, FETCH, REPORT]
-
-
 async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock):
     async with open_console(session, clock, "2", "3", "g", "j") as driver:
         assert driver.app.screen.target_tasks() == ["load_20", "load_30"]

@@ -3,22 +3,10 @@
 import time
 
 from hypothesis import given
-from hypothesis import strategies as st
-from redrive.console.model.graph.drawing import leading_to
 from redrive.console.model.graph.rows import TaskRows
 from redrive.engine.core.dag import Dag
 
 from ..graphs import dags, edges, layered
-
-
-@given(dags(), st.data())
-def test_whatever_leads_to_a_problem_comes_first(dag, data):
-    wanted = data.draw(st.sets(st.sampled_from(dag.names)) if dag.names else st.just(set()))
-    rank = leading_to(dag, wanted)
-    rows = TaskRows(dag, rank)
-    assert all(rows.row_of(parent) < rows.row_of(child) for parent, child in edges(dag))
-    roots = [rank[task] for task in rows.order if not dag.parent_numbers[task]]
-    assert not wanted or roots[0] == 0
 
 
 @given(dags())

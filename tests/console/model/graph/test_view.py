@@ -19,7 +19,6 @@ from redrive.console.model.graph.groups import (
     LEVEL_PARTS_MAX,
     PROBLEMS_SHOWN,
     GraphForm,
-    GraphOrder,
     GroupRow,
     Groups,
     Zoom,
@@ -403,35 +402,8 @@ def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     assert graph.drawing is not drawn
 
 
-TROUBLED = [(f"ok_{n}", []) for n in range(3)] + [(f"bad_{n}", []) for n in range(3)] + [("join", ["ok_0", "bad_2"])]
-
-
-def test_problems_come_first_on_request_and_the_cursor_stays_on_its_task():
-    graph = graph_of(TROUBLED, "bad_2")
-    graph.zoom = Zoom.GROUPS
-    graph.select("ok_1")
-    assert [group_titles(graph)[0], graph.cursor_row] == ["ok", 0]
-    graph.order_by(GraphOrder.PROBLEMS)
-    assert group_titles(graph)[0] == "bad"
-    assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
-    graph.zoom = Zoom.GRAPH
-    assert [graph.rows.name_at(0), graph.rows.name_at(1)] == ["bad_2", "ok_0"]
-    graph.order_by(GraphOrder.FLOW)
-    assert graph.rows.name_at(0) == "ok_0"
-
-
 def group_titles(graph):
     return [graph.groups.groups[row.group].title for row in graph.groups.rows if row.task is None and not row.hidden]
-
-
-def test_each_group_keeps_its_rows_together_in_any_order():
-    graph = graph_of(TROUBLED, "bad_0", "bad_2")
-    graph.order_by(GraphOrder.PROBLEMS)
-    groups = graph.groups
-    assert [groups.row_of_group(groups.group_at(row)) <= row for row in range(len(groups.rows))] == [True] * len(
-        groups.rows
-    )
-    assert groups.rows[groups.row_of("bad_2")].task == graph.dag.number["bad_2"]
 
 
 def test_a_drawing_says_whether_it_is_of_the_whole():

@@ -1,10 +1,8 @@
-"""The orders of lists, by key and by mouse, and what the labels of the timeline have room for."""
+"""What the labels of the timeline have room for."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown
 from ..model.runs import S
@@ -32,21 +30,7 @@ async def test_the_time_of_a_running_attempt_grows(revenue: FakeSession, clock: 
         assert find(app, "clean_orders")[:label] != before[:label]
 
 
-async def test_the_order_of_the_timeline_by_mouse(revenue: FakeSession, clock: StillClock) -> None:
-    async with shown(revenue, clock, (120, 30)) as (app, pilot):
-        await press(app, pilot, "3")
-        await click_on(app, pilot, "by start")
-        assert "by longest" in rows_of(app)[3]
-
-
 def find(app: Any, name: str, *words: str) -> str:
     """The list's row of a task, if it has these words; "" if not."""
     rows = (row for row in rows_of(app)[3:] if name in row[:40])
     return next((row for row in rows if all(word in row for word in words)), "")
-
-
-async def click_on(app: Any, pilot: Pilot[Any], text: str) -> None:
-    rows = rows_of(app)
-    y = next(place for place, row in enumerate(rows) if text in row)
-    await pilot.click(offset=(rows[y].index(text), y))
-    await settle(app, pilot)
