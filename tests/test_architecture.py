@@ -58,7 +58,6 @@ FOUND_OTHERWISE = {
     "redrive.console.screens.runs": "named in console/app/views.py, by its view",
     "redrive.console.screens.systems": "named in console/app/views.py, by its view",
     "redrive.console.screens.timeline": "named in console/app/views.py, by its view",
-    "redrive.console.sessions.search_process": "started by console/sessions/local.py, by its name",
     "redrive.engine.testing.plugin": "an entry point, by which pytest finds it",
     "redrive.engine.statefile.dry_run": "named in engine/statefile/reader.py, by its read",
     "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",

@@ -90,7 +90,6 @@ EXITS = {
             "console/cli/main.py": "constant sentences, also where nothing could be imported",
             "console/cli/output.py": "lines of its own gate",
             "console/cli/following.py": "lines of that gate, and sequences that redraw a list around them",
-            "console/sessions/search_process.py": "JSON through a pipe",
             "engine/asyncio_log.py": "through ``printable``",
             "engine/runner/call.py": "into the log of the task",
             "engine/runner/child.py": "into the log of the task",

@@ -55,21 +55,9 @@ def parse_filter(typed: str) -> Filter:
     )
 
 
-REGEX_SIGN = "~"  # typed before a regular expression
-
-
 def search_pattern(typed: str) -> re.Pattern[str]:
-    """What to search lines for: a regular expression after ``~``, else the very text; case does not matter."""
-    return _typed_pattern(typed) or re.compile(re.escape(typed), re.IGNORECASE)
-
-
-def _typed_pattern(typed: str) -> re.Pattern[str] | None:
-    if not typed.startswith(REGEX_SIGN) or typed == REGEX_SIGN:
-        return None
-    try:
-        return re.compile(typed[1:], re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError):
-        return None
+    """What to search lines for: the very text; case does not matter."""
+    return re.compile(re.escape(typed), re.IGNORECASE)
 
 
 def parse_task_filter(typed: str) -> Filter:

@@ -272,7 +272,7 @@ class LogScreen(ConsoleScreen):
 
     def open_filter_input(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
-        self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for, or ~regex")
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for")
 
     def filter_changed(self, text: str) -> None:
         """Search for the text."""

@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 from ...engine.core.projection import AttemptRow
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OUTPUT
-from ...engine.statefile.logs import READ_CHARACTERS_MAX, LogChunk, SlowPatternError, time_limit
-from ..model.lists import search_pattern
+from ...engine.statefile.logs import READ_CHARACTERS_MAX, LogChunk
 from ..model.log import LogLine, LogText
 from ..present.log import LogLines
 from ..sessions.session import Session
@@ -203,8 +202,7 @@ class AttemptLog:
 # --- Searches the lines of a log in memory, a slice at a time: the console handles keys between two slices -----------
 
 
-SLICE_CHARACTERS = 32 * 1024
-SLICE_SECONDS = 0.04  # of processor time; a pattern that takes longer has no bound
+SLICE_LINES = 200
 
 
 class LogTarget(NamedTuple):
@@ -230,26 +228,13 @@ def places_after(count: int, after: int, step: int, wraps: bool) -> Iterator[int
 async def first_match(
     places: Iterable[int], text_at: Callable[[int], str], matches: Callable[[str], bool]
 ) -> int | None:
-    """The first place whose line matches. Raises SlowPatternError."""
-    for part in _slices(places, text_at):
-        with time_limit(SLICE_SECONDS):
-            found = next((place for place, text in part if matches(text)), None)
-        if found is not None:
-            return found
-        await asyncio.sleep(0)
+    """The first place whose line matches."""
+    for count, place in enumerate(places, 1):
+        if matches(text_at(place)):
+            return place
+        if count % SLICE_LINES == 0:
+            await asyncio.sleep(0)
     return None
-
-
-def _slices(places: Iterable[int], text_at: Callable[[int], str]) -> Iterator[list[tuple[int, str]]]:
-    part: list[tuple[int, str]] = []
-    size = 0
-    for place in places:
-        part.append((place, text_at(place)))
-        size += len(part[-1][1])
-        if size >= SLICE_CHARACTERS:
-            yield part
-            part, size = [], 0
-    yield part
 
 
 # --- The lines of a log in view, with what was found in them ---------------------------------------------------------
@@ -291,21 +276,9 @@ class LogView(LinesView):
         """Follow the end, or stand still."""
         super().toggle_follow()
 
-    def search(self, words: str) -> None:
-        """Highlight ``words``, or a regular expression after ``~``; "" ends the search."""
-        super().search(words)
-        self._search_pattern = search_pattern(words) if words else None
-
     def line(self, y: int) -> Line:
-        """Render a line, or why there is none. Matches of a pattern that takes too long are not highlighted."""
-        if not len(self.lines):
-            return self._empty_line() if y == 0 else []
-        try:
-            with time_limit(SLICE_SECONDS / 4):
-                return super().line(y)
-        except SlowPatternError:
-            self._search_pattern = None
-            return super().line(y)
+        """Render a line, or why there is none."""
+        return super().line(y) if len(self.lines) else self._empty_line() if y == 0 else []
 
     def first_in_view(self) -> tuple[int, str] | None:
         """The chunk and the text of the first visible line, by which it is found again among other lines."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from ...engine.domain.acts import STARTS_WORK
 from ...engine.domain.events import Event
@@ -18,7 +14,7 @@ from ...engine.errors import CorruptFileError, ExecutorBusyError, RedriveError, 
 from ...engine.statefile import reader
 from ...engine.store import database
 from .file_session import FileSession, Result
-from .session import Question, Value, current_actor
+from .session import current_actor
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer, Command
@@ -33,7 +29,6 @@ class LocalSession(FileSession):
         super().__init__(path, actor, read_only, is_console)
         self._announcing: asyncio.Task[None] | None = None
         self._watched_descriptor: int | None = None
-        self._searcher: LogSearcher | None = None
 
     @classmethod
     async def open(
@@ -54,18 +49,9 @@ class LocalSession(FileSession):
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.wait({self._announcing})
-        if self._searcher is not None:
-            await self._searcher.close()
         await super().close()
 
     # --- Requests -------------------------------------------------------------------------------------------------
-
-    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
-        """Ask one of ``READS``; a search runs in a process of its own."""
-        if question[0] not in SEARCHES:
-            return await super().read(decode, question)
-        self._searcher = self._searcher or LogSearcher(self._path)
-        return decode(await self._searcher.call(*question))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         return await asyncio.to_thread(function)
@@ -196,63 +182,3 @@ class EmbeddedSession(LocalSession):
         """Whether an executor lives, without waiting for the next poll of the lock."""
         self._refreshed_at = 0.0
         return self.status.executor.alive
-
-
-# --- Searches the output of attempts in a process of its own, which starts with the first search ---------------------
-
-
-SEARCHES = ("find", "select")  # of READS
-ANSWER_SECONDS_MAX = 20.0  # a slice takes at most 2 s of processor time; a process without an answer is stopped
-_ANSWER_BYTES_MAX = 64 * 1024 * 1024
-
-
-class LogSearcher:
-    """The process for one state file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._process: Process | None = None
-        self._numbers = itertools.count(1)
-        self._lock = asyncio.Lock()
-
-    async def call(self, name: str, options: Mapping[str, object]) -> Any:
-        """Call a function of ``log_search``. Raises RedriveError."""
-        async with self._lock:
-            try:
-                return await asyncio.wait_for(self._call(name, options), ANSWER_SECONDS_MAX)
-            except (TimeoutError, OSError, ValueError) as error:
-                await self._stop()
-                raise RedriveError(f"the search of the log has stopped: {error or 'no answer'}; try again") from None
-
-    async def close(self) -> None:
-        """Stop the process."""
-        async with self._lock:
-            await self._stop()
-
-    async def _call(self, name: str, options: Mapping[str, object]) -> Any:
-        process = self._process or await self._start()
-        assert process.stdin is not None and process.stdout is not None
-        number = next(self._numbers)
-        process.stdin.write(json.dumps([number, name, options]).encode() + b"\n")
-        await process.stdin.drain()
-        answered = 0
-        while answered != number:  # answers to searches that were cancelled come first
-            answered, value, *error = json.loads(await process.stdout.readline())
-        if error:
-            raise RedriveError(str(error[0]))
-        return value
-
-    async def _start(self) -> Process:
-        command = (sys.executable, "-P", "-m", f"{__package__}.search_process", self._path)
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_ANSWER_BYTES_MAX, start_new_session=True
-        )
-        return self._process
-
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            process.kill()
-        await process.wait()

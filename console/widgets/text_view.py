@@ -10,6 +10,7 @@ from itertools import pairwise
 from textual.geometry import Size
 from textual.message import Message
 
+from ..model.lists import search_pattern
 from ..text.pieces import Line, Piece, Role, count_rows, crop, plain, width, wrapped_row
 from .bars import PAGING, bindings
 from .line_view import WheelView
@@ -185,7 +186,7 @@ class LinesView(WheelView, can_focus=True):
 
     def search(self, words: str) -> None:
         """Highlight ``words``, ignoring case; "" ends the search."""
-        self._search_pattern = re.compile(re.escape(words), re.IGNORECASE) if words else None
+        self._search_pattern = search_pattern(words) if words else None
         self._match_line = None
         self.refresh()
 

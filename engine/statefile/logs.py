@@ -11,7 +11,6 @@ import json
 import re
 import sqlite3
 import zlib
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
 from ..errors import CorruptFileError, RedriveError
@@ -323,41 +322,15 @@ def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt
 
 
 # --- Searches the stored output of an attempt, a slice at a time: nothing but the place of a match leaves the file ---
-#
-# A regular expression that somebody typed can take for ever on one line. So each slice has a limit of processor time,
-# which a signal enforces: the process must call from its main thread.
 
 
 SLICE_CHARACTERS = 2 * 1024 * 1024  # searched in one call
-SLICE_SECONDS = 2.0  # of processor time
-AGAIN_SECONDS = 0.5  # of processor time: Python ignores an error that is raised within a finalizer
 LINE_CHARACTERS_MAX = 4096  # of a line that pieces share
 
 #: What a terminal does not show: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
 SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-NQ-WYZ\\`-~]"
 )
-
-
-class SlowPatternError(RedriveError):
-    """A pattern takes too long."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise SlowPatternError after so much processor time, also within one search of a regular expression."""
-    import signal  # here: it slows down each reader
-
-    def stop(number: int, frame: object) -> None:
-        raise SlowPatternError("the pattern takes too long on a part of the log: simplify it")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, AGAIN_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def find(
@@ -371,12 +344,11 @@ def find(
 ) -> FoundChunk:
     """Find the first line after the piece ``after`` that matches ``pattern``, or the last one before ``before``.
 
-    ``pattern``: a regular expression; the case of letters does not matter. Raises RedriveError.
+    ``pattern``: a regular expression of ours, or words; the case of letters does not matter. Raises RedriveError.
     """
     key = (run_id, name, attempt)
     texts = _joined_after(connection, key, after) if before is None else _joined_before(connection, key, before)
-    with time_limit(SLICE_SECONDS):
-        return _search(texts, _compiled(pattern))
+    return _search(texts, _compiled(pattern))
 
 
 def _compiled(pattern: str) -> Pattern[str]:

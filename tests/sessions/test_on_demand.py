@@ -25,7 +25,6 @@ from redrive.engine.statefile import lists, logs
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.logs import LogChunk
 from redrive.engine.store import claims, quarantined, runs
-from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 
 from .conftest import OpenSession
@@ -199,21 +198,6 @@ async def test_the_output_is_searched_where_it_is_kept(
     assert "row 090000" in await search(r"row 09000\d SETTLED$")
     assert "row 099999" in await search("settled", before=2**62)
     assert await search("row 100000") == ""
-
-
-@parametrize_mostly_long("open_session", ["file", "ssh"], indirect=True)
-async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(
-    open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder]
-) -> None:
-    """Each further letter of the line doubles the time of this pattern; the session goes on."""
-    run_file = make_run_file()
-    run_file.finish("task_00000", text=f"first\n{'a' * 60}!\n")
-    session = await open_session(run_file.path)
-    where = ("night-1", "task_00000", 1)
-    with pytest.raises(RedriveError, match="the pattern takes too long on a part of the log: simplify it"):
-        await session.find_in_log(*where, "(a+)+$")
-    found, _ = await session.find_in_log(*where, "first")
-    assert found is not None
 
 
 FLOW_THAT_SPINS = """

@@ -348,9 +348,6 @@ async def test_n_and_its_capital_go_from_error_to_error_and_from_match_to_match(
         await driver.press("escape", "slash")
         await driver.submit("settle")
         assert await found_by("n", "n", "n", "N") == [0, 3, 6, 0, 6]
-        await driver.press("escape", "slash")
-        await driver.submit("~row \\d,\\d{3}:")
-        assert await found_by() == [4], "a regular expression"
 
 
 async def test_left_and_right_move_along_cut_lines_and_w_folds_them(session, clock):
@@ -485,15 +482,3 @@ def settling() -> list[LogChunk]:
     tail = "".join(f"03:11:0{n} settle  INFO  batch {n + 90} of 96: 50 refunds settled\n" for n in range(4))
     tail += "03:11:04 settle  WARN  refund 4812: the order has no amount\n" + "\n".join(WORDS[5:]) + "\n"
     return [LogChunk(1, 0, head), LogChunk(2, 0, tail, 1_214_000)]
-
-
-async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(session, clock):
-    """Each further letter of the line doubles the time of this pattern, in the search and in what is set off."""
-    session.logs[DEAD, 2] = chunks_of(f"first\n{'a' * 60}!\nlast\n")
-    async with at_the_log(session, clock, "slash") as driver:
-        await driver.submit("~(a+)+$")
-        assert "the pattern takes too long on a part of the log: simplify it" in driver.lines[-1]
-        assert "/~(a+)+$: given up" in driver.lines[3] and shown(driver)[0] == "first"
-        await driver.press("escape", "slash")
-        await driver.submit("last")
-        assert driver.app.screen.text.search_start(1) == 2

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 import zlib
-from contextlib import suppress
 
 import pytest
 from redrive.engine.errors import CorruptFileError
 from redrive.engine.statefile import logs
-from redrive.engine.statefile.logs import AttemptText, LogChunk, SlowPatternError, time_limit
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..store.conftest import RUN, StateFile
 
@@ -192,19 +190,3 @@ def test_long_texts_are_read_on_demand(state_file: StateFile) -> None:
     found = logs.attempt_text(state_file.connection, RUN, "a", 1)
     assert found == AttemptText("Traceback ...", "", "row 7", "")
     assert logs.attempt_text(state_file.connection, RUN, "a", 2) == AttemptText("", "", "", "")
-
-
-def test_a_time_limit_that_a_finalizer_ignores_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "AGAIN_SECONDS", 0.1)
-    with pytest.raises(SlowPatternError), time_limit(0.02):
-        with suppress(SlowPatternError):  # as Python ignores an error of a finalizer
-            compute()
-        compute()
-        raise AssertionError("the limit was raised once")
-
-
-def compute() -> None:
-    """A function: Python handles a signal at the jump back of a loop, which is outside of a ``with`` around it."""
-    end = time.process_time() + 30
-    while time.process_time() < end:
-        pass

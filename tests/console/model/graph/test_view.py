@@ -402,10 +402,6 @@ def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     assert graph.drawing is not drawn
 
 
-def group_titles(graph):
-    return [graph.groups.groups[row.group].title for row in graph.groups.rows if row.task is None and not row.hidden]
-
-
 def test_a_drawing_says_whether_it_is_of_the_whole():
     chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(WHOLE_TASKS_MAX + 1)]
     whole, part = graph_of(chain[:-1]), graph_of(chain)
