@@ -37,7 +37,7 @@ from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.address import SshOptions, parse
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session
-from ..sessions.session import Session, current_actor, machine_now_us, new_command
+from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import wall_day
 from ..text.text import echo, echo_json, one_line
@@ -278,7 +278,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     hint = ": a reader holds it back" if level == "warning" else ""
     yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
-    status = LocalSession(path, current_actor(), read_only=True, is_console=False).status
+    status = LocalSession(path, read_only=True).status
     for listing in lists.runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())

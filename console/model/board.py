@@ -403,7 +403,6 @@ class SessionStatus(msgspec.Struct, frozen=True):
     health: Health = NO_HEALTH  # what a living executor knows of itself
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
     read_only: str | None = None  # the reason, if commands are refused
-    others: tuple[str, ...] = ()  # other consoles that are attached
     data_age_seconds: float = 0.0  # since the last message was received
 
     @property

@@ -1,5 +1,4 @@
-"""What repeats in the journal makes one row: tries of one task that end alike, as the checks of a sensor; and consoles
-that one operator opens and leaves while nothing else happens."""
+"""What repeats in the journal makes one row: tries of one task that end alike, as the checks of a sensor."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from ...engine.core.projection import is_console_notice
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TIMED, TaskState
 from ..text.event_text import describe_event
@@ -18,10 +16,10 @@ _BETWEEN = frozenset([TaskState.READY, TaskState.RUNNING])
 
 
 class Tries(msgspec.Struct):
-    """Tries of one task that ended alike, or notices of one operator's consoles, one after the other.
+    """Tries of one task that ended alike, one after the other.
 
     Attributes:
-        end: what is alike: the state after the try, and for a failure its error; of a notice nothing.
+        end: what is alike: the state after the try, and for a failure its error.
         first, last: the numbers of the events that ended the first and the latest of them.
         hidden: the numbers of the events before ``last`` that the row stands for.
         since: those behind ``last``, of a try that has not ended.
@@ -52,15 +50,9 @@ def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[i
     """
     order: list[int] = []
     open_tries: dict[str, Tries] = {}
-    notices: dict[str | None, Tries] = {}  # by operator; a row stands for none from before another event
     found: dict[int, Tries] = {}  # by ``first``
     for event in events:
         order.append(event.seq)
-        if is_console_notice(event):
-            notices[event.actor] = one = _with(event, (None, ""), notices.get(event.actor))
-            found[one.first] = one
-            continue
-        notices.clear()
         if event.task is None or (event.kind != EventKind.TASK and event.kind != EventKind.ATTEMPT_STARTED):
             continue
         tries = open_tries.get(event.task)

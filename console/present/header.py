@@ -295,7 +295,7 @@ def _texts(tab: Tab) -> tuple[str, ...]:
 
 
 def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[Line]:
-    """The state of the executor and of the data, and other operators.
+    """The state of the executor and of the data.
 
     Returns the same with less and less detail, for ``tabs_line``.
     """
@@ -307,9 +307,6 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
     if abs(status.clock_offset_seconds) >= CLOCK_OFFSET_SECONDS:
         parts.append([Piece(f"clock {offset(round(status.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
-    if status.others:
-        others = Piece(f"also open by {first_names(status.others, 1, one_line)}", Role.DIM)
-        found.insert(0, join([[others], *parts, executor]))
     if status.executor.gone_at is not None:
         found.append([executor[0]])
     if size >= _WIDE:

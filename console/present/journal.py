@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from ...engine.core.projection import is_console_notice, is_operator_act
+from ...engine.core.projection import is_operator_act
 from ...engine.core.views import KILL_STYLES, STATE_STYLES, Sign
 from ...engine.domain.acts import TargetResult
 from ...engine.domain.event_codec import encode
@@ -71,7 +71,7 @@ def event_row(
             Width(44, FILL),
             [
                 *_times(event, tries, glyphs),
-                Piece(_sentence(event, tries), text),
+                Piece(one_line(describe_event(event)), text),
                 *_actor_and_reason(event, glyphs),
             ],
         ),
@@ -85,11 +85,6 @@ def _times(event: Event, tries: Tries | None, glyphs: Glyphs) -> Line:
         return []
     count, took = number(tries.count), format_duration(event.at - tries.began_at)
     return [Piece(f"{glyphs.closed} {count} times in {took}: ", Role.STRONG)]
-
-
-def _sentence(event: Event, tries: Tries | None) -> str:
-    is_folded = tries is not None and is_console_notice(event)
-    return "opened or left a console" if is_folded else one_line(describe_event(event))
 
 
 def _sign(event: Event, glyphs: Glyphs) -> Piece:

@@ -20,7 +20,7 @@ from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
-from .session import Question, Session, Value, current_actor, other_actors, rows_of, unanswered
+from .session import Question, Session, Value, rows_of, unanswered
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes
@@ -35,13 +35,12 @@ _read_files: list[str] = []  # the state files of this machine that this process
 class FileSession(Session):
     """All that it awaits is there at once. ``LocalSession`` adds what takes time: threads, events, searches."""
 
-    def __init__(self, path: str, actor: str, read_only: bool = False, is_console: bool = False) -> None:
+    def __init__(self, path: str, read_only: bool = False) -> None:
         _read_files.append(path)
         self._path = path
-        self._actor = actor
         self._damage: str | None = None  # the error that the latest read of events raised
         self._read_only_reason = "opened read-only" if read_only else None
-        self._presence = executor_socket.Presence(path, actor if is_console else None)
+        self._presence = executor_socket.Presence(path)
         self._uuid: str | None = None  # of the file that was read last
         self._executor = NO_EXECUTOR  # the latest one, alive or not
         self._original: Original | None = None  # the file is a copy of this one
@@ -56,7 +55,7 @@ class FileSession(Session):
     @classmethod
     async def open_once(cls, path: str) -> FileSession:
         """Check that the file can be read. Raises StateFileError or a subclass of it."""
-        session = cls(os.path.abspath(path), current_actor())
+        session = cls(os.path.abspath(path))
         session._uuid = await session._read(database.file_uuid)
         session._presence.refresh()
         return session
@@ -81,7 +80,6 @@ class FileSession(Session):
             stuck_run=self._stuck_run,
             health=self._health,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
-            others=other_actors(self._presence.names, self._actor),
             data_age_seconds=time.monotonic() - self._readable_at,
         )
 

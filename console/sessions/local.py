@@ -14,7 +14,6 @@ from ...engine.errors import CorruptFileError, ExecutorBusyError, RedriveError, 
 from ...engine.statefile import reader
 from ...engine.store import database
 from .file_session import FileSession, Result
-from .session import current_actor
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer, Command
@@ -25,30 +24,25 @@ HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on t
 class LocalSession(FileSession):
     """Created by ``open``. Reads in threads, so that a slow disk does not block the screen."""
 
-    def __init__(self, path: str, actor: str, read_only: bool = False, is_console: bool = False) -> None:
-        super().__init__(path, actor, read_only, is_console)
-        self._announcing: asyncio.Task[None] | None = None
+    def __init__(self, path: str, read_only: bool = False) -> None:
+        super().__init__(path, read_only)
+        self._connecting: asyncio.Task[None] | None = None
         self._watched_descriptor: int | None = None
 
     @classmethod
-    async def open(
-        cls, path: str, *, actor: str | None = None, read_only: bool = False, is_console: bool = True
-    ) -> Self:
-        """Check that the file can be read. ``is_console``: the executor lists ``actor`` while the session is open.
-
-        Raises StateFileError or a subclass of it.
-        """
-        session = cls(os.path.abspath(path), actor or current_actor(), read_only, is_console)
+    async def open(cls, path: str, *, read_only: bool = False) -> Self:
+        """Check that the file can be read. Raises StateFileError or a subclass of it."""
+        session = cls(os.path.abspath(path), read_only)
         session._uuid = await session._read(database.file_uuid)
-        session._announcing = asyncio.create_task(session._announce())
+        session._connecting = asyncio.create_task(session._connect())
         return session
 
     async def close(self) -> None:
         """Disconnect. The run continues."""
         self._is_closed = True
-        if self._announcing is not None:
-            self._announcing.cancel()
-            await asyncio.wait({self._announcing})
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
         await super().close()
 
     # --- Requests -------------------------------------------------------------------------------------------------
@@ -105,10 +99,10 @@ class LocalSession(FileSession):
                 await asyncio.wait({pending})
             await cast("AsyncGenerator[list[Event]]", batches).aclose()
 
-    # --- Executor and other consoles ---------------------------------------------------------------------------------
+    # --- Executor ---------------------------------------------------------------------------------
 
-    async def _announce(self) -> None:
-        """Announce this console to the executor, and receive the names of the other consoles."""
+    async def _connect(self) -> None:
+        """Hold a connection to the executor, whose end is seen at once."""
         try:
             while True:
                 self._presence.refresh()

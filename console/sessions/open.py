@@ -35,8 +35,8 @@ async def open_session(
     may_prompt: bool = True,
     asks: Ahead = no_questions,
 ) -> LiveSession:
-    """Open a session for a state file and the run that is named. ``is_console``: the executor lists the operator while
-    it is open; ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``asks``: questions about the
+    """Open a session for a state file and the run that is named. ``is_console``: as ``SshSession.open``;
+    ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``asks``: questions about the
     run that is named (None: the latest), which are sent ahead.
 
     Raises RedriveError with one sentence.
@@ -60,7 +60,7 @@ async def open_session(
     else:
         from .local import LocalSession
 
-        session = await LocalSession.open(target, read_only=read_only, is_console=is_console)
+        session = await LocalSession.open(target, read_only=read_only)
     if run is not None:
         try:
             session.run_id = one_run(run, await session.query(RUN_NAMES))

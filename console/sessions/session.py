@@ -268,14 +268,6 @@ def current_actor() -> str:
     return clean_actor(f"{user}@{socket.gethostname()}")
 
 
-def other_actors(present: Sequence[str], actor: str) -> tuple[str, ...]:
-    """Return ``present`` without one entry of ``actor``, who may have a second console open."""
-    rest = list(present)
-    if actor in rest:
-        rest.remove(actor)
-    return tuple(rest)
-
-
 def new_command(
     act: str,
     run_id: str | None,

@@ -30,12 +30,10 @@ from .session import (
     Question,
     Value,
     board_question,
-    current_actor,
     decode_events,
     decode_projection,
     decoding,
     merge_history,
-    other_actors,
     part_question,
     row_of,
     rows_of,
@@ -57,7 +55,6 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
     now: int = 0
     path: str | None = None
     problem: str | None = None
-    present: Sequence[str] = ()
     read_only: str | None = None
     service_pid: int | None = None
     stuck_run: str | None = None
@@ -72,7 +69,6 @@ class SshSession(LiveSession):
         self,
         address: SshAddress,
         options: SshOptions,
-        actor: str,
         read_only: bool,
         is_console: bool,
         asks: Sequence[Question],
@@ -82,7 +78,6 @@ class SshSession(LiveSession):
         self._address = address
         self._options = options
         self._path = address.path
-        self._actor = actor
         self._read_only = "opened read-only" if read_only else None
         self._uuid: str | None = None
         self._heartbeat = AgentHeartbeat()
@@ -91,7 +86,7 @@ class SshSession(LiveSession):
         self._partial: RunProjection | None = None  # returned by ``snapshot`` before it was complete
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
-        self._settings: dict[str, Any] = {"path": address.path, "actor": actor, "is_console": is_console, "asks": asks}
+        self._settings: dict[str, Any] = {"path": address.path, "is_console": is_console, "asks": asks}
         if whole is not None:
             self._settings["whole"] = whole
         if is_list:
@@ -109,7 +104,6 @@ class SshSession(LiveSession):
         cls,
         target: str,
         *,
-        actor: str | None = None,
         read_only: bool = False,
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
@@ -117,14 +111,14 @@ class SshSession(LiveSession):
         whole: str | None = None,
         is_list: bool = False,
     ) -> SshSession:
-        """Connect. ``is_console``: the executor lists ``actor`` while the session is open.
+        """Connect. ``is_console``: it stays open, and waits longer for a silent host than a command.
 
         ``asks``: questions that are answered with the greeting.
         ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
         ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
-        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, asks, whole, is_list)
+        session = cls(parse(target), options, read_only, is_console, asks, whole, is_list)
         await session._connection.open()
         return session
 
@@ -172,7 +166,6 @@ class SshSession(LiveSession):
             health=heartbeat.health or NO_HEALTH,
             clock_offset_seconds=self._connection.clock_offset_seconds,
             read_only=self._read_only or heartbeat.read_only,
-            others=other_actors(heartbeat.present, self._actor),
             data_age_seconds=self._connection.age_seconds,
         )
 

@@ -714,7 +714,7 @@ def _minute(text: str | None) -> str:
 
 def _operator(event: Event, payload: payloads.OperatorActed) -> str:
     message = payload.answer.get("message")
-    return f"{payload.act}: {message}" if message else payload.act or ""
+    return f"{payload.act}: {message}" if message else payload.act or payload.what or ""
 
 
 def _digits(fingerprint: str | None) -> str:
@@ -856,8 +856,6 @@ _WORDS: Mapping[_Key, _Words] = dict(
         *_words_by(
             payloads.OperatorActed,
             {
-                payloads.OperatorNotice.ATTACH: "opened a console",
-                payloads.OperatorNotice.DETACH: "left the console",
                 payloads.OperatorNotice.BREAKER: "breaker {payload.downstream}: {payload.how}",
             },
         ),

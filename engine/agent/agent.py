@@ -181,8 +181,7 @@ class Agent(object):
         self.path = named_path(str(whole if is_whole else settings["path"])) or _default_path()
         self._reader = Reader(self.path)
         self._notices = WriteNotices(self.path)
-        actor = str(settings["actor"]) if settings.get("is_console", True) else None
-        self._presence = executor_socket.Presence(self.path, actor)
+        self._presence = executor_socket.Presence(self.path)
         self._reader.open()
         self._problem, self._next_presence = None, 0.0
         answers = [self._answer(what, options) for what, options in settings.get("asks", ())]
@@ -274,7 +273,6 @@ class Agent(object):
             "now": _now_us(),
             "path": self.path,
             "problem": self._problem,
-            "present": self._presence.names,
             "read_only": executor_socket.read_only_reason(self.path),
             "service_pid": pid,
             "stuck_run": None if pid is None else stuck_run(self.path),
@@ -291,7 +289,7 @@ class Agent(object):
             self._health = read_health(self.path)
         seen_at = heartbeat_at(self.path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
-        return [self._is_attached(), self._presence.names, is_silent, self._problem, self._health]
+        return [self._is_attached(), is_silent, self._problem, self._health]
 
     def _is_attached(self) -> bool:
         return self._presence.descriptor is not None
@@ -430,7 +428,7 @@ def _default_path() -> str:
 
 
 def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
-    """Run until the client leaves. ``settings``: marker, path, actor, is_console; ``list``: send the files, and again
+    """Run until the client leaves. ``settings``: marker, path; ``list``: send the files, and again
     when they change, until the first request: it names the one to open."""
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:

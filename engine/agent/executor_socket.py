@@ -1,4 +1,4 @@
-"""The socket of the executor that owns a state file: its path, one request, and the presence of a console.
+"""The socket of the executor that owns a state file: its path, one request, and a connection that proves its life.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from contextlib import closing
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from ..errors import LinkError, NoAnswerError, StateFileError
 from ..statefile.lock_file import lock_path
@@ -37,18 +37,11 @@ def socket_path(state_path: str) -> str:
 
 
 class Presence(object):
-    """An open connection to the executor, which lists everyone attached until they disconnect. Never blocks.
+    """An open connection to the executor, which ends with it. Never blocks."""
 
-    ``actor``: who has opened a console; None for a command that reads, which the executor neither lists nor writes to
-    the journal.
-    """
-
-    def __init__(self, state_path: str, actor: Optional[str]) -> None:
+    def __init__(self, state_path: str) -> None:
         self._state_path = state_path
-        self._request = {"act": "ping"} if actor is None else {"act": "hello", "actor": actor}
         self._connection: Optional[socket.socket] = None
-        self._received = b""
-        self.names: List[str] = []
 
     @property
     def descriptor(self) -> Optional[int]:
@@ -56,21 +49,21 @@ class Presence(object):
         return None if self._connection is None else self._connection.fileno()
 
     def refresh(self) -> None:
-        """Attach to an executor that listens; when attached, request the list again. Changes ``descriptor``."""
+        """Connect to an executor that listens; when connected, ask whether it lives. Changes ``descriptor``."""
         try:
             if self._connection is None:
                 self._connection = connect(self._state_path)
                 if self._connection is None:
                     return
                 self._connection.setblocking(False)
-            self._connection.send(json.dumps(self._request).encode() + b"\n")
+            self._connection.send(json.dumps({"act": "ping"}).encode() + b"\n")
         except BlockingIOError:
             pass  # the executor has not read the message before: it is alive, and busy
         except (OSError, StateFileError, LinkError):
             self.close()
 
     def receive(self) -> None:
-        """Read responses: update ``names``, or close when the executor has disconnected."""
+        """Take what has come; close when the executor has disconnected."""
         try:
             data = self._connection.recv(65536) if self._connection is not None else b""
         except BlockingIOError:
@@ -79,23 +72,12 @@ class Presence(object):
             data = b""
         if not data:
             self.close()
-            return
-        lines = (self._received + data).split(b"\n")
-        self._received = lines.pop()
-        try:
-            for line in lines:
-                response = json.loads(line.decode())
-                self.names = [str(name) for name in response.get("present", ())]
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            self.close()
-        if len(self._received) > RESPONSE_BYTES_MAX:
-            self.close()
 
     def close(self) -> None:
         """Disconnect; ``refresh`` connects again."""
         if self._connection is not None:
             self._connection.close()
-        self._connection, self._received, self.names = None, b"", []
+        self._connection = None
 
 
 def read_only_reason(state_path: str) -> Optional[str]:

@@ -270,14 +270,6 @@ def set_columns(row: TaskRow | AttemptRow, columns: Mapping[str, object]) -> Non
             setattr(row, column, value)
 
 
-_CONSOLE_NOTICES = frozenset([payloads.OperatorNotice.ATTACH, payloads.OperatorNotice.DETACH])
-
-
-def is_console_notice(event: Event) -> bool:
-    """Whether the event records that an operator opened or left a console."""
-    return isinstance(event.payload, payloads.OperatorActed) and event.payload.what in _CONSOLE_NOTICES
-
-
 def is_operator_act(event: Event) -> bool:
     """Whether the event records an act of an operator, not a consequence of one."""
-    return isinstance(event.payload, payloads.OperatorActed) and not is_console_notice(event)
+    return isinstance(event.payload, payloads.OperatorActed) and event.payload.act is not None

@@ -109,8 +109,6 @@ class StorageChange(object):
 class OperatorNotice(object):
     """Names for ``OperatorActed.what``; an act with an answer has an ``act`` instead."""
 
-    ATTACH = "attach"
-    DETACH = "detach"
     BREAKER = "breaker"
 
 
@@ -419,7 +417,6 @@ class OperatorActed(NamedTuple):
     was_rows: Rows = ()
     notes: Names = ()  # what the operator should know of its consequences
     what: Text = None
-    present: Names = ()  # who is attached
     downstream: Text = None  # BREAKER
     how: Text = None
 

@@ -2,7 +2,7 @@
 
 Each command is one transaction through ``statefile/operator_actions.py``, which the
 client calls itself, under the lock, when no executor lives. This module adds what needs the living executor:
-terminating a running attempt, stopping, presence.
+terminating a running attempt, stopping.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from ..domain.acts import (
     Author,
     Command,
     TargetResult,
-    clean_actor,
     parse_command,
 )
 from ..domain.event_payloads import OperatorActed, OperatorNotice
@@ -53,7 +52,6 @@ HELD_BYTES_MAX = 32 * 1024 * 1024  # of the unfinished lines of all connections
 READ_BYTES = 64 * 1024
 BACKLOG = 1024  # clients that wait; one more gets an error at once
 ACCEPT_RETRY_SECONDS = 1.0  # after a client for which no descriptor was free
-PRESENT_MAX = 20  # names in an event or a response; a script may connect a thousand times
 SOCKET_MODE = 0o600
 
 _PEER = struct.Struct("3i")  # pid, uid, gid
@@ -105,16 +103,9 @@ class CommandServer:
         self._run = run
         self._path = socket_path(state_path)
         self._listener: socket.socket | None = None
-        self._attached: dict[asyncio.StreamWriter, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
-        self._has_logged_presence = False
         self._usage_reader = UsageReader(run.attempts.running, time.monotonic)
-
-    @property
-    def attached(self) -> list[str]:
-        """The attached operators, sorted; the first PRESENT_MAX."""
-        return sorted(self._attached.values())[:PRESENT_MAX]
 
     def start(self) -> None:
         """Listen. Replaces the socket of a dead executor; the lock proves that no other executor lives."""
@@ -188,7 +179,6 @@ class CommandServer:
         except ConnectionError:
             pass  # disconnected: a command is applied only before its response
         finally:
-            self._detach(writer)
             writer.close()
 
     async def _lines(self, reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
@@ -316,33 +306,6 @@ class CommandServer:
 
     # --- Requests to the living executor ---------------------------------------------------------------------------
 
-    def _hello(self, message: Message, writer: asyncio.StreamWriter) -> Message:
-        given = message.get("actor")
-        actor = clean_actor(given) if given and isinstance(given, str) else "somebody"
-        if writer not in self._attached:
-            self._attached[writer] = actor
-            self._emit_presence(OperatorNotice.ATTACH, actor)
-        return {**self._status("hello"), "present": self.attached}
-
-    def _detach(self, writer: asyncio.StreamWriter) -> None:
-        actor = self._attached.pop(writer, None)
-        if actor is not None:
-            self._emit_presence(OperatorNotice.DETACH, actor)
-            self._run.wake()
-
-    def _emit_presence(self, what: str, actor: str) -> None:
-        notice, run_id = OperatorActed(what=what, present=self.attached), self._run.projection.run.run_id
-        written = self._run.submit(lambda transaction: transaction.emit(notice, run_id), Author(actor))
-        written.add_done_callback(self._log_presence_error)
-
-    def _log_presence_error(self, written: asyncio.Future[int]) -> None:
-        """Log the first failure: a failed read for a client never ends the run, but a failed write of the run does."""
-        error = None if written.cancelled() else written.exception()
-        if error is not None and not self._has_logged_presence:
-            self._has_logged_presence = True
-            context = {"message": "an event about an attached operator was not written", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
-
     def _ping(self, message: Message, writer: asyncio.StreamWriter) -> Message:
         return {**self._status("pong"), "pid": os.getpid()}
 
@@ -445,7 +408,6 @@ HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
 
 #: Requests of connected clients that are not acts.
 _CLIENT_REQUESTS = {
-    "hello": CommandServer._hello,
     "ping": CommandServer._ping,
     command_client.USAGE_ACT: CommandServer._usage,
 }

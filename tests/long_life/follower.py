@@ -30,7 +30,7 @@ async def observe(path: str, attaches_max: int, acts_max: int) -> dict[str, int]
             await asyncio.sleep(0.05)
             continue
         try:
-            session = await LocalSession.open(path, actor="ana@ops", read_only=False)
+            session = await LocalSession.open(path, read_only=False)
         except RedriveError:  # the first run has not begun
             await asyncio.sleep(0.05)
             continue

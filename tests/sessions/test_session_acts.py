@@ -8,16 +8,13 @@ import time
 
 import pytest
 from redrive.console.sessions.local import LocalSession
-from redrive.engine.domain.rows import Health
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
-from redrive.engine.executor.health import HealthFile
 from redrive.engine.statefile import lock_file, paths
 from redrive.engine.store import lock
 from support.fake_executor import FakeExecutor
 from support.ssh_host import SshHost
 from support.state_file import StateFileBuilder
-from support.waiting import wait_until_async
 
 from .conftest import OpenSession
 from .session_helpers import command, read_events, wait_for_status
@@ -81,32 +78,7 @@ async def test_a_hostile_name_is_only_a_name(open_session: OpenSession, run_file
     assert len((await session.snapshot()).tasks) == 6
 
 
-# --- Who is there --------------------------------------------------------------------------------------------------
-
-
-async def test_those_who_are_attached_see_each_other(
-    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
-) -> None:
-    ana = await open_session(run_file.path, actor="ana@desk")
-    ben = await open_session(run_file.path, actor="ben@sofa")
-    assert (await wait_for_status(ana, lambda status: status.others)).others == ("ben@sofa",)
-    assert (await wait_for_status(ben, lambda status: status.others)).others == ("ana@desk",)
-    await ben.close()
-    await wait_for_status(ana, lambda status: not status.others)
-
-
-async def test_a_command_that_reads_opens_no_console(
-    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
-) -> None:
-    """Cron may list a file every minute: its journal says who watched the run."""
-    health = HealthFile(str(run_file.path))
-    health.write(Health(executor.executor_id, 1, "the disk is full"))
-    ana = await open_session(run_file.path, actor="ana@desk")
-    reader = await open_session(run_file.path, actor="cron@ops", is_console=False)
-    await wait_for_status(reader, lambda status: status.storage_problem == "the disk is full")
-    await wait_until_async(lambda: list(executor.present.values()) == ["ana@desk"])
-    assert not reader.status.others and not ana.status.others
-    health.close()
+# --- The executor --------------------------------------------------------------------------------------------------
 
 
 async def test_the_life_and_death_of_the_executor_is_seen(

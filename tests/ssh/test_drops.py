@@ -34,7 +34,7 @@ LIMIT_SECONDS = 90.0  # for what never comes
 
 @pytest.fixture
 async def session(far: Any, run_file: StateFileBuilder) -> AsyncIterator[SshSession]:
-    session = await SshSession.open(f"ssh://far{run_file.path}", actor="ana@desk")
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     yield session
     await session.close()
 

@@ -28,7 +28,6 @@ class FakeExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, state_file: StateFileBuilder) -> None:
         self.state_file = state_file
-        self.present: dict[int, str] = {}
         self.executor_id = f"executor-{time.time_ns()}"
         self._state = str(state_file.path)
         self._lock = lock.acquire(self._state, self.executor_id)
@@ -75,14 +74,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             command = json.loads(line)
             self.wfile.write(json.dumps(self._answer(command)).encode() + b"\n")
 
-    def finish(self) -> None:
-        self.server.present.pop(id(self), None)
-        super().finish()
-
     def _answer(self, command: dict[str, Any]) -> Any:
-        if command["act"] == "hello":
-            self.server.present[id(self)] = command["actor"]
-            return {"ok": True, "message": "hello", "present": sorted(self.server.present.values())}
         if command["act"] == "ping":
             return {"ok": True, "message": "pong"}
         sent = parse_command(command)

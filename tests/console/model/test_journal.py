@@ -106,7 +106,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(builder: EventBuilder) -> No
         (EventKind.PAGE, {"what": "opened", "title": "poison on a"}, "page opened: poison on a"),
         (EventKind.QUARANTINE, {"what": "held", "count": 3}, "3 rows held in quarantine"),
         (EventKind.CLOCK, {"moved_us": -3_600_000_000}, "the clock moved by -1h00"),
-        (EventKind.OPERATOR, {"what": "attach", "present": []}, "opened a console"),
+        (EventKind.OPERATOR, {"what": "attach", "present": []}, "attach"),  # of an earlier redrive
         (EventKind.OPERATOR, {"what": "breaker", "downstream": "api", "how": "close"}, "breaker api: close"),
         (EventKind.EXECUTOR, {"what": "worker-retired", "pid": 9}, "worker 9 ends and is replaced: ?"),
         ("a.kind.of.tomorrow", {"what": "new"}, "a.kind.of.tomorrow: new"),

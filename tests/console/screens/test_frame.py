@@ -104,16 +104,14 @@ async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(reven
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
 
 
-async def test_other_readers_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(others=("bob@ops-2",))
+async def test_a_clock_that_differs_is_told_and_counted_with(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
-        assert "also open by bob@ops-2" in rows_of(app)[1]
-        revenue.set_status(others=(), clock_offset_seconds=4.0)
+        revenue.set_status(clock_offset_seconds=4.0)
         await settle(app, pilot)
         app.tick(app.live.now_us)
         await settle(app, pilot)
         assert "clock +4s" in rows_of(app)[1] and "45s" in rows_of(app)[0], "a clock that differs is counted with"
-        revenue.set_status(others=("bob@ops-2",), clock_offset_seconds=0.0)
+        revenue.set_status(clock_offset_seconds=0.0)
         await pilot.resize_terminal(80, 24)
         await settle(app, pilot)
         assert "6 Journal" in rows_of(app)[1]

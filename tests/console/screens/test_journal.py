@@ -310,26 +310,3 @@ async def test_tries_that_end_alike_are_one_row_until_enter(session, clock):
         assert driver.find("4 times in 1m30") == row
         await driver.press("m")
         assert "m everything" in driver.lines[-1]
-
-
-async def test_consoles_that_one_operator_opens_and_leaves_are_one_row_until_enter(session, clock):
-    def notice(what, actor="ana@ops-1"):
-        event = session.builder.after(10).event(EventKind.OPERATOR, actor=actor, data={"what": what, "present": []})
-        session.rows.append(row_of(event))
-
-    for _ in range(3):
-        notice("attach")
-        notice("detach")
-    notice("attach", "bob@pi")
-    session.rows.append(row_of(act(session.builder)))
-    notice("attach")
-    async with open_console(session, clock, "6", size=(110, 40)) as driver:
-        (row,) = [line for line in shown(driver) if "times in" in line]
-        assert "▸ 6 times in 50s: opened or left a console · ana@ops-1" in row
-        assert [line for line in shown(driver) if "bob@pi" in line and "opened a console" in line]
-        last = [line for line in shown(driver) if line][-1]
-        assert "opened a console · ana@ops-1" in last, "an act lies between it and the others"
-        await driver.press("k", "k", "k", "enter")
-        assert "times in" not in driver.text and driver.text.count("left the console · ana@ops-1") == 3
-        await driver.press("escape")
-        assert driver.find("6 times in 50s") == row

@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import sqlite3
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,12 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import executor_socket
-from redrive.engine.domain.acts import ACTOR_CHARACTERS_MAX, ACTS, OPTION_TYPES
+from redrive.engine.domain.acts import ACTS, OPTION_TYPES
 from redrive.engine.executor import host, server
 from support.commands import run_redrive
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
 from support.processes import socket_address
-from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
 
 FLOW = """
@@ -168,7 +166,7 @@ def message(act: str, field: str, value: str | None, option: str = "") -> str:
 @parametrize_mostly_long("step", [21, 1])
 def test_no_field_of_any_message_ends_the_executor(attacked: Attacked, step: int) -> None:
     """By default every 21st message of an act, from another one on for each: together every value in every field."""
-    for number, act in enumerate([*[act.name for act in ACTS], "hello", "ping", "no-such-act"]):
+    for number, act in enumerate([*[act.name for act in ACTS], "ping", "no-such-act"]):
         messages = [message(act, field, value) for field in FIELDS for value in [None, *HOSTILE.values()]]
         for option in [*OPTION_TYPES, "substitute", "timeout"]:
             messages += [message(act, "options", value, option) for value in HOSTILE.values()]
@@ -204,21 +202,6 @@ def test_what_is_no_message_gets_a_sentence(attacked: Attacked) -> None:
     texts = [*HOSTILE.values(), "", "{", "\x00", "\udcfc", '{"act": ' + DEEP + "}", "{}"]
     for answer in attacked.send(*texts):
         assert not answer["ok"] and "not a command" in answer["message"]
-    attacked.finish()
-
-
-@pytest.mark.long
-def test_a_thousand_readers_store_little_and_are_removed(attacked: Attacked) -> None:
-    before = attacked.ask("SELECT coalesce(max(seq), 0) FROM event")[0][0]
-    connections = [attacked.connect() for _ in range(1000)]
-    for connection in connections:
-        connection.sendall(b'{"act": "hello", "actor": "j\\ud800\\u001b' + b"x" * 1000 + b'"}\n')
-        assert b'"ok": true' in connection.recv(65536)
-        connection.close()
-    (size,) = attacked.ask(f"SELECT coalesce(sum(length(data) + length(actor)), 0) FROM event WHERE seq > {before}")
-    assert 0 < size[0] < 10_000_000
-    actors = attacked.ask("SELECT DISTINCT actor FROM event WHERE kind = 'operator'")
-    assert actors == [("j\ufffd\ufffd" + "x" * (ACTOR_CHARACTERS_MAX - 3),)]
     attacked.finish()
 
 
@@ -260,17 +243,6 @@ def test_an_operator_whose_login_name_is_not_utf8_does_no_harm(attacked: Attacke
         assert done.stdout or done.stderr == "the run is not paused\n", word
         assert "Traceback" not in done.stderr, word
     attacked.finish()
-
-
-def test_a_console_under_such_a_name_is_recorded_and_the_run_goes_on(attacked: Attacked) -> None:
-    environ = {os.fsdecode(name): os.fsdecode(value) for name, value in named(b"jos\xe9").items()}
-    console = PtyTerminal([sys.executable, "-P", "-m", "redrive", "attach", str(attacked.state)], environ=environ)
-    try:
-        joined = "SELECT 1 FROM event WHERE actor LIKE 'jos\ufffd@%'"
-        wait_until(lambda: (console.read(), attacked.ask(joined))[1], describe=attacked.complaint)
-        attacked.finish()
-    finally:
-        console.close()
 
 
 def test_a_run_may_be_started_under_such_a_name(tmp_path: Path) -> None:
