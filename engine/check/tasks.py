@@ -17,7 +17,6 @@ import shutil
 import socket
 import sqlite3
 import subprocess
-import textwrap
 import threading
 import types
 import typing
@@ -26,7 +25,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.util import find_spec
-from itertools import takewhile
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
@@ -34,7 +32,7 @@ from ..core.spec import FlowSpec, TaskSpec
 from ..domain.elements import KEY, keyless_effect
 from ..flow.source import Finding, split_target
 from ..flow.task_def import parameter_of
-from ..runner.call import CONTEXT_NAME, check_calls, plan_of
+from ..runner.call import check_calls, plan_of
 from ..runner.cgroups import cpus_problem, delegated
 from ..runner.command import SHELLS, argv_of, line_problem, options_of, variable_name, working_folder
 
@@ -69,22 +67,12 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
         function = functions.get(task.name)
         if function is None:
             continue
-        findings += _hidden_params(task, function, flow)
         findings += _result(task, function, flow)
         findings += _edges(task, function, functions, map_tasks)
         findings += _captured(task, function)
         findings += _unbounded_rows(task, function)
         findings += _keyless_effect(task, function, functions)
     return findings
-
-
-def _hidden_params(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
-    """Find parameters of the flow whose name stands for something else among the arguments."""
-    others = {CONTEXT_NAME: "the attempt", **{parameter_of(name): f"the result of {name!r}" for name in task.parents}}
-    for name, _ in plan_of(function).parameters:
-        if name in flow.params and name in others:
-            message = f"its argument {name!r} is {others[name]}; the parameter of that name is ctx.params[{name!r}]"
-            yield Finding("warning", "hidden-param", message, task.name)
 
 
 def _unbounded_rows(task: TaskSpec, function: Function) -> Iterator[Finding]:
@@ -104,7 +92,7 @@ def _keyless_effect(task: TaskSpec, function: Function, functions: Mapping[str, 
     given = None if over is None else _hints(over).get("return")
     arguments = typing.get_args(given)
     kinds = [_hints(function).get(item), arguments[0] if arguments else None]
-    if any(map(_has_fields, kinds)) or _reads_fields(function, item):
+    if any(map(_has_fields, kinds)):
         yield Finding("error", "map-key", keyless_effect(task.name, task.map.over), task.name)
 
 
@@ -113,22 +101,6 @@ def _has_fields(kind: object) -> bool:
     if not isinstance(kind, type):
         return False
     return issubclass(kind, Mapping) or is_dataclass(kind) or typing.is_typeddict(kind) or hasattr(kind, "_fields")
-
-
-def _reads_fields(function: Function, item: str) -> bool:
-    """Whether the source of a function reads a field of its element by a text: ``invoice["id"]``."""
-    try:
-        source = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    return any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == item
-        and isinstance(node.slice, ast.Constant)
-        and isinstance(node.slice.value, str)
-        for node in ast.walk(source)
-    )
 
 
 # --- Results along the edges ----------------------------------------------------------------------------------------
@@ -368,24 +340,11 @@ def _loose_decorator(node: ast.AST) -> Iterator[Finding]:
         yield Finding("note", "loose-retry", f"this retry names no {', no '.join(missing)}", line=node.lineno)
 
 
-def _key_twice(node: ast.AST) -> Iterator[Finding]:
-    """A pool or a parameter that is written twice: Python silently uses the last."""
-    if not isinstance(node, ast.Call) or _name_of(node.func) != "Flow":
-        return
-    for keyword in node.keywords:
-        keys = keyword.value.keys if isinstance(keyword.value, ast.Dict) else []
-        names = [key.value for key in keys if isinstance(key, ast.Constant)]
-        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-            message = f"{keyword.arg} names {name!r} {names.count(name)} times, and only the last counts"
-            yield Finding("warning", "key-twice", message, line=keyword.value.lineno)
-
-
 SOURCE_RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
     _endless_retry,
     _swallowed_errors,
     _sleep_in_a_coroutine,
     _loose_decorator,
-    _key_twice,
 )
 
 
@@ -421,7 +380,7 @@ def _name_of(node: ast.AST | None) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
-# --- Check commands before a run: what is missing on this machine, and what makes a failure look like a success ------
+# --- Check commands before a run: what is missing on this machine, what goes on after its end, and secrets ------
 #
 # Commands are read and never executed: a check may run on a machine where the tasks must not run.
 
@@ -432,8 +391,6 @@ _SECRET = re.compile(
     | ://[^\s/@:$]*:(?!\$)[^\s/@]+@ """
 )
 _SECRET_NAME = re.compile(r"(?i)(pass(word|wd)?|secret|token|api_?key)$")
-_SQL_SCRIPT = re.compile(r"-[a-zA-Z]*f|--file(=.*)?|<")
-_SQL_COMMAND = re.compile(r"-[a-zA-Z]*c|--command(=.*)?")
 
 
 def check_commands(flow: FlowSpec) -> list[Finding]:
@@ -516,7 +473,7 @@ def _missing_pager(program: str) -> Finding:
     return Finding("warning", "pager", f"no page is sent by {program!r}: this program is not on this machine")
 
 
-# --- What hides a failure -------------------------------------------------------------------------------------------
+# --- What goes on ----------------------------------------------------------------------------------------------------
 
 
 def _argv(task: TaskSpec) -> list[str]:
@@ -530,46 +487,6 @@ def _argv(task: TaskSpec) -> list[str]:
         return list(lexer)
     except ValueError:  # a quote that is not closed, as in a here-document
         return []
-
-
-def _psql(task: TaskSpec, root: str) -> Iterator[str]:
-    words = _argv(task)
-    calls = [position for position, word in enumerate(words) if os.path.basename(word) == "psql"]
-    if not calls or "ON_ERROR_STOP" in " ".join(words):
-        return
-    options = options_of(task)
-    given = words[calls[0] + 1 :]
-    commands = sum(1 for word in given if _SQL_COMMAND.fullmatch(word))  # a single one fails by itself
-    has_input = (options.stdin is not None or options.stdin_path is not None) and not commands
-    if has_input or commands > 1 or any(_SQL_SCRIPT.fullmatch(word) for word in given):
-        yield "psql goes on after an error in SQL, and can end with exit code 0: add -v ON_ERROR_STOP=1"
-
-
-def _pipe(task: TaskSpec, root: str) -> Iterator[str]:
-    options = options_of(task)
-    if not options.argv and options.shell == "sh" and "|" in _argv(task) and "pipefail" not in (task.command or ""):
-        yield 'only the last program of its pipe counts: shell="bash" fails when one of them fails'
-
-
-def _early_reader(task: TaskSpec, root: str) -> Iterator[str]:
-    """Find what reads only the start of a pipe, where the programs before it count as well."""
-    options, words = options_of(task), _argv(task)
-    if options.argv or not (options.shell == "bash" or "pipefail" in (task.command or "")):
-        return
-    for place, word in enumerate(words[:-1]):
-        reader = os.path.basename(words[place + 1])
-        if word == "|" and reader in ("head", "grep") and _ends_early(reader, words[place + 2 :]):
-            yield (
-                f"{reader} ends when it has read enough, and the program before it then by SIGPIPE, which is a failure "
-                "with pipefail: read a file, or let awk read all"
-            )
-
-
-def _ends_early(reader: str, words: Sequence[str]) -> bool:
-    options = takewhile(lambda word: word not in ("|", ";", "&&", "||", "&"), words)
-    return reader == "head" or any(
-        re.fullmatch(r"-\w*q\w*|--quiet|--silent|-\w*m\d*|--max-count.*", one) for one in options
-    )
 
 
 def _left_behind(task: TaskSpec, root: str) -> Iterator[str]:
@@ -612,11 +529,8 @@ COMMAND_RULES: tuple[tuple[str, Callable[[TaskSpec, str], Iterator[str]]], ...] 
     ("program", _program),
     ("program", _not_startable),
     ("background", _left_behind),
-    ("pipe", _early_reader),
     ("cwd", _cwd),
     ("stdin", _stdin),
-    ("psql", _psql),
-    ("pipe", _pipe),
     ("secret", _secret),
     ("variable", _same_variable),
 )

@@ -147,11 +147,6 @@ def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
     assert re.search(r"warning: a: its timeout of 0.1 s is under what it takes: p50 (0\.[3-9]|[1-9])", output)
 
 
-def test_a_pool_that_is_written_twice_is_reported(write):
-    twice = GOOD.replace('Flow("f", ', 'Flow("f", pools={"db": 1, "api": 2, "db": 3}, ')
-    assert "line 3: pools names 'db' 2 times, and only the last counts" in invoke_redrive("check", write(twice)).output
-
-
 @parametrize_mostly_long(
     "line",
     [

@@ -1,4 +1,4 @@
-"""What ``redrive check`` sees in commands: missing programs, failures that look like successes, secrets."""
+"""What ``redrive check`` sees in commands: missing programs, what goes on in the background, secrets."""
 
 from __future__ import annotations
 
@@ -29,25 +29,8 @@ def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
         ("true", {"cwd": "no-such-folder"}, "cwd"),
         ("true", {"cwd": "."}, None),
         ("cat", {"stdin": Path("missing.sql")}, "stdin"),
-        ("psql -f load.sql", {}, "psql"),
-        ("psql -Xqf load.sql", {}, "psql"),
-        ("PGHOST=x psql --command='delete from t'", {}, None),
-        ("psql -Atc 'delete from t'", {}, None),
-        ("psql -c 'delete from t' -c 'select 1'", {}, "psql"),
-        ("psql -c 'delete from t' -f load.sql", {}, "psql"),
-        ("psql db < load.sql", {}, "psql"),
-        ("psql", {"stdin": "select 1"}, "psql"),
-        (["psql", "-f", "x.sql"], {}, "psql"),
-        ("psql -v ON_ERROR_STOP=1 -f load.sql", {}, None),
-        ("psql --version", {}, None),
-        ("false | cat", {}, "pipe"),
         ("false || cat", {}, None),
         ("echo 'a | b'", {}, None),
-        ("false | cat", {"shell": "bash"}, None),
-        ("cat a | head -1", {"shell": "bash"}, "pipe"),
-        ("cat a | grep -q x && true", {"shell": "bash"}, "pipe"),
-        ("cat a | grep x", {"shell": "bash"}, None),
-        ("head -1 a | cat", {"shell": "bash"}, None),
         ("nohup sleep 9", {}, "background"),
         ("sleep 9 &", {}, "background"),
         ("setsid sleep 9 > log", {}, "background"),
@@ -65,7 +48,6 @@ def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
 )
 def test_a_rule_finds_its_case_and_no_other(tmp_path: Path, line: Any, options: Any, rule: str | None) -> None:
     findings = found(tmp_path, line, **options)
-    findings = {name: text for name, text in findings.items() if not (name == "program" and "psql" in text)}
     assert list(findings) == ([] if rule is None else [rule])
     assert "hunter2" not in str(findings)
 

@@ -334,19 +334,6 @@ def test_an_argument_that_nobody_gives_is_an_error():
     assert "asks for an argument 'loadpart'" in finding.message and "did you mean 'load_part'?" in finding.message
 
 
-def test_a_parameter_behind_the_name_of_a_parent_is_a_warning():
-    flow = quiet(params={"day": "today", "load": 1})
-    flow.task(lambda load: 1, name="plain", timeout=1)
-    flow.task(lambda: 1, name="load", timeout=1)
-    flow.task(lambda load, day: 1, name="report", after="load", timeout=1)
-    (finding,) = (one for one in check_flow(flow) if one.rule == "hidden-param")
-    assert ("warning", "report") == (finding.level, finding.task)
-    assert (
-        finding.message
-        == "its argument 'load' is the result of 'load'; the parameter of that name is ctx.params['load']"
-    )
-
-
 def test_an_argument_by_position_only_and_a_generator_are_errors():
     flow = quiet()
 
@@ -598,10 +585,6 @@ def by_type(invoice: dict[str, Any]) -> None: ...
 def by_object(invoice: Invoice) -> None: ...
 
 
-def by_field(invoice) -> None:
-    print(invoice["id"])
-
-
 def by_value(invoice) -> None:
     print(invoice)
 
@@ -614,7 +597,6 @@ def invoices() -> list[dict[str, int]]: ...
     [
         (by_type, by_value, True),
         (by_object, by_value, True),
-        (by_field, by_value, True),
         (by_value, invoices, True),
         (by_value, by_value, False),
     ],
