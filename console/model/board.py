@@ -94,7 +94,7 @@ class Board:
         self.timed: set[str] = set()  # tasks whose words may change without an event
         self._problems: set[int] = set()
         self._dead: list[str] | None = None  # until a task moves: a frame asks for them for each of its lists
-        self.noticed: set[str] = set()  # open tasks that are later or slower than expected
+        self.noticed: set[str] = set()  # open tasks that are later than expected
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
             self._count(row)

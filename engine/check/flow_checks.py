@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from ..core.advice import DurationQuantiles, PastByTask, advise_memory, advise_timeout, duration_stats
 from ..core.dag import Dag
-from ..core.decide import slow_after_seconds
 from ..core.flow_difference import NAMES_SHOWN, join_names
 from ..core.policy import (
     RetryPolicy,
@@ -31,7 +30,6 @@ from ..domain.states import APPROVAL, END
 from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.source import Finding, environment_of, open_schedule, open_zone
-from ..store.runs import USUAL_MIN
 from .isolated import ProcessCost
 
 PROCESS_SECONDS_MIN = 0.002  # of a fork that is dear; one of a flow with few imports takes 0.6 ms
@@ -310,23 +308,6 @@ def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         yield Finding("warning", "expected", message, task.name)
 
 
-def _slowness(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    """A warning about a slow task that comes too late, or never."""
-    limit, seen = task.warn_if_slower, context.took(task.name)
-    if limit is None:
-        return
-    usual = seen.p50 if seen is not None and seen.count >= USUAL_MIN else None
-    after = slow_after_seconds(limit, usual)
-    if after is None:
-        count = 0 if seen is None else seen.count
-        message = f"warn_if_slower needs {USUAL_MIN} earlier successes to know what is usual, and there are {count}"
-        yield Finding("note", "slowness", message, task.name)
-    elif task.timeout is not None and after >= task.timeout:
-        killed = f"it is killed at its timeout of {format_seconds(task.timeout)}"
-        message = f"{killed} before it counts as slow, after {format_seconds(after)}"
-        yield Finding("warning", "slowness", message, task.name)
-
-
 def _memory(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     """A limit of memory that is close, or one that a large task should have."""
     advice = advise_memory(context.observed.get(task.name, ()), task.memory)
@@ -349,7 +330,6 @@ TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _unsafe_retry,
     _thread_timeout,
     _expected,
-    _slowness,
     _memory,
 )
 FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (

@@ -42,7 +42,7 @@ from .failures.tables import is_shape_error, nature_of
 from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
 from .projection import RunProjection, TaskRow
-from .spec import SlowerThan, TaskSpec
+from .spec import TaskSpec
 
 SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is evidence enough
 SIBLINGS_REASON = f"{SIBLINGS_MIN} siblings are poison by the same failure"
@@ -689,21 +689,6 @@ def shorten_delay(delay: float, ceiling: float, floor: float, slack: float) -> t
         return None
     lower = min(ceiling, room / 2)
     return floor + delay * lower / ceiling, floor + lower
-
-
-def slow_after_seconds(limit: SlowerThan, usual_seconds: float | None) -> float | None:
-    """Return how long an attempt may run before it counts as slow; None: without a usual duration nothing is slow."""
-    if limit.factor is None:
-        return limit.seconds
-    return None if usual_seconds is None else limit.factor * usual_seconds
-
-
-def describe_slow(elapsed_seconds: float, limit: SlowerThan, usual_seconds: float | None) -> str:
-    """Return how much slower an attempt is, as a sentence about its task."""
-    lasts = f"it has run for {format_seconds(elapsed_seconds)}"
-    if limit.factor is None or not usual_seconds:
-        return f"{lasts}, longer than the {format_seconds(limit.seconds or 0.0)} that warn_if_slower allows"
-    return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({format_seconds(usual_seconds)})"
 
 
 class Slack(msgspec.Struct, frozen=True):

@@ -68,13 +68,6 @@ class ExpectedBy(msgspec.Struct, frozen=True):
         return self.clock or f"{format_seconds(self.seconds or 0)} after the start of its run"
 
 
-class SlowerThan(msgspec.Struct, frozen=True):
-    """How long an attempt may run before it counts as slow: so long, or so many times as long as usual."""
-
-    seconds: float | None = None
-    factor: float | None = None
-
-
 class MapSpec(msgspec.Struct, frozen=True):
     """The children that a map task gets at run time, and whose results it collects (``core/spec.py``)."""
 
@@ -123,7 +116,6 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     owner: str | None = None
     requires: tuple[str, ...] = ()  # parents whose results the task requires
     expect_by: ExpectedBy | None = None  # pages when it has not succeeded by then
-    warn_if_slower: SlowerThan | None = None  # pages when an attempt runs longer
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None

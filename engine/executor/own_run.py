@@ -23,7 +23,6 @@ from ..runner.protocol import ignore
 from ..statefile.durations import of_child
 from ..statefile.transitions import Transaction
 from ..store.claims import Claim
-from ..store.runs import USUAL_MIN
 from .opening import OpenRun
 
 _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain this character (``flow.py``)
@@ -34,16 +33,14 @@ class OwnRun:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
-    ``median_seconds``: by task, how long an attempt took in earlier runs; ``usual_seconds``: where that is usual.
+    ``median_seconds``: by task, how long an attempt took in earlier runs.
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.run_id = opened.projection.run.run_id
         self.flow = opened.flow
-        took = opened.durations
-        self.median_seconds = {name: one.p50_us / 1e6 for name, one in took.items()}
-        self.usual_seconds = {name: one.p50_us / 1e6 for name, one in took.items() if one.attempts >= USUAL_MIN}
+        self.median_seconds = {name: one.p50_us / 1e6 for name, one in opened.durations.items()}
         self._longest = _path_seconds(self.projection, self.median_seconds)
         self.path_seconds: Mapping[str, float] = self._longest if self.median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, self._longest)

@@ -1,4 +1,4 @@
-"""Detects vanished processes, silent, late and slow tasks, a deadline out of reach, and long outages of downstreams.
+"""Detects vanished processes, silent and late tasks, a deadline out of reach, and long outages of downstreams.
 
 Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/decide.py`` make the decisions.
 """
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..clock import Clock
 from ..core.causes import PageRequest
-from ..core.decide import Slack, compute_slack, describe_slow, is_due, slow_after_seconds
+from ..core.decide import Slack, compute_slack, is_due
 from ..core.downstreams import DownstreamStates, LongOutage, LongOutages
 from ..core.projection import TaskRow
 from ..core.schedule import expected_at
@@ -23,12 +23,11 @@ from ..domain import liveness
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
 from ..domain.liveness import Liveness
-from ..domain.states import MOVING, DeadLetterKind, TaskState
+from ..domain.states import MOVING, DeadLetterKind
 from ..domain.text import format_clock, format_duration, format_seconds, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.source import open_zone
 from ..runner import process
-from ..statefile.durations import of_child
 from ..statefile.lock_file import lock_path
 from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of
@@ -60,7 +59,6 @@ class Watchdog:
         self._zone = open_zone(own.flow.timezone, own.flow.name)
         self._expected: list[tuple[int, str]] = []  # when tasks are expected to have succeeded, the latest first
         self._known_count = 0  # tasks of which ``_expected`` knows
-        self._slow: set[str] = set()  # tokens of attempts whose slowness was noticed
         self._outages = LongOutages(own.ready_queue, downstreams)
         self._told: set[str] = set()  # causes of long waits that were noticed
 
@@ -70,7 +68,6 @@ class Watchdog:
         if self._checks % (1 + len(self._projection.tasks) // TASKS_PER_DEADLINE_CHECK) == 0:
             self._check_deadline()
         self._check_expected()
-        self._check_slow()
         now = self._clock.monotonic()
         for outage in self._outages.update(self._clock.now_us()):
             self._page(self._outage(outage))
@@ -120,7 +117,7 @@ class Watchdog:
     def _page(self, request: PageRequest) -> None:
         self._attempts.write(lambda transaction: trigger_page(transaction, request))
 
-    # --- Late and slow tasks ----------------------------------------------------------------------------------------
+    # --- Late tasks -------------------------------------------------------------------------------------------------
 
     def _check_expected(self) -> None:
         """Page for tasks that have not succeeded when they were expected to."""
@@ -149,21 +146,6 @@ class Watchdog:
         for row in self._projection.tasks.values():
             if row.spec is not None and row.spec.expect_by is not None and row.state in MOVING:
                 yield expected_at(row.spec.expect_by, start, self._zone), row.name
-
-    def _check_slow(self) -> None:
-        """Page for attempts that run longer than the task allows."""
-        now = self._clock.now_us()
-        for supervisor in self._attempts.running.values():
-            limit, name, token = supervisor.spec.warn_if_slower, supervisor.task, supervisor.claim.token
-            row = self._projection.tasks[name]
-            if limit is None or token in self._slow or row.state is not TaskState.RUNNING or row.started_at is None:
-                continue
-            usual, elapsed = of_child(self._own.usual_seconds, name, None), (now - row.started_at) / 1e6
-            after = slow_after_seconds(limit, usual)
-            if after is not None and elapsed > after:
-                self._slow.add(token)
-                cause = f"slow:{self._own.run_id}/{name}/{row.generation}"
-                self._notice(row, describe_slow(elapsed, limit, usual), "slower than usual", cause)
 
     def _check_waits(self) -> None:
         """Page once for each wait that ends by itself, and much later than anybody expects."""

@@ -173,7 +173,7 @@ class TaskDeclarations:
                 starts, and if its progress is unknown, only an operator runs it again.
             options: timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no
                 bound. memory, cpus, retry, max_attempts, grace_seconds, isolation, dask, downstream, pool,
-                pool_slots, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower, max_losses,
+                pool_slots, idempotent, effect, optional, rule, owner, requires, expect_by, max_losses,
                 max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be texts here.
 
         Raises:

@@ -62,7 +62,6 @@ from ..core.spec import (
     ResultSource,
     ScheduleSpec,
     Shell,
-    SlowerThan,
     TriggerRule,
 )
 from ..domain.task_options import convert_param, describe_type, masked_param
@@ -335,19 +334,6 @@ def _parse_expected_by(value: object) -> ExpectedBy:
     return ExpectedBy(seconds)
 
 
-def _parse_slower_than(value: object) -> SlowerThan:
-    if isinstance(value, SlowerThan):
-        return value
-    if isinstance(value, str) and (times := _FACTOR.fullmatch(value.strip())):
-        if float(times[1]) <= 1:
-            raise ValueError
-        return SlowerThan(factor=float(times[1]))
-    seconds = parse_duration(value)
-    if not seconds:
-        raise ValueError
-    return SlowerThan(seconds)
-
-
 def _parse_dask(value: object) -> DaskOptions:
     if isinstance(value, DaskOptions):
         return value
@@ -361,7 +347,6 @@ def _parse_dask(value: object) -> DaskOptions:
 
 
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_FACTOR = re.compile(r"(\d+(?:\.\d+)?) ?x")
 
 #: The name of a variable that a flow may set. Those of redrive itself are left alone: stray processes are found by one.
 _VARIABLE = re.compile(r"(?!REDRIVE_)[^=\0]+")
@@ -387,9 +372,6 @@ INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/py
 ABOVE_ZERO = duration(above_zero=True)
 EXPECTED_BY = OptionType(
     "a time of day as '03:00', or a duration above 0 after the start of the run, as '2h'", _parse_expected_by
-)
-SLOWER_THAN = OptionType(
-    "a factor above 1 of the usual duration, as '2x', or a duration above 0, as '10m'", _parse_slower_than
 )
 DASK = OptionType(
     "a mapping with resources, workers or priority, as {'resources': {'GPU': 1}, 'workers': ['gpu1'], 'priority': 5}",
@@ -479,8 +461,6 @@ class WorkOptions(SharedOptions, total=False):
     requires: Annotated[After | Iterable[After] | None, optional(AFTER)]
     # Page unless it has succeeded by then: "03:00", or "2h" after the start of the run.
     expect_by: Annotated[Duration | None, optional(EXPECTED_BY)]
-    # Page when an attempt runs longer: "2x" the usual duration, or "10m".
-    warn_if_slower: Annotated[Duration | None, optional(SLOWER_THAN)]
     # So many attempts lost with their executor or host within a day make a dead letter; 3 unless given.
     max_losses: Annotated[int, whole_number(1)]
     # More quarantined rows than this fail the attempt; None: 10,000.

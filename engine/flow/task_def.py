@@ -75,8 +75,6 @@ class TaskDef:
         expect_by: a page, and a notice beside the task, unless it has succeeded by then: a time of day as "03:00" in
             the ``timezone`` of the flow, the first one after the start of the run, or a duration after that start, as
             "2h". The start of a scheduled run is its logical time.
-        warn_if_slower: the same when an attempt runs longer than this: "2x" as long as usual (the median of its earlier
-            successes, of which there must be three), or a duration, as "10m".
         max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
         max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
         max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound, but at ``ctx.rows``, where three

@@ -279,7 +279,7 @@ def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:
 
 
 def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, request: PageRequest) -> None:
-    """Record that a task is later or slower than expected, and page once for its cause."""
+    """Record that a task is later than expected, or waits long, and page once for its cause."""
     if is_paged(transaction.connection, request.cause or ""):
         return
     transaction.change(run_id, name, {"notice": notice})

@@ -398,7 +398,6 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
 
 
 PAST_ATTEMPTS = 200
-USUAL_MIN = 3  # from so many successes on, a task has a usual duration
 
 
 def past_by_task(connection: sqlite3.Connection, flow: FlowSpec) -> dict[str, list[PastDuration]]:

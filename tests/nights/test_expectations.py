@@ -1,4 +1,4 @@
-"""Nights in which something is late or slow, and is told before anything fails."""
+"""Nights in which something is late, and is told before anything fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 from redrive.engine import Flow
-from redrive.engine.testing import crash, in_turn, play, play_schedule
+from redrive.engine.testing import play, play_schedule
 
 
 def about(text: str) -> object:
@@ -32,32 +32,8 @@ def test_a_task_that_is_not_done_when_it_was_expected_is_paged_once_before_it_fa
 
 def test_a_task_that_is_done_in_time_pages_nobody() -> None:
     flow = Flow("f")
-    flow.task(name="load", expect_by="2h", warn_if_slower="90m")(lambda: time.sleep(3600))
+    flow.task(name="load", expect_by="2h")(lambda: time.sleep(3600))
     assert play(flow).pages == []
-
-
-def test_a_task_that_takes_twice_as_long_as_usual_is_told_while_it_runs() -> None:
-    flow = Flow("f")
-    flow.task(name="load", warn_if_slower="2x")(int)
-    usual = in_turn("5m", "5m", "5m", "5m", "20m")
-    night = play(flow, runs=5, durations={"load": usual})
-    assert [[page.title for page in run.pages] for run in night.runs[:-1]] == [[], [], [], []]
-    (page,) = night.pages
-    assert page.title == "slower than usual on load"
-    assert any("2.0 times as long as usual (5m00)" in line for line in night.journal)
-
-
-def test_nothing_is_slow_without_three_earlier_successes() -> None:
-    flow = Flow("f")
-    flow.task(name="load", warn_if_slower="2x")(int)
-    assert play(flow, runs=3, durations={"load": in_turn("5m", "5m", "50m")}).pages == []
-
-
-def test_a_task_that_runs_longer_than_it_is_given_is_told_once_also_after_a_crash() -> None:
-    flow = Flow("f")
-    flow.task(name="load", warn_if_slower="10m", max_attempts=3)(lambda: time.sleep(3600))
-    night = play(flow, faults=[crash("executor", at="20m", lasts="10s")])
-    assert [page.title for page in night.pages] == ["slower than usual on load"] and night.starts("load") == 2
 
 
 def test_a_scheduled_task_is_expected_from_its_logical_time_on() -> None:

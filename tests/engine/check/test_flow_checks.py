@@ -536,24 +536,6 @@ def test_an_expectation_after_the_deadline_is_reported(options, expect_by, is_la
     assert ("expected" in found(flow)) is is_late
 
 
-def test_a_warning_that_comes_after_the_timeout_is_reported():
-    flow = quiet()
-    flow.task(lambda: None, name="a", timeout=60, warn_if_slower="1m")
-    assert found(flow)["slowness"].message == (
-        "it is killed at its timeout of 1m00 before it counts as slow, after 1m00"
-    )
-
-
-def test_a_factor_without_a_history_is_noted():
-    flow = quiet()
-    flow.task(lambda: None, name="a", timeout=60, warn_if_slower="2x")
-    assert found(flow)["slowness"].message == (
-        "warn_if_slower needs 3 earlier successes to know what is usual, and there are 0"
-    )
-    assert "slowness" not in found(flow, {"a": took(5, 7, 3)})
-    assert "before it counts as slow" in found(flow, {"a": took(50, 70, 3)})["slowness"].message
-
-
 def test_a_child_of_a_map_task_gets_a_list_and_a_map_task_an_element() -> None:
     def names() -> list[str]: ...
 

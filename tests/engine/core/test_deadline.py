@@ -1,12 +1,10 @@
 """The slack of a run before its deadline (SPEC part 4, 2)."""
 
 import pytest
-from redrive.engine.core.decide import Slack, compute_slack, describe_slow, slow_after_seconds
+from redrive.engine.core.decide import Slack, compute_slack
 from redrive.engine.core.projection import RunProjection, TaskRow
-from redrive.engine.core.spec import SlowerThan
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState
-from support.marks import for_each
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -58,24 +56,3 @@ def test_without_history_only_the_clock_counts():
     run = RunRow("r", deadline_at=NOW - SECOND)
     projection = RunProjection(run, {"a": TaskRow("a", state=P)})
     assert Slack(-1, "a", 0) == compute_slack(projection, {}, NOW)
-
-
-@for_each(
-    "limit, usual, expected",
-    [
-        (SlowerThan(factor=2), 300.0, 600.0),
-        (SlowerThan(factor=2), None, None),  # too few earlier runs
-        (SlowerThan(seconds=60), None, 60.0),
-        (SlowerThan(seconds=60), 300.0, 60.0),
-    ],
-)
-def test_an_attempt_is_slow_after(limit, usual, expected):
-    assert slow_after_seconds(limit, usual) == expected
-
-
-def test_the_sentence_about_a_slow_attempt_has_both_durations():
-    assert (
-        describe_slow(720.0, SlowerThan(factor=2), 300.0) == "it has run for 12m00, 2.4 times as long as usual (5m00)"
-    )
-    why = "it has run for 1m10, longer than the 1m00 that warn_if_slower allows"
-    assert describe_slow(70.0, SlowerThan(seconds=60), 300.0) == why

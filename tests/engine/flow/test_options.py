@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.core.spec import DaskOptions, DownstreamSpec, ExpectedBy, SlowerThan
+from redrive.engine.core.spec import DaskOptions, DownstreamSpec, ExpectedBy
 from redrive.engine.errors import FlowError, OptionError
 from redrive.engine.flow.options import DOWNSTREAM, TASK, TaskDefOptions
 from support.marks import for_each
@@ -94,23 +94,10 @@ def test_a_task_is_expected_by_a_time_of_day_or_after_a_duration(value: Any, exp
 
 
 @for_each(
-    "value, expected",
-    [("2x", SlowerThan(factor=2)), ("1.5 x", SlowerThan(factor=1.5)), ("10m", SlowerThan(600)), (60, SlowerThan(60))],
-)
-def test_a_task_is_slow_by_a_factor_or_after_a_duration(value: Any, expected: SlowerThan) -> None:
-    flow = Flow("f")
-    flow.command("a", "true", warn_if_slower=value)
-    assert flow.spec().tasks[0].warn_if_slower == expected
-
-
-@for_each(
     "options, why",
     [
         ({"expect_by": "25:00"}, "expect_by is a time of day as '03:00', or a duration above 0 after the start"),
         ({"expect_by": 0}, "expect_by is a time of day"),
-        ({"warn_if_slower": "1x"}, "warn_if_slower is a factor above 1 of the usual duration, as '2x', or a duration"),
-        ({"warn_if_slower": "0s"}, "warn_if_slower is a factor above 1"),
-        ({"warn_if_slower": True}, "warn_if_slower is a factor above 1"),
     ],
 )
 def test_expectations_are_held_to_their_types(options: dict[str, Any], why: str) -> None:
