@@ -456,7 +456,7 @@ def _stdin(task: TaskSpec, root: str) -> Iterator[str]:
 
 def check_pagers(flow: FlowSpec) -> Iterator[Finding]:
     """Find senders of pages that would page nobody on this machine."""
-    for options in (*flow.pages, *flow.success_pages):
+    for options in flow.pages:
         match options:
             case {"sender": "apprise"} if find_spec("apprise") is None:
                 why = "the sender apprise needs a library: pip install 'redrive[notify]'"

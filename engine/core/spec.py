@@ -205,7 +205,6 @@ class FlowSpec(msgspec.Struct, frozen=True):
     machine_pools: tuple[str, ...] = ()  # those of ``pools`` whose slots other flows take as well
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
-    success_pages: tuple[Mapping[str, object], ...] = ()  # senders that get a notice of each successful run
     pings: tuple[str, ...] = ()  # URLs that are requested at the start and the end of each run
     params: Mapping[str, object] = {}
     python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor

@@ -10,7 +10,6 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.events import Event
 from ..domain.rows import Health
 from ..domain.states import TaskState
-from ..domain.text import counted, format_duration
 from ..notifications import notifier
 from ..notifications.storage_page import StoragePager
 from ..store import pages
@@ -42,7 +41,6 @@ class Publisher:
         self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
         self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
         self._pinger = notifier.Pinger(flow.pings, self._sends)
-        self._success = notifier.SuccessNotices(flow.success_pages, origin, self._sends, self._describe_run)
         self._health_file = HealthFile(opened.state_path)
         self._ends: Mapping[str, int] = {}
 
@@ -57,7 +55,6 @@ class Publisher:
         """Tell others about events that no power cut undoes."""
         self.notifier.handle_events(events)
         self._pinger.handle_events(events, self._own.run_id)
-        self._success.handle_events(events)
         self.notify_listener(events)
 
     def notify_listener(self, events: Sequence[Event]) -> None:
@@ -99,8 +96,3 @@ class Publisher:
 
     def _emit_send_failure(self, sentence: str) -> None:
         self.emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self._executor_id, printed=sentence))
-
-    def _describe_run(self) -> str:
-        run, tasks = self._own.projection.run, len(self._own.projection.tasks)
-        took = format_duration((run.ended_at or run.started_at) - run.started_at)
-        return f"{counted(tasks, 'task')} in {took}"

@@ -44,7 +44,6 @@ from .options import (
     DefaultOptions,
     DownstreamOptions,
     FlowOptions,
-    PageOccasion,
     PageOptions,
     Sender,
     TaskDefOptions,
@@ -54,7 +53,6 @@ from .options import (
     check_secret_params,
     parse_downstream,
     parse_named_option,
-    parse_occasion,
     parse_options,
     parse_page,
     parse_ping,
@@ -683,7 +681,6 @@ class Flow(TaskDeclarations):
         self.params, self._refused_param = read_params(name, declared, self.declared.schedule)
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, object]] = []
-        self.success_pages: list[dict[str, object]] = []
         self.pings: list[str] = []
         self.path: str | None = None
         self.code_hash: str | None = None
@@ -739,7 +736,7 @@ class Flow(TaskDeclarations):
         self.downstreams.append(declared)
         return name
 
-    def page(self, sender: Sender, *, on: PageOccasion = "failure", **options: Unpack[PageOptions]) -> None:
+    def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
         """Declare a sender of pages, the messages that call a person to a run. Several senders may be declared.
 
         A sender that fails is tried again with growing waits, after the end of the run for up to 30 seconds more. A
@@ -749,8 +746,6 @@ class Flow(TaskDeclarations):
         Parameters:
             sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
                 (need ``url``), or "bell" (the terminal's; takes nothing).
-            on: "failure": what needs a human. "success": a notice when a run ends as SUCCESS, in the same form (its
-                ``kind`` is "success"), which is tried three times; not for "bell".
             line: of the shell.
             argv: a program and its arguments.
             url: https://... or http://... of a webhook, which must answer with a 2xx status: a redirect is an error; of
@@ -765,10 +760,9 @@ class Flow(TaskDeclarations):
             >>> flow = Flow("revenue")
             >>> flow.page("bell")
             >>> flow.page("command", line="mail -s 'redrive' ops@example.com", timeout="30s")
-            >>> flow.page("webhook", url="https://chat.example.com/hook/7", on="success")
+            >>> flow.page("webhook", url="https://chat.example.com/hook/7")
         """
-        declared = self.success_pages if parse_occasion(self.name, sender, on) == "success" else self.pages
-        declared.append(parse_page(self.name, sender, options))
+        self.pages.append(parse_page(self.name, sender, options))
 
     def ping(self, url: str) -> None:
         """Request a URL when a run starts and when it ends: a dead man's switch, which calls you if no run succeeds.
@@ -842,7 +836,6 @@ class Flow(TaskDeclarations):
             pools=self.pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
-            success_pages=tuple(self.success_pages),
             pings=tuple(self.pings),
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},

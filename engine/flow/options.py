@@ -572,7 +572,6 @@ DOWNSTREAM = table_of(DownstreamSpec)
 # --- A page ---------------------------------------------------------------------------------------------------------
 
 Sender = Literal["command", "webhook", "bell", "apprise"]
-PageOccasion = Literal["failure", "success"]
 
 
 class PageOptions(TypedDict, total=False):
@@ -620,15 +619,6 @@ def _validate_rules(owner: str, rules: object) -> tuple[Mapping[str, object], ..
     except (TypeError, ValueError) as error:
         raise OptionError(f"{owner}: {error}") from None
     return tuple(rules)
-
-
-def parse_occasion(flow: str, sender: str, on: str) -> PageOccasion:
-    """Validate ``on`` of ``Flow.page``. Raises FlowError."""
-    known: tuple[PageOccasion, ...] = get_args(PageOccasion)
-    occasion = parse_named_option(f"flow {short_repr(flow)}: page", "on", choice(*known), on)
-    if occasion == "success" and sender == "bell":
-        raise OptionError(f"flow {short_repr(flow)}: page: the bell rings for failures only; name another sender")
-    return occasion
 
 
 def parse_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[str, object]:

@@ -25,13 +25,13 @@ from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChang
 from ..domain.events import Event
 from ..domain.rows import FailingSender, PageRow
 from ..domain.states import RunState
-from ..domain.text import counted, place_words, printable, shell_command
+from ..domain.text import counted, printable, shell_command
 from ..errors import StorageError
 from ..store import pages
 from ..store.writer import Writer
 from . import machine_pages
 from .machine_pages import Member, PageClaim
-from .senders import Message, Sender, SendError, get, make_senders
+from .senders import Sender, SendError, get, make_senders
 
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
@@ -449,43 +449,5 @@ class Pinger:
             self._sends.start(url, f"ping {event!s} to {urlsplit(url).hostname}", partial(get, url_for(url, event)))
 
 
-# --- Notices of success: what ``flow.page(..., on="success")`` sends when a run has ended well -----------------------
-#
-# Unlike a page, a notice asks for nothing: it is not kept in an outbox, and it is lost after a few tries.
-
-
-class SuccessNotices:
-    """Tells the senders of ``on="success"`` that the run has succeeded. ``describe()``: tasks and duration in words."""
-
-    def __init__(
-        self,
-        declared: Sequence[Mapping[str, object]],
-        origin: MessageOrigin,
-        sends: BackgroundSends,
-        describe: Callable[[], str],
-    ) -> None:
-        self._senders = make_senders(declared, no_bell)
-        self._origin = origin
-        self._sends = sends
-        self._describe = describe
-
-    def handle_events(self, events: Iterable[Event]) -> None:
-        """Send a notice at the end of the run, if it is SUCCESS."""
-        run_id = self._origin.run_id
-        if self._senders and any(ping_event_of(event, run_id) is PingEvent.SUCCESS for event in events):
-            message = success_message(self._origin, self._describe())
-            for number, sender in enumerate(self._senders):
-                what = f"notice of success by {sender.name}"
-                self._sends.start(f"sender {number}", what, partial(sender.send, message))
-
-
-def success_message(origin: MessageOrigin, described: str) -> Message:
-    """Return the notice as senders get it: with the fields of a page that make sense for it."""
-    title = f"{origin.flow}: run {origin.run_id} succeeded"
-    command = shell_command(["redrive", "report", "--short", *place_words(origin.state, origin.run_id)])
-    lines, key = (title, described, command), f"success/{origin.run_id}"
-    return message_of(origin, "success", lines, key=key, severity="info", title=title)
-
-
 async def no_bell(ids: Sequence[int]) -> None:
-    """Ring no bell: ``Flow.page`` refuses it for successes, and a page about the disk is no event."""
+    """Ring no bell: a page about the disk, or a test of a sender, is no event."""

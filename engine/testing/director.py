@@ -173,7 +173,6 @@ class Director:
             spec,
             tasks=tasks,
             pages=(_BELL,) if spec.pages else (),
-            success_pages=(),
             pings=(),
             machine_pools=(),
             python=None,

@@ -99,11 +99,10 @@ def test_a_typed_parameter_can_be_secret() -> None:
         ("webhook", {"url": "http://127.0.0.1:9/x"}, None),
     ],
 )
-@for_each("on", ["failure", "success"])
-def test_a_pager_that_is_not_there_is_a_warning(sender: Any, options: Any, message: str | None, on: Any) -> None:
+def test_a_pager_that_is_not_there_is_a_warning(sender: Any, options: Any, message: str | None) -> None:
     flow = Flow("f")
     flow.command("a", "true", timeout=1)
-    flow.page(sender, on=on, **options)
+    flow.page(sender, **options)
     found = [(one.level, one.message) for one in check_pagers(flow.spec())]
     assert [level for level, _ in found] == ([] if message is None else ["warning"])
     assert message is None or found[0][1].startswith(message)
