@@ -9,7 +9,6 @@ from textual import events
 from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
-from ...engine.domain.text import counted
 from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
@@ -54,7 +53,6 @@ class GraphScreen(TaskScreen):
         self._grid = Grid(id="panes")
         self.heading = Bar(id="heading")
         self._overview = model.Overview.NOTHING
-        self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: GroupDrawing | None = None
         self._group_columns = 0  # for which it was laid out
         self._path_key: object = None  # what the critical path was computed from
@@ -215,21 +213,8 @@ class GraphScreen(TaskScreen):
         return critical_path(board, forecast, self.console.live.now_us, self.console.runner)
 
     def _fit_depth(self, drawn: model.Graph) -> None:
-        """Draw as many edges around the selected task as the operator wants, else as many as fit."""
-        model.draw_around(drawn, self.app.size.width, model.around_rows(self._content_rows), self._wanted_depth)
-
-    def change_depth(self, step: int) -> None:
-        """Draw more or fewer edges around the selected task."""
-        drawn = self.map_view.graph
-        if self._overview is not model.Overview.AROUND or drawn is None:
-            self.console.show_message("the drawing shows all tasks, or there is no room for one")
-            return
-        self._wanted_depth = min(max((drawn.drawings.depth or model.DEPTH) + step, 1), model.DEPTH_MAX)
-        drawn.drawings.set_depth(None)
-        self._fit_depth(drawn)
-        self._show_map()
-        edges = counted(self._wanted_depth, "edge")
-        self.console.show_message(f"drawn: up to {edges} around the selected task")
+        """Draw as many edges around the selected task as fit."""
+        model.draw_around(drawn, self.app.size.width, model.around_rows(self._content_rows))
 
     def _draw_groups(self, columns: int) -> Drawing | None:
         if self._group_columns != columns and self.graph is not None:

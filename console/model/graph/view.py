@@ -334,7 +334,7 @@ def _move_along_line(graph: Graph, dx: int) -> None:
 # --- What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task -----------
 
 
-DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer
+DEPTH = 2  # edges from the selected task to what is drawn around it at least
 DEPTH_MAX = 9
 _AROUND_ROWS_MIN = 9
 _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
@@ -387,17 +387,17 @@ def silhouette_rows(rows: int, listed: int | None = None) -> int:
     return least if listed is None else max(min(rows - _OTHER_ROWS - listed, rows // 2), least)
 
 
-def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
-    """Draw what is ``depth`` edges around the selected task, else as much as fits, and its siblings if they fit too."""
+def draw_around(graph: Graph, columns: int, rows: int) -> None:
+    """Draw as much as fits around the selected task, and its siblings if they fit too."""
     drawings, name = graph.drawings, graph.selected
     if drawings.keeps(name):
         return
     for size in _AROUND_SIZES:
         drawings.set_label_size(size)
-        least = drawings.around(name, depth or DEPTH)
+        least = drawings.around(name, DEPTH)
         if least is None or least.width < columns:
             break
-    depth = depth or fitting_depth(graph, columns, rows)
+    depth = fitting_depth(graph, columns, rows)
     drawn = drawings.around(name, depth)
     has_room = drawn is not None and drawn.height <= rows * 2 // 3
     has_room = has_room and drawings.may_fit_around(name, depth, columns, rows, siblings=True)

@@ -26,7 +26,7 @@ EXEMPT = {action.name for action in MOVE_ACTIONS} | {"back", "quit", "redraw", "
 SIZE = (120, 40)
 ESCAPES_MAX = 20  # that close what a key has opened
 #: How often a key is pressed that goes step by step to an end.
-REPEATED = {"fold": 14, "unfold": 14, "farther": 8, "nearer": 8, "older_attempt": 3, "newer_attempt": 3, "slower": 3}
+REPEATED = {"fold": 14, "unfold": 14, "older_attempt": 3, "newer_attempt": 3, "slower": 3}
 
 
 def running(session: FakeSession) -> FakeSession:
