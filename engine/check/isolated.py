@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -118,9 +117,7 @@ def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
         if flow.declared.schedule is None:
             yield Finding("note", "params", f"a run names the parameter {name!r}: --param {name}=...")
         else:
-            day = ", or schedule_offset_days" if flow.params.declared[name].type is date else ""
-            why = f"a scheduled run names no parameter {name!r}: give it a default{day}"
-            yield Finding("error", "params", why)
+            yield Finding("error", "params", f"a scheduled run names no parameter {name!r}: give it a default")
 
 
 def _import_and_check(target: str, params: Mapping[str, object]) -> protocol.FlowOpened | protocol.OpenFailed:

@@ -678,7 +678,7 @@ class Flow(TaskDeclarations):
         declared = {LOGICAL_TIME: ""} if self.declared.schedule else {}
         declared.update(options.get("params") or {})
         check_secret_params(name, declared, self.declared.secrets)
-        self.params, self._refused_param = read_params(name, declared, self.declared.schedule)
+        self.params, self._refused_param = read_params(name, declared)
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, object]] = []
         self.pings: list[str] = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import EllipsisType
@@ -49,7 +49,6 @@ from ..core.option_types import (
 )
 from ..core.policy import RetryPolicy
 from ..core.spec import (
-    LOGICAL_TIME,
     DaskOptions,
     DeadlineAction,
     DownstreamSpec,
@@ -60,14 +59,12 @@ from ..core.spec import (
     OnOpen,
     ParamSpec,
     ResultSource,
-    ScheduleSpec,
     Shell,
     TriggerRule,
 )
 from ..domain.task_options import convert_param, describe_type, masked_param
 from ..domain.text import did_you_mean
 from ..errors import FlowError, OptionError
-from .source import open_schedule
 
 # --- ``Param``: a parameter of a flow with its type, its default and its choices -------------------------------------
 
@@ -83,7 +80,6 @@ _TEXTS: Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
 }
 _LOADERS = {kind.__name__: load for kind, (_, load) in _TEXTS.items()}
 _TYPES = (str, int, float, bool, list, *_TEXTS)
-_OFFSET_DAYS_MAX = 36_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,6 @@ class Param(Generic[T]):
         default: a value of this type, or None where a run may go without. Left out: a run has to name a value
             (``redrive run --param day=2026-04-25``).
         choices: the values that are allowed; none: all of the type.
-        schedule_offset_days: of a date in a flow with a schedule, in place of a default: a whole number of days that is
-            added to the day of the logical time in the time zone of the flow, also in a run that catches up or
-            backfills; in a run that is started by hand, to the day of its start. -1 is the day before.
 
     Raises:
         OptionError: (a FlowError) there is no such type, or the default or a choice is not of it.
@@ -120,7 +113,6 @@ class Param(Generic[T]):
     type: type[T]
     default: T | EllipsisType | None = ...
     choices: Sequence[T] = ()
-    schedule_offset_days: int | None = None
 
     def __post_init__(self) -> None:
         if self.type not in _TYPES:
@@ -130,25 +122,6 @@ class Param(Generic[T]):
             raise OptionError(f"the choices of a Param are a list, not {short_repr(self.choices)}")
         for value in (*self.choices, *([] if self.is_required or self.default is None else [self.default])):
             self._check(value)
-        if self.schedule_offset_days is not None:
-            self._check_offset(self.schedule_offset_days)
-
-    def _check_offset(self, days: object) -> None:
-        if (
-            self.default is not ...
-            or self.type is not date
-            or not isinstance(days, int)
-            or isinstance(days, bool)
-            or abs(days) > _OFFSET_DAYS_MAX
-        ):
-            most = _OFFSET_DAYS_MAX
-            raise OptionError(
-                f"schedule_offset_days of a Param(date) is a whole number from -{most} to {most}, in place of a default"
-            )
-
-    def default_for(self, day: date) -> Any:
-        """Return the default of a run of a day; Ellipsis: there is none."""
-        return self.default if self.schedule_offset_days is None else day + timedelta(days=self.schedule_offset_days)
 
     def _check(self, value: object) -> None:
         stored = _stored(value)
@@ -719,22 +692,17 @@ def use_params(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[
         _params.reset(token)
 
 
-def read_params(flow: str, declared: Mapping[str, Any], schedule: ScheduleSpec | None) -> tuple[Params, str | None]:
-    """Return the parameters of a flow, and why a given one is refused; None: all given ones fit.
-
-    Raises OptionError for a parameter that needs a schedule in a flow without one.
-    """
+def read_params(flow: str, declared: Mapping[str, Any]) -> tuple[Params, str | None]:
+    """Return the parameters of a flow, and why a given one is refused; None: all given ones fit."""
     stored, given = _params.get()
     stored = {key: value for key, value in stored.items() if value != masked_param(key)}
-    params, refused = _merge_params(flow, declared, _day_of(schedule, stored, given), stored, given)
-    if schedule is None:
-        _refuse_offsets(flow, params.declared)
+    params, refused = _merge_params(flow, declared, stored, given)
     check_params(flow, params.stored())
     return params, refused
 
 
 def _merge_params(
-    flow: str, declared: Mapping[str, Any], day: date, stored: Mapping[str, Any], given: Mapping[str, Any]
+    flow: str, declared: Mapping[str, Any], stored: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[Params, str | None]:
     """Merge given values over stored ones over declared defaults, in the types that are declared.
 
@@ -745,7 +713,7 @@ def _merge_params(
     params = Params(flow)
     declared = {name: declared_by_default(value) for name, value in declared.items()}
     params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
-    defaults = {name: value.default_for(day) if isinstance(value, Param) else value for name, value in declared.items()}
+    defaults = {name: value.default if isinstance(value, Param) else value for name, value in declared.items()}
     params.update({name: value for name, value in defaults.items() if value is not ...})
     for name in declared.keys() & stored.keys() - given.keys():
         with suppress(ValueError):
@@ -761,21 +729,6 @@ def _merge_params(
         except ValueError as error:
             refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
     return params, refused
-
-
-def _day_of(schedule: ScheduleSpec | None, stored: Mapping[str, Any], given: Mapping[str, Any]) -> date:
-    """Return the day of the logical time of the run, else of now, in the time zone of the schedule."""
-    logical_time = given.get(LOGICAL_TIME) or stored.get(LOGICAL_TIME)
-    with suppress(ValueError, TypeError):  # a logical time that a person wrote
-        if logical_time:
-            return datetime.fromisoformat(logical_time).date()
-    return datetime.now(UTC if schedule is None else open_schedule(schedule, "").zone).date()
-
-
-def _refuse_offsets(flow: str, declared: Mapping[str, Param[Any]]) -> None:
-    for name, param in declared.items():
-        if param.schedule_offset_days is not None:
-            raise OptionError(f"flow {flow!r}: parameter {name!r} has schedule_offset_days, and the flow no schedule")
 
 
 def _convert(declared: Any, value: Any) -> Any:

@@ -248,9 +248,6 @@ def test_a_parameter_without_a_value_is_no_reason_to_refuse_the_check(write) -> 
     done = invoke_redrive("check", write(text.replace("params=", 'schedule="@daily", params=')))
     assert done.return_value == 2
     assert "error: a scheduled run names no parameter 'day': give it a default\n" in done.output
-    dated = text.replace("Param(str)", "Param(date)").replace("params=", 'schedule="@daily", params=')
-    done = invoke_redrive("check", write(f"from datetime import date\n{dated}"))
-    assert "'day': give it a default, or schedule_offset_days\n" in done.output
 
 
 def test_a_map_task_is_what_its_children_do(write) -> None:

@@ -95,37 +95,12 @@ def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
         ((date, "2026-04-25"), "a Param(date) wants a date like '2026-04-25', not '2026-04-25'"),
         ((str, "x", ["y"]), "a Param(str) is one of y, not 'x'"),
         ((int, 5, ["5"]), "a Param(int) wants a whole number like 3, not '5'"),
-        ((date, ..., (), "1"), "schedule_offset_days of a Param(date) is a whole number"),
-        ((int, ..., (), -1), "schedule_offset_days of a Param(date) is a whole number"),
-        ((date, date(2026, 4, 25), (), -1), "in place of a default"),
         ((str, "x", "xyz"), "the choices of a Param are a list, not 'xyz'"),
     ],
 )
 def test_a_param_is_checked_where_it_is_declared(arguments: Any, why: str) -> None:
     with pytest.raises(OptionError, match=re.escape(why)):
         Param(*arguments)
-
-
-def dated_flow(**options: Any) -> Flow:
-    return Flow("f", params={"day": Param(date, schedule_offset_days=-1)}, **options)
-
-
-def test_a_date_follows_from_the_schedule_unless_it_is_given() -> None:
-    schedule = {"schedule": "0 2 * * *", "timezone": "Asia/Kolkata"}
-    logical_time = "2026-03-01T02:00:00+05:30"  # in UTC still the day before
-    with use_params({}, {"logical_time": logical_time}):
-        assert dated_flow(**schedule).params["day"] == date(2026, 2, 28)
-    with use_params({}, {"logical_time": logical_time, "day": "2026-01-01"}):
-        assert dated_flow(**schedule).params["day"] == date(2026, 1, 1)
-    with use_params({"logical_time": logical_time, "day": "2026-01-02"}, {}):  # a resumed run
-        assert dated_flow(**schedule).params["day"] == date(2026, 1, 2)
-    by_hand = dated_flow(**schedule)
-    today = datetime.now(ZoneInfo("Asia/Kolkata")).date()
-    assert by_hand.params["day"] in (today - timedelta(days=1), today - timedelta(days=2))  # midnight may pass
-    by_hand.command("a", "true")
-    assert by_hand.spec().params["day"] == by_hand.params["day"].isoformat()
-    with pytest.raises(OptionError, match="'day' has schedule_offset_days, and the flow no schedule"):
-        dated_flow()
 
 
 FLOW = """
