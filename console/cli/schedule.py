@@ -64,7 +64,6 @@ from .run import end_sentence, run_arguments
 @param_option("A parameter of every run, for one PROGRAM.")
 @written_option
 @serving_options
-@click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
 @click.option("--list", "lists", is_flag=True, help="Only print what would be served, and what is left out and why.")
 def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, lists: bool, **options: Any) -> int:

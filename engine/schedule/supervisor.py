@@ -117,7 +117,7 @@ class Supervisor:
         self._stored = file.stored()  # what earlier supervisors knew
 
     def run(self) -> None:
-        """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows, unless ``options.wait``."""
+        """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows."""
         run_with_log(self._serve_until_signal(), lambda line: self._report("", line))
 
     async def _serve_until_signal(self) -> None:
@@ -328,13 +328,13 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     def _refuse_if_served(self) -> None:
-        """Raise ExecutorBusyError if other supervisors serve all flows, and this one shall not stand by."""
+        """Raise ExecutorBusyError if other supervisors serve all flows; for a part of them this one stands by."""
         services = self._services.values()
-        if self._has_read and services and not self._has_begun and not self._options.wait and not self._broken:
+        if self._has_read and services and not self._has_begun and not self._broken:
             self._has_begun = True
             if all(service.is_standby and service.stood_by for service in services):
                 others = " and ".join(sorted({service.stood_by for service in services}))
-                raise ExecutorBusyError(f"all of these flows are served already, by {others}; `--wait` stands by")
+                raise ExecutorBusyError(f"all of these flows are served already, by {others}")
 
     # --- Flow files --------------------------------------------------------------------------------------------------
 
