@@ -8,26 +8,19 @@ the run; it starts while Textual is imported.
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-import platformdirs
 
 from ...engine.asyncio_log import log_asyncio, print_line, run_with_log
 from ...engine.domain.text import shell_command
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
-from ..text.text import echo, echo_lines, sanitize
+from ..text.text import echo_lines, sanitize
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
@@ -40,6 +33,7 @@ if TYPE_CHECKING:
 
 CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
 LOG_LINES_MAX = 100  # the latest ones, of asyncio
+_LINE_CHARACTERS_MAX = 2000  # of a traceback
 
 T = TypeVar("T")
 App = TypeVar("App", bound="ConsoleApp")
@@ -89,8 +83,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
         make = partial(shown, fleet.watch, fleet.place, open_file)
         app, code = _run_on_screen(tty, _run_to_end(make))
         if app.failure is not None:
-            facts = {"place": fleet.place, "size": app.size, "view": "fleet"}
-            echo(crash_message(app.failure, facts, "redrive"), err=True)
+            echo_lines(crash_lines(app.failure, "redrive"), err=True)
             return ConsoleEnd(CRASHED)
         if app.chosen is None:
             return ConsoleEnd(code)
@@ -191,8 +184,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
         from ..sessions.file_session import require_known_values
 
         require_known_values()
-        facts = {"target": target, "size": app.size, "view": app.current_mode}
-        echo(crash_message(app.failure, facts, resume_command), err=True)
+        echo_lines(crash_lines(app.failure, resume_command), err=True)
         return ConsoleEnd(CRASHED)
     echo_lines(app.operator_actions.unanswered_lines())
     if app.returns_to_fleet:
@@ -203,59 +195,9 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
     return console_end(app, code)
 
 
-# --- Reports a crash of the console: a file with the traceback, and a message on the terminal ------------------------
-#
-# The run goes on.
-
-
-REPORTS_MAX = 10
-_LINE_CHARACTERS_MAX = 2000
-
-
-def write_report(error: BaseException, facts: Mapping[str, object], folder: Path | None = None) -> Path:
-    """Write a report to a new file that only its owner can read, and delete the oldest reports above ``REPORTS_MAX``.
-
-    The report has no values of variables: they may be secrets. ``facts``: further lines, as target, size and view.
-
-    Raises:
-        OSError: the folder (default: the user's state folder) cannot be written.
-    """
-    folder = folder or Path(platformdirs.user_state_path("redrive", appauthor=False))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    now = datetime.now(UTC)
-    path = folder / f"crash-{now:%Y%m%dT%H%M%S%f}-{os.getpid()}.txt"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        for line in (*_heading(now, facts), "", *"".join(traceback.format_exception(error)).splitlines()):
-            file.write(f"{sanitize(line, _LINE_CHARACTERS_MAX)}\n")
-    for old in sorted(folder.glob("crash-*.txt"))[:-REPORTS_MAX]:
-        old.unlink(missing_ok=True)
-    return path
-
-
-def _heading(now: datetime, facts: Mapping[str, object]) -> list[str]:
-    lines = {
-        "time": now.isoformat(timespec="seconds"),
-        "redrive": _version("redrive"),
-        "textual": _version("textual"),
-        "python": f"{platform.python_version()} on {platform.platform()}",
-        "terminal": f"TERM={os.environ.get('TERM', '')} LANG={os.environ.get('LANG', '')}",
-        **facts,
-    }
-    return [f"{name}: {value}" for name, value in lines.items()]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def crash_message(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> str:
-    """Write a report and return the message for standard error, of three lines."""
-    summary = sanitize(f"{type(error).__name__}: {error}".splitlines()[0], 200)
-    try:
-        location = f"Report: {write_report(error, facts)}"
-    except OSError as write_error:
-        location = f"The report could not be written: {write_error.strerror}"
-    return f"The console failed: {summary}\nThe run was not touched; come back with: {resume}\n{location}"
+def crash_lines(error: BaseException, resume: str = "redrive attach") -> list[str]:
+    """What standard error says of a failure: where it was, without values of variables, and how to come back."""
+    traced = "".join(traceback.format_exception(error)).splitlines()
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    last = f"The console failed: {summary}", f"The run was not touched; come back with: {resume}"
+    return [sanitize(line, _LINE_CHARACTERS_MAX) for line in (*traced, *last)]

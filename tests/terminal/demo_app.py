@@ -56,9 +56,9 @@ def main() -> int:
         app = build(hold, options)
         code = app.run()
     if app.failure is not None:
-        from redrive.console.app.launch import crash_message
+        from redrive.console.app.launch import crash_lines
 
-        print(crash_message(app.failure, {"target": "demo"}), file=sys.stderr)
+        print(*crash_lines(app.failure), sep="\n", file=sys.stderr)
         return 1
     return int(code or app.return_code or 0)
 

@@ -51,7 +51,7 @@ def test_a_cut_line_ends_the_console_and_it_spins_nowhere(demo) -> None:
     assert app.terminal.process.wait(LIMIT_SECONDS) == 128 + signal.SIGHUP
 
 
-def test_a_crash_gives_the_terminal_back_and_says_where_the_report_is(demo, tmp_path) -> None:
+def test_a_crash_gives_the_terminal_back_and_says_where_it_was(demo) -> None:
     app = demo("--crash")
     app.terminal.send("y")
     assert app.terminal.wait() == 1
@@ -59,10 +59,7 @@ def test_a_crash_gives_the_terminal_back_and_says_where_the_report_is(demo, tmp_
     after = bytes(app.terminal.raw).rpartition(b"\x1b[?25h")[2].decode()
     assert "The console failed: ZeroDivisionError: division by zero" in after
     assert "The run was not touched" in after
-    (report,) = (tmp_path / "state" / "redrive").glob("crash-*.txt")
-    assert str(report) in after.replace("\r\n", "")
-    assert "ZeroDivisionError" in report.read_text()
-    assert "Traceback" not in after
+    assert "Traceback (most recent call last)" in after
 
 
 @pytest.mark.long
