@@ -16,9 +16,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError, examples
+from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
 
-GRAPH_FLOW = Path(examples.__file__).with_name("graph.py")
+GRAPH_FLOW = Path(__file__).with_name("recorded_graph.py")
 RETRIES = 1000
 SPREAD_SECONDS = 20.0
 PARALLEL = 8
@@ -111,7 +111,7 @@ def idle(folder: Path) -> None:
 
 
 def workflows(folder: Path, graphs: Path, scale: float) -> None:
-    """Each recorded graph by ``engine/examples/graph.py``, in a process of its own."""
+    """Each recorded graph by ``recorded_graph.py``, in a process of its own."""
     print(f"{'graph':42} {'tasks':>6} {'wall s':>8} {'cpu s':>8} {'peak MB':>8}  state")
     for path in sorted(graphs.glob("*.json*")):
         state = folder / f"{path.name}.db"

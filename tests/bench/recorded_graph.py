@@ -1,6 +1,6 @@
 """Runs any recorded workflow graph: each task sleeps for its recorded time, scaled.
 
-    redrive run graph.py --param graph=montage.json.gz --param scale=0.001
+    redrive run tests/bench/recorded_graph.py --param graph=montage.json.gz --param scale=0.001
 
 The file is JSON, plain or gzip: ``{"name": ..., "tasks": [{"name", "parents", "runtime_s"}]}``.
 """
@@ -10,13 +10,14 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from redrive.engine import Flow, FlowError, TaskDef
 
 flow = Flow("graph", params={"graph": "", "scale": 0.001})
 
 
-def read_graph(path):
+def read_graph(path: str) -> Any:
     if not path:
         raise FlowError("say which graph to run: --param graph=FILE.json (or .json.gz)")
     try:
