@@ -330,16 +330,20 @@ def missing_program(job: Job) -> str:
     return "" if is_there or _has_program(job, text, folder) else text
 
 
-def names_user(job: Job) -> bool:
-    """Whether the first word of a line is no program, but a user of this machine, or is in front of a command."""
-    word, *rest = job.line.split()
-    if not rest or not _USER.fullmatch(word) or _has_program(job, word, "/"):
-        return False
-    is_command = rest[0] in ("cd", "(", "[") or (rest[0][0] == "/" and _has_program(job, rest[0], "/"))
+def lines_with_user(jobs: Sequence[Job]) -> list[Job]:
+    """The lines that begin with a user. If one does for sure, so do all whose first word is no program: of one file."""
+    found = [job for job in jobs if _USER.match(job.line) and not _has_program(job, job.line.split()[0], "/")]
+    return found if any(map(_names_user, found)) else []
+
+
+def _names_user(job: Job) -> bool:
+    """Whether the first word of a line, which is no program, is a user of this machine, or in front of a command."""
+    word, next_word = job.line.split()[:2]
+    is_command = next_word in ("cd", "(", "[") or (next_word[0] == "/" and _has_program(job, next_word, "/"))
     return is_command or _is_user(word)
 
 
-_USER = re.compile(r"[a-z_][a-z0-9_.-]*", re.IGNORECASE)
+_USER = re.compile(r"[a-z_][a-z0-9_.-]*\s+\S", re.IGNORECASE)
 
 
 def _is_user(name: str) -> bool:

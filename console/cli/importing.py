@@ -26,7 +26,7 @@ from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
-from .crontab import Job, flows_of_crontab, is_of_line, local_zone, missing_program, names_user, parse_crontab
+from .crontab import Job, flows_of_crontab, is_of_line, lines_with_user, local_zone, missing_program, parse_crontab
 from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, command_with_commands
@@ -62,15 +62,13 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     """
     has_user = system or os.path.abspath(source or "").startswith(_SYSTEM_CRONTABS)
     crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
-    left_out = list(crontab.left_out)
-    jobs = []
-    for job in crontab.jobs:
-        if not has_user and names_user(job):
-            left_out.append((job.number, f"it names a user, {job.line.split()[0]}: --system"))
-        else:
-            jobs.append(job)
+    with_user = [] if has_user else lines_with_user([*crontab.jobs, *crontab.at_boot])
+    left_out = [(job.number, f"it names a user, {job.line.split()[0]}: --system") for job in with_user]
+    left_out += crontab.left_out
+    jobs = [job for job in crontab.jobs if job not in with_user]
+    at_boot = [job for job in crontab.at_boot if job not in with_user]
     text_of = partial(_text_of_file, folder)
-    units = units_of_lines(crontab.at_boot, text_of)
+    units = units_of_lines(at_boot, text_of)
     files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", text_of)
     if not files and not left_out and not units:
         raise RedriveError("there is no line in it that starts a command")
@@ -81,7 +79,7 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     missing = _print_remarks(jobs, files)
     for number, sentence in sorted(left_out):
         echo(one_line(f"line {number}: {sentence}"))
-    for job, unit in zip(crontab.at_boot, units, strict=True):
+    for job, unit in zip(at_boot, units, strict=True):
         echo(one_line(f"line {job.number}: @reboot is no time: {unit.name} is a unit of systemd for it"))
     if left_out or units or (missing and source is None):
         code = ExitCode.PARTIAL_OR_BLOCKED

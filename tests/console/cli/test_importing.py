@@ -631,10 +631,17 @@ def test_what_a_flow_does_in_another_way_stands_on_the_screen(home: Path) -> Non
         ("*/5 * * * * ? /opt/x", "it has six fields in front of its command, and cron reads five"),
         ("0 5 * * * nobody_here /bin/sh /opt/x", "it names a user, nobody_here: --system"),
         ("0 5 * * * nobody_here ( cd /; ls )", "it names a user, nobody_here: --system"),
+        ("@reboot root /opt/x", "it names a user, root: --system"),
     ],
 )
 def test_a_line_of_another_kind_of_crontab_is_left_out(home: Path, line: str, why: str) -> None:
     assert stdout_of(f"{line}\n", code=3)[-1] == f"line 1: {why}"
+
+
+def test_in_a_file_with_users_each_first_word_that_is_no_program_is_one(home: Path) -> None:
+    lines = stdout_of("0 5 * * * gone_here ruby /opt/x\n@reboot root /opt/x\n0 6 * * * true\n", code=3)
+    assert lines[-3:-1] == [f"line {n}: it names a user, {who}: --system" for n, who in ((1, "gone_here"), (2, "root"))]
+    assert [path.name for path in Path("flows").iterdir()] == ["true.py"]
 
 
 def test_a_program_that_has_the_name_of_a_user_is_a_program(home: Path) -> None:
