@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..clock import Clock
@@ -288,8 +289,14 @@ class LateRuns:
             self._next_late_at = self._clock.now_us() + round(SERVICE_POLL_SECONDS * 1e6)
             return
         self._next_late_at = None
-        recorded = self._submit(lambda transaction: schedules.record_late_runs(transaction, served, self._run_id))
-        recorded.add_done_callback(self._on_recorded)
+        self._submit(partial(self._record, served)).add_done_callback(self._on_recorded)
+
+    def _record(self, served: schedules.ServedFlow, transaction: Transaction) -> int | None:
+        """Record late runs, and return when to look again: during a pause soon, for nobody says when it ends."""
+        late_from = schedules.late_from(served, state_path=self._state_path)
+        next_late_at = schedules.record_late_runs(transaction, served, self._run_id, late_from=late_from)
+        poll_at = transaction.at + round(SERVICE_POLL_SECONDS * 1e6)
+        return next_late_at if next_late_at is None or late_from <= transaction.at else min(next_late_at, poll_at)
 
     def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
         if written.cancelled():

@@ -452,10 +452,7 @@ class FlowService:
 
     @property
     def _late_from(self) -> int:
-        """Before this instant no start is late, because the flow is or was paused."""
-        schedule = self.served.schedule
-        is_late = schedule.start_within_us is not None or bool(schedule.follows)
-        return self.row.paused_until + (schedule.start_within_us or 0) if is_late else 0
+        return schedules.late_from(self.served, self.row.paused_until)
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> ScheduleFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Any
 
@@ -41,12 +42,12 @@ from ..domain.states import (
     deadline_cause,
 )
 from ..domain.text import counted, format_clock, format_duration, place_words, shell_command
-from ..errors import FlowError, RefusedError
+from ..errors import FlowError, RefusedError, StateFileError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import Listing, ScheduleRow, in_list, query
 from ..statefile.opening import holds_nothing
-from ..statefile.supervisor_file import PastRun, read_schedules
+from ..statefile.supervisor_file import PastRun, ServedSchedule, read_known
 from ..statefile.transitions import Transaction, resolve_cause
 from . import database, endings, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
@@ -722,8 +723,23 @@ def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report:
 
 
 def _is_held_up(state_path: str, now: int) -> bool:
-    rows = [row for row in read_schedules().schedules if row.state_path == os.path.abspath(state_path)]
-    return any(row.is_paused(now) or row.start_error is not None for row in rows)
+    return any(row.is_paused(now) or row.start_error is not None for row in _schedules_in(state_path))
+
+
+def _schedules_in(state_path: str) -> list[ServedSchedule]:
+    return [row for row in read_known() if row.state_path == os.path.abspath(state_path)]
+
+
+def late_from(served: ServedFlow, paused_until: int | None = None, state_path: str = "") -> int:
+    """Before this instant no start is late, because the flow is or was paused; None: until when, a supervisor knows."""
+    schedule = served.schedule
+    if schedule.start_within_us is None and not schedule.follows:
+        return 0
+    if paused_until is None:
+        with suppress(StateFileError):  # of what is damaged, or of a later redrive
+            rows = [row for row in _schedules_in(state_path) if row.flow == served.name]
+            paused_until = max((row.paused_until for row in rows), default=0)
+    return (paused_until or 0) + (schedule.start_within_us or 0)
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

@@ -346,13 +346,25 @@ def test_a_run_by_hand_that_holds_up_the_schedule_says_so_itself(tmp_path, serve
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s')\n" + body)
     service.until(" SUCCESS")
     words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
+    assert run_redrive("schedule", "pause", "f").returncode == 0
     by_hand = start_redrive(*words)
-    assert by_hand.stdout is not None
     output = ""
-    while "has not started as promised" not in output:
-        line = by_hand.stdout.readline()
-        assert line, output
-        output += line
+
+    def until(text: str) -> None:
+        nonlocal output
+        assert by_hand.stdout is not None
+        while text not in output:
+            line = by_hand.stdout.readline()
+            assert line, output
+            output += line
+
+    until("a RUNNING")
+    paused_until = time.time() + 2  # of the schedule two times are due by then
+    wait_until(lambda: time.time() > paused_until)
+    assert run_redrive("schedule", "unpause", "f").returncode == 0
+    until("has not started as promised")
+    ((said_at,),) = ask(tmp_path, "SELECT min(at) FROM sla")
+    assert said_at > paused_until * 1e6, "not while it was paused"
     (tmp_path / "go").touch()
     by_hand.communicate(timeout=PATIENCE_SECONDS)
     service.until(" SUCCESS", 3)
