@@ -200,6 +200,9 @@ class DaguDag:
     def _program(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
         """The line of the shell, or the words, of a step, as arguments of ``flow.command``."""
         run, command, script = (step.get(key) for key in ("run", "command", "script"))
+        if any(_is_elsewhere(key, value) for key, value in {**self._dag, "type": None, **step}.items()):
+            self.left_out.append(f"{owner} does not run on this machine: it fails until its command does so")
+            return {"line": f"{_FAILS.format(self.name)}  # {one_line(str(run or command or script))}"}
         if script is not None and command is not None:
             return _words([*shlex.split(_text(command)), "/dev/stdin"], _text(script))
         if script is not None and (interpreter := _SHEBANG.match(_text(script))):
@@ -209,7 +212,7 @@ class DaguDag:
         given = next((one for one in (run, script, command) if one is not None and one != ""), None)
         if given is None:
             self.left_out.append(f"{owner} has no command: it fails until it has one")
-            return {"line": f"echo 'what {self.name} did here is not imported' >&2; exit 1"}
+            return {"line": _FAILS.format(self.name)}
         lines = list(map(_text, _listed(given)))
         line = (
             lines[0] if len(lines) == 1 else "\n".join(f"(\n{one}\n)" for one in lines)
@@ -290,6 +293,13 @@ def _step_of(step: object) -> dict[str, Any]:
     )
 
 
+def _is_elsewhere(key: str, value: object) -> bool:
+    """Whether a key says that a step runs no program of this machine: in a container, by ssh, or as an executor."""
+    words = ("", "none", "command", "shell", "local")
+    return key in ("type", "executor", "container", "ssh", "harness") and str(value).lower() not in words
+
+
+_FAILS = "echo 'what {} did here is not imported' >&2; exit 1"
 _REFERENCE = re.compile(r"\$\{[a-z]+\.[\w.]+\}")  # as ${params.day}, which dagu puts in before a shell reads the text
 _WITH_REFERENCES = ("run", "command", "script", "dir", "workingdir", "preconditions")
 _SHEBANG = re.compile(r"#!\s*(\S.*)")

@@ -385,6 +385,7 @@ def test_what_has_no_counterpart_is_said_and_stands_in_the_file(home: Path) -> N
         "schedule: {start: ['0 1 * * *', '0 2 * * *'], stop: '0 3 * * *'}\nenv: {A: '${HOME}/x'}\nhandlerOn: {}\n"
         "steps:\n  - {name: a, call: other}\n  - {name: b, command: echo, output: X, depends: a,"
         " continueOn: {exitCode: [3]}, retryPolicy: {limit: '${N}'}}\n"
+        "  - {name: far, type: ssh, command: touch after}\n"
     )
     done = run_redrive("import", "dagu", "odd.yaml")
     assert done.returncode == 3
@@ -399,7 +400,10 @@ def test_what_has_no_counterpart_is_said_and_stands_in_the_file(home: Path) -> N
         "step 'a' has no command: it fails until it has one",
         "step 'b': output X",
         "step 'b': retryPolicy {'limit': '${N}'}",
+        "step 'far': type ssh",
+        "step 'far' does not run on this machine: it fails until its command does so",
     ]
+    assert "exit 1  # touch after" in Path("odd.py").read_text()
     assert [line for line in Path("odd.py").read_text().splitlines() if "# Not" in line] == [
         f"# Not imported: {sentence}" for sentence in said
     ]
