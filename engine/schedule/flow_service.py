@@ -550,8 +550,19 @@ class FlowService:
         with database.reading(self.state_path) as connection:
             return runs.exists(connection, run_id)
 
+    def _later_end(self, run_id: str) -> str:
+        """How a run has ended in a state file of which this one is an older copy; empty: in none that is known."""
+        with database.reading(self.state_path) as connection:
+            started_at = schedules.started_and_never_ended(connection, run_id)
+        ran = self._shared.file.past_runs(self.row.id)
+        return next((one.state for one in ran if (one.run_id, one.started_at) == (run_id, started_at)), "")
+
     async def _resume(self, run_id: str) -> None:
         try:
+            if state := self._later_end(run_id):
+                raise RefusedError(
+                    f"run {run_id!r} has ended as {state}, and this older copy of its state file would run it again"
+                )
             await self._launch(None, run_id, replace(self._options, params={}, resume=True))
         except ExecutorBusyError:
             raise
@@ -573,6 +584,7 @@ class FlowService:
 
     async def _handle_end(self, run_id: str, status: ScheduleStatus) -> None:
         """Report the end of the run whose executor has ended, and decide whether it is resumed."""
+        self._stuck.pop(run_id, None)  # somebody has resumed it
         if run_id not in status.unfinished:
             state = await asyncio.to_thread(self._state_of, run_id)
             self.report(f"run {run_id} {'waits for a human: redrive inbox' if state is RunState.RUNNING else state}")

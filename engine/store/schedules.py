@@ -370,6 +370,16 @@ def _take_back(transaction: Transaction, served: ServedFlow) -> None:
     page_schedule(transaction, served, f"the clock of {served.name} is not that of its runs", why)
 
 
+def started_and_never_ended(connection: sqlite3.Connection, run_id: str) -> int | None:
+    """When a run has started that has not ended since, not even for a while; None: it is another one."""
+    sql = (
+        "SELECT started_at FROM run WHERE run_id = ? AND NOT EXISTS (SELECT 1 FROM event"
+        " WHERE event.run_id = run.run_id AND kind = 'run' AND old = 'RUNNING' AND new <> 'RUNNING')"
+    )
+    found = connection.execute(sql, (run_id,)).fetchone()
+    return None if found is None else int(found[0])
+
+
 def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequence[PastRun]) -> int:
     """Start no run up to ``until``, of which an older copy of this file knows nothing, and return how many there are.
 

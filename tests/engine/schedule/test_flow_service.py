@@ -242,6 +242,26 @@ async def test_a_run_of_a_time_that_was_not_due_yet_does_not_start_again_after_a
         assert ran(service) == 3
 
 
+async def test_a_run_that_has_ended_is_not_resumed_by_an_older_copy_in_which_it_goes_on(tmp_path: Path) -> None:
+    """Its time is decided there as well. One that was requeued has an end in the file, and is resumed."""
+    with hourly(tmp_path, "one") as (service, clock, started):
+        await steps(service)
+        clock.now += HOUR
+        await steps(service)
+        with closing(sqlite3.connect(service.state_path)) as connection:
+            (run_id,) = connection.execute("SELECT run_id FROM run").fetchone()
+            connection.execute("UPDATE run SET state = 'RUNNING', ended_at = NULL")
+            connection.commit()
+            await steps(service)
+            assert len(started) == 1 and "older copy" in (service.row.stuck_error or "")
+            event = (
+                "INSERT INTO event (at, kind, run_id, old, new, data) VALUES (1, 'run', ?, 'RUNNING', 'SUCCESS', '{}')"
+            )
+            connection.execute(event, (run_id,))
+            connection.commit()
+        assert service._later_end(run_id) == ""
+
+
 async def test_a_restore_leaves_what_the_ledger_has_while_the_clock_is_set_back_a_little(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with hourly(tmp_path, "skip") as (service, clock, started):
