@@ -38,6 +38,7 @@ from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, 
 from ..present.schedules import (
     SCHEDULE_COLUMNS,
     TIMES_COLUMNS,
+    as_ranges,
     decision_sentence,
     in_graph,
     logical_text,
@@ -533,7 +534,7 @@ def _unknown_schedule(flow: str) -> str | None:
 def print_times(flow: str, as_json: bool) -> int:
     """What became of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
     (row,) = _rows(flow)
-    entries, empty = supervisor_file.read_ledger(row.id), f"no run of {row.flow} has been due"
+    entries, empty = as_ranges(supervisor_file.read_ledger(row.id)), f"no run of {row.flow} has been due"
     print_list("times", TIMES_COLUMNS, entries, row, as_json=as_json, empty=empty)
     return ExitCode.SUCCESS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from ...engine.domain.states import RunState
@@ -17,6 +17,7 @@ from ...engine.statefile.needs import MISSED, Need, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import (
     FOREVER,
+    Fate,
     FlowBefore,
     LedgerRow,
     ServedSchedule,
@@ -361,7 +362,7 @@ def times_lines(
     left: list[Words] = [Piece(f" NEXT TIMES{whose}" if coming else unknown, Role.DIM), *coming]
     right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
     if decided:
-        last = decided[: -TIMES_MAX - 1 : -1]
+        last = as_ranges(decided)[: -TIMES_MAX - 1 : -1]
         listed = measured(TIMES_COLUMNS, last, row)
         lines = (screen_row(listed, entry, row, columns - size, more) for entry in last)
         right = [screen_titles(listed, columns - size), *lines]
@@ -370,6 +371,19 @@ def times_lines(
         row_line(columns, *zip(widths, cells, strict=True), more=more)
         for cells in zip_longest(left, right, fillvalue="")
     ]
+
+
+def as_ranges(decided: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """Fold what has not run: more than ten neighbours of one fate, reason and person are a range."""
+    found: list[LedgerRow] = []
+    for (fate, *_), same in groupby(decided, key=lambda one: (one.fate, one.why, one.who, one.listed > 0)):
+        rows = list(same)
+        if fate == Fate.RUN or len(rows) <= TIMES_MAX:
+            found += rows
+        else:
+            counts = sum(one.times for one in rows), sum(one.listed for one in rows)
+            found.append(rows[-1]._replace(first=rows[0].first, times=counts[0], listed=counts[1]))
+    return found
 
 
 def rule_line(row: ServedSchedule, glyphs: Glyphs, columns: int) -> Line:

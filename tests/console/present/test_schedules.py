@@ -7,13 +7,13 @@ from datetime import datetime
 import pytest
 from redrive.console.cli import schedule as commands
 from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
-from redrive.console.present.schedules import need_sentence, require_acts, summary_sentence
+from redrive.console.present.schedules import TIMES_MAX, as_ranges, need_sentence, require_acts, summary_sentence
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import MISSED, Need, attention_count
-from redrive.engine.statefile.supervisor_file import ServedSchedule
+from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule
 from support.marks import for_each
 
 MINUTE = 60_000_000
@@ -114,3 +114,17 @@ def test_the_last_run_that_is_skipped_already_stays_skipped(monkeypatch):
     for words in (["etl"], ["etl", "--undo"]):
         commands.schedule.commands["skip-next"].main(words, standalone_mode=False)
     assert skipped == [NOW, None]
+
+
+def test_many_neighbours_that_have_not_run_for_one_reason_are_a_range():
+    def decided(at: int, fate: str, times: int = 1) -> LedgerRow:
+        return LedgerRow(at, at + times - 1, times, fate, "", "", NOW + at, times)
+
+    few = [decided(at, Fate.SKIPPED) for at in range(TIMES_MAX)]
+    runs = [decided(at, Fate.RUN) for at in range(20, 40)]
+    many = [decided(50, Fate.MISSED, 1000), *(decided(1050 + at, Fate.MISSED) for at in range(TIMES_MAX))]
+    assert as_ranges([*few, *runs, *many]) == [
+        *few,
+        *runs,
+        decided(50, Fate.MISSED, 1010)._replace(decided_at=NOW + 1059),
+    ]
