@@ -59,31 +59,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """``at_boot``: lines with ``@reboot``. ``left_out``: lines that no flow can stand for: their numbers, and why."""
+    """``jobs``: also at boot. ``left_out``: lines that no flow can stand for: their numbers, and why."""
 
     jobs: Sequence[Job]
-    at_boot: Sequence[Job]
     left_out: Sequence[tuple[int, str]]
 
 
 _VARIABLE = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s="']+)\s*=\s*(.*?)\s*$""")
 
 
+_OF_MAIL = "MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING", "NO_MAIL_OUTPUT"
 #: Variables by which a crontab steers cron; a command has no use for them.
-_SETTINGS = frozenset(
-    [
-        "SHELL",
-        "MAILTO",
-        "MAILFROM",
-        "CRON_TZ",
-        "RANDOM_DELAY",
-        "CONTENT_TYPE",
-        "CONTENT_TRANSFER_ENCODING",
-        "NO_MAIL_OUTPUT",
-    ]
-)
-
-
+_SETTINGS = frozenset(("SHELL", "CRON_TZ", "RANDOM_DELAY", *_OF_MAIL))
 AT_BOOT = "@reboot"
 _UNESCAPED_PERCENT = re.compile(r"(?<!\\)%")
 
@@ -103,8 +90,7 @@ def parse_crontab(text: str, zone: str, *, has_user: bool) -> Crontab:
             jobs.append(_job_of(number, line.strip(), dict(environment), zone, has_user))
         except ValueError as error:
             left_out.append((number, str(error)))
-    timed = [job for job in jobs if job.fields != AT_BOOT]
-    return Crontab(timed, [job for job in jobs if job.fields == AT_BOOT], left_out)
+    return Crontab(jobs, left_out)
 
 
 def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, has_user: bool) -> Job:

@@ -63,17 +63,9 @@ def _plain_keys(value: object) -> dict[str, Any]:
 
 
 _COMMON_KEYS = frozenset(("name", "description", "env", "workingdir", "timeoutsec", "preconditions", "shell"))
-_DAG_KEYS = _COMMON_KEYS | {
-    "documents",
-    "group",
-    "tags",
-    "labels",
-    "type",
-    "schedule",
-    "params",
-    "maxactivesteps",
-    "steps",
-}
+_DAG_KEYS = _COMMON_KEYS.union(
+    ("documents", "group", "tags", "labels", "type", "schedule", "params", "maxactivesteps", "steps")
+)
 _STEP_KEYS = _COMMON_KEYS | {"id", "command", "run", "script", "dir", "depends", "retrypolicy", "continueon"}
 _WHEN = '''
 def when(*checks, **options):
@@ -200,7 +192,8 @@ class DaguDag:
     def _program(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
         """The line of the shell, or the words, of a step, as arguments of ``flow.command``."""
         run, command, script = (step.get(key) for key in ("run", "command", "script"))
-        if any(_is_elsewhere(key, value) for key, value in {**self._dag, "type": None, **step}.items()):
+        places = ({**self._dag, "type": None, **step}.get(key) for key in _PLACES)
+        if any(str(place or "shell").lower() not in ("none", "command", "shell", "local") for place in places):
             self.left_out.append(f"{owner} does not run on this machine: it fails until its command does so")
             return {"line": f"{_FAILS.format(self.name)}  # {one_line(str(run or command or script))}"}
         if script is not None and command is not None:
@@ -293,12 +286,7 @@ def _step_of(step: object) -> dict[str, Any]:
     )
 
 
-def _is_elsewhere(key: str, value: object) -> bool:
-    """Whether a key says that a step runs no program of this machine: in a container, by ssh, or as an executor."""
-    words = ("", "none", "command", "shell", "local")
-    return key in ("type", "executor", "container", "ssh", "harness") and str(value).lower() not in words
-
-
+_PLACES = "type", "executor", "container", "ssh", "harness"  # where a step runs, if not in a shell of this machine
 _FAILS = "echo 'what {} did here is not imported' >&2; exit 1"
 _REFERENCE = re.compile(r"\$\{[a-z]+\.[\w.]+\}")  # as ${params.day}, which dagu puts in before a shell reads the text
 _WITH_REFERENCES = ("run", "command", "script", "dir", "workingdir", "preconditions")

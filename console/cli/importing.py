@@ -26,7 +26,16 @@ from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
-from .crontab import Job, flows_of_crontab, is_of_line, lines_with_user, local_zone, missing_program, parse_crontab
+from .crontab import (
+    AT_BOOT,
+    Job,
+    flows_of_crontab,
+    is_of_line,
+    lines_with_user,
+    local_zone,
+    missing_program,
+    parse_crontab,
+)
 from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, command_with_commands
@@ -62,11 +71,13 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     """
     has_user = system or os.path.abspath(source or "").startswith(_SYSTEM_CRONTABS)
     crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
-    with_user = [] if has_user else lines_with_user([*crontab.jobs, *crontab.at_boot])
+    with_user = [] if has_user else lines_with_user(crontab.jobs)
     left_out = [(job.number, f"it names a user, {job.line.split()[0]}: --system") for job in with_user]
     left_out += crontab.left_out
-    jobs = [job for job in crontab.jobs if job not in with_user]
-    at_boot = [job for job in crontab.at_boot if job not in with_user]
+    jobs, at_boot = (
+        [job for job in crontab.jobs if job not in with_user and (job.fields == AT_BOOT) is is_boot]
+        for is_boot in (False, True)
+    )
     text_of = partial(_text_of_file, folder)
     units = units_of_lines(at_boot, text_of)
     files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", text_of)

@@ -40,7 +40,6 @@ from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec, decode_flow_spec
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
-from ..domain.text import counted
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor import host
 from ..executor.opening import Machine
@@ -447,8 +446,11 @@ class FlowService:
         return self._edits[0][1] if self._edits else None
 
     def _state_of(self, run_id: str) -> RunState | str:
+        """The state of a run; empty: there is none."""
+        if holds_nothing(self.state_path):
+            return ""
         with database.reading(self.state_path) as connection:
-            return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else "was not written"
+            return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else ""
 
     @property
     def _late_from(self) -> int:
@@ -525,7 +527,7 @@ class FlowService:
         """Start the oldest run that an operator has asked for; nobody waits for a second try if it cannot start."""
         request, zone = self.requests[0], self.served.schedule.zone
         self.requests = self.requests[1:]
-        if not claim(request) or await asyncio.to_thread(self._has_run, request.name):
+        if not claim(request) or await asyncio.to_thread(self._state_of, request.name) != "":
             remove(request)
             return
         logical = request.asked_at // 1_000_000 * 1_000_000 if request.logical is None else request.logical
@@ -543,12 +545,6 @@ class FlowService:
             remove(request)
             raise
         remove(request)
-
-    def _has_run(self, run_id: str) -> bool:
-        if holds_nothing(self.state_path):
-            return False
-        with database.reading(self.state_path) as connection:
-            return runs.exists(connection, run_id)
 
     def _later_end(self, run_id: str) -> str:
         """How a run has ended in a state file of which this one is an older copy; empty: in none that is known."""
@@ -587,7 +583,8 @@ class FlowService:
         self._stuck.pop(run_id, None)  # somebody has resumed it
         if run_id not in status.unfinished:
             state = await asyncio.to_thread(self._state_of, run_id)
-            self.report(f"run {run_id} {'waits for a human: redrive inbox' if state is RunState.RUNNING else state}")
+            how = "waits for a human: redrive inbox" if state is RunState.RUNNING else state or "was not written"
+            self.report(f"run {run_id} {how}")
             return
         last = lock_file.last_holder(self.state_path)
         if last is None or last.released_at is None:
@@ -615,15 +612,10 @@ class FlowService:
         if progress.decided_until >= until and status.last_run_row >= self._mark.run_row:
             return False
         served, ran = self._held_until_now, self._shared.file.past_runs(self.row.id)
-        times = await self._write(lambda change: schedules.adopt(change, served, until, ran))
+        why = await self._write(lambda change: schedules.adopt(change, served, until, ran))
         self._mark = msgspec.structs.replace(self._mark, run_row=status.last_run_row)
-        when = iso_time(until, served.schedule.zone)[:16].replace("T", " ")
-        if times:
-            self._warn(
-                f"its state file is older than its runs: {counted(times, 'logical time')} until {when} of which it"
-                " knows nothing will not start again; redrive backfill starts them",
-                now,
-            )
+        if why:
+            self._warn(why, now)
         return True
 
     async def _note_far_run(self, status: ScheduleStatus, schedule: Schedule, now: int) -> None:

@@ -380,8 +380,8 @@ def started_and_never_ended(connection: sqlite3.Connection, run_id: str) -> int 
     return None if found is None else int(found[0])
 
 
-def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequence[PastRun]) -> int:
-    """Start no run up to ``until``, of which an older copy of this file knows nothing, and return how many there are.
+def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequence[PastRun]) -> str:
+    """Start no run up to ``until``, of which an older copy of this file knows nothing; return a sentence about them.
 
     They have run, or were given up, in the file that this one replaces. One page. ``served``: with the schedule by
     which they were decided, which goes on. ``ran``: runs that have ended there, which may be of later times.
@@ -389,12 +389,15 @@ def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequenc
     held = _held(served, progress := _progress(transaction, served))
     until = max(until, progress.decided_until)
     times = held.schedule.count(progress.decided_until, until)
-    latest = held.schedule.latest(progress.decided_until, until)[0][-LISTED_MAX:]
+    latest, why = held.schedule.latest(progress.decided_until, until)[0][-LISTED_MAX:], ""
     if latest:
         _record_missed(transaction, held, latest, is_all=times == len(latest), misfire=served.spec.misfire)
-        page_schedule(
-            transaction, held, f"{served.name} goes on from an older state file", _restored(held, times, latest[-1])
+        why = (
+            f"its state file is older than its runs: {counted(times, 'logical time')} until"
+            f" {iso_time(latest[-1], held.schedule.zone)[:16].replace('T', ' ')} of which it knows nothing will not"
+            " start again; redrive backfill starts them"
         )
+        page_schedule(transaction, held, f"{served.name} goes on from an older state file", why)
     if held is not served:
         _start_schedule(transaction, served, until, ScheduleChange.CHANGED)
     sql = (
@@ -405,15 +408,7 @@ def adopt(transaction: Transaction, served: ServedFlow, until: int, ran: Sequenc
     rows = [(served.name, one.logical_time, one.run_id, one.state, one.started_at) for one in later]
     transaction.connection.executemany(sql, rows)
     _advance(transaction, served, until)
-    return times
-
-
-def _restored(served: ServedFlow, times: int, last: int) -> str:
-    return (
-        f"its state file is older than what was decided: it knows nothing of {counted(times, 'logical time')} until"
-        f" {iso_time(last, served.schedule.zone)[:16].replace('T', ' ')}, as after a restore of a copy. They are not"
-        " started again; redrive backfill starts them"
-    )
+    return why
 
 
 def page_schedule(transaction: Transaction, served: ServedFlow, title: str, why: str) -> None:
@@ -566,7 +561,9 @@ def record_late_runs(
     held = _held(served, progress)
     until = None if held is served else transaction.at if replaced_at is None else replaced_at
     if progress is not None and transaction.at > late_from:
-        _record_late_starts(transaction, held, progress, until, start_error)
+        fired = _fired_after(transaction.connection, served.name, progress.decided_until)
+        late = late_starts(held.schedule, progress.decided_until, fired, transaction.at, until)
+        _page_late_starts(transaction, held, late, start_error)
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
@@ -578,11 +575,7 @@ def record_late_runs(
 
 
 def _next_late_at(
-    connection: sqlite3.Connection,
-    served: ServedFlow,
-    progress: ScheduleRow | None,
-    late_from: int,
-    until: int | None,
+    connection: sqlite3.Connection, served: ServedFlow, progress: ScheduleRow | None, late_from: int, until: int | None
 ) -> int | None:
     """Return when the next run becomes late. ``until``: starts that are due later are not the schedule's."""
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
@@ -602,18 +595,6 @@ def _record_late(
     sql = "INSERT OR IGNORE INTO sla (dag_name, logical_time, promise, promised_at, run_id, at) VALUES (?,?,?,?,?,?)"
     values = (served.name, logical, promise, at, run_id, transaction.at)
     return transaction.connection.execute(sql, values).rowcount == 1
-
-
-def _record_late_starts(
-    transaction: Transaction,
-    served: ServedFlow,
-    progress: ScheduleRow,
-    until: int | None,
-    start_error: str | None,
-) -> None:
-    fired = _fired_after(transaction.connection, served.name, progress.decided_until)
-    late = late_starts(served.schedule, progress.decided_until, fired, transaction.at, until)
-    _page_late_starts(transaction, served, late, start_error)
 
 
 def _page_late_starts(
@@ -724,16 +705,12 @@ def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report:
     """
     is_reported = False
     while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
-        if _is_held_up(state_path, clock.now_us()):
+        if any(row.is_paused(clock.now_us()) or row.start_error is not None for row in _schedules_in(state_path)):
             return
         if not is_reported:
             report("waiting for the run that is due by the schedule")
             is_reported = True
         time.sleep(RUN_POLL_SECONDS)  # the service does not announce that it has started the run
-
-
-def _is_held_up(state_path: str, now: int) -> bool:
-    return any(row.is_paused(now) or row.start_error is not None for row in _schedules_in(state_path))
 
 
 def _schedules_in(state_path: str) -> list[ServedSchedule]:
