@@ -35,6 +35,7 @@ from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.state_files import offers
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
+from ..model.runs import zone_of
 from ..present.schedules import (
     SCHEDULE_COLUMNS,
     TIMES_COLUMNS,
@@ -45,7 +46,6 @@ from ..present.schedules import (
     missed_times,
     require_acts,
     schedule_notes,
-    zone_of,
 )
 from ..sessions.session import current_actor, machine_now_us
 from ..sessions.target import state_for_flow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -135,7 +136,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     def schedule(self) -> ServedSchedule | None:
         """The schedule of its flow, if a supervisor knows one; None also beside others."""
         rows = self.offer.supervised
-        return rows[0] if len(rows) == 1 and len(self.offer.schedules) <= 1 else None
+        return rows[0] if len(rows) == 1 and len(self._schedules) <= 1 else None
 
     @property
     def run(self) -> RunFacts | None:
@@ -183,12 +184,34 @@ class FleetEntry(msgspec.Struct, frozen=True):
     def coming(self) -> Sequence[ScheduleRow]:
         """The schedules that start runs: those that nobody has paused."""
         paused = {row.flow for row in self.offer.supervised if row.is_paused(self.now_us)}
-        return [row for row in self.offer.schedules if row.dag_name not in paused]
+        return [row for row in self._schedules if row.dag_name not in paused]
 
     @property
     def is_paused(self) -> bool:
         """Whether an operator has paused all of its schedules."""
-        return bool(self.offer.schedules) and not self.coming
+        return bool(self._schedules) and not self.coming
+
+    @property
+    def _schedules(self) -> Sequence[ScheduleRow]:
+        """Those in its file, and those that a supervisor writes there once no other process owns it."""
+        written = {row.dag_name for row in self.offer.schedules}
+        new = [row for row in self.offer.supervised if row.next_at is not None and row.flow not in written]
+        return [*self.offer.schedules, *map(_schedule_row, new)] if new else self.offer.schedules
+
+
+def _schedule_row(row: ServedSchedule) -> ScheduleRow:
+    next_local = datetime.fromtimestamp((row.next_logical or 0) / 1e6, UTC).astimezone(zone_of(row)).isoformat()
+    return ScheduleRow(row.flow, row.expression or "", row.timezone or "", "", None, 0, 0, row.next_at, next_local)
+
+
+def zone_of(row: ServedSchedule) -> tzinfo | None:
+    """The time zone of a schedule; None, which is that of this machine, if it is unknown here."""
+    from zoneinfo import ZoneInfo  # here: a list of runs needs none
+
+    try:
+        return ZoneInfo(row.timezone or "")
+    except (ValueError, OSError, KeyError):  # no name, a damaged one, no such zone
+        return None
 
 
 def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from functools import lru_cache
 from itertools import groupby, zip_longest
@@ -25,6 +25,7 @@ from ...engine.statefile.supervisor_file import (
     is_served,
     skips_next,
 )
+from ..model.runs import zone_of
 from ..text.columns import (
     FILL,
     Column,
@@ -531,16 +532,6 @@ def _day_and_time(row: ServedSchedule, at: int) -> str:
     """``Sun 29 Nov 02:00`` by the clock of the flow; with its seconds, if it has some."""
     moment = _of_flow(row, at)
     return format(moment, "%a %d %b %H:%M:%S" if moment.second else "%a %d %b %H:%M")
-
-
-def zone_of(row: ServedSchedule) -> tzinfo | None:
-    """The time zone of a schedule; None, which is that of this machine, if it is unknown here."""
-    from zoneinfo import ZoneInfo  # here: a list of runs needs none
-
-    try:
-        return ZoneInfo(row.timezone or "")
-    except (ValueError, OSError, KeyError):  # no name, a damaged one, no such zone
-        return None
 
 
 # --- What needs a human, in sentences: the same in lists, in the inbox and beside a run ------------------------------

@@ -140,6 +140,7 @@ class FlowService:
         self._failure: StartFailure | None = None
         self._ended_failure: StartFailure | None = None  # the one before it, until ``at``
         self._mark = LedgerMark()
+        self._new_since: int | None = None  # its schedule is in no state file since then: another process owns the file
         self._began_at = self._read_at = self._clock.now_us()
         self._retry_at = self._resend_at = 0
         self._edits: list[tuple[ServedFlow, int]] = []  # schedules to come, and since when they are in the file
@@ -301,6 +302,7 @@ class FlowService:
         served = self._next_served
         known = self._shared.file.stored() if served.schedule.follows else []
         status = await asyncio.to_thread(self._load_status, now, known)
+        self._new_since = (self._new_since or now) if status.progress is None else None
         self._refuse_circle("" if self._followed is None else self._followed.error)
         if holder is None and self._run_id is not None:
             await self._handle_end(self._run_id, status)
@@ -458,13 +460,14 @@ class FlowService:
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> ScheduleFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()
+        progress, new_since = status.progress, self._new_since if is_owned else None
         instants = [instant for instant in (status.next_late_at, status.next_expiry) if instant is not None]
         if status.has_unsent_page and self.served.flow.pages:
             instants.append(self._resend_at)
         return ScheduleFacts(
             is_owned=is_owned,
-            decided_until=None if status.progress is None else status.progress.decided_until,
-            next_at=None if status.progress is None else status.progress.next_at,
+            decided_until=new_since if progress is None else progress.decided_until,
+            next_at=None if progress is None else progress.next_at,
             started=status.fired,
             resumable=next((run_id for run_id in status.unfinished if run_id not in left_alone), None),
             has_request=bool(self.requests),
@@ -485,7 +488,7 @@ class FlowService:
         served, replaced_at = self._as_of_now(self._next_served), self._replaced_at
         error = (None if self._failure is None else self._failure.error) or self._waits or None
         update = partial(schedules.update_schedule, served=served, late_from=self._late_from, start_error=error)
-        await self._write(partial(update, replaced_at=replaced_at))
+        await self._write(partial(update, replaced_at=replaced_at, new_since=self._new_since))
 
     async def _write(self, change: Callable[[Transaction], T]) -> T:
         """Change the state file under its lock, and send unsent pages."""
@@ -698,8 +701,12 @@ class FlowService:
         if self._followed is not None:
             days = [day.logical for day in self._followed.following.days]
             return self._followed.following.expected_at, max(days, default=None)
+        schedule = self.served.schedule
+        if progress is None and self._new_since is not None:
+            logical = schedule.first_undecided(self._new_since, ())
+            return None if logical is None else schedule.due_at(logical), logical
         next_at = None if progress is None else progress.next_at
-        return next_at, None if next_at is None else next_at - self.served.schedule.splay_us
+        return next_at, None if next_at is None else next_at - schedule.splay_us
 
     def _row_of(
         self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None, now: int

@@ -299,15 +299,16 @@ def update_schedule(
     replaced_at: int | None = None,
     late_from: int = 0,
     start_error: str | None = None,
+    new_since: int | None = None,
 ) -> None:
     """Record a new or changed schedule, late runs, and missed logical times as of now.
 
     Starts no run: ``claim_slot`` belongs to the transaction of its run. ``replaced_at``: when the schedule of this file
     was replaced by that of ``served``, which holds once what was due until then is decided; ``late_from``: no start is
-    late before; ``start_error``: why the latest start failed, for the page.
+    late before; ``start_error``: why the latest start failed, for the page; ``new_since``: a new one was first served.
     """
     if _load_progress(transaction.connection, served.name) is None:
-        _start_schedule(transaction, served, transaction.at, ScheduleChange.BEGUN)
+        _start_schedule(transaction, served, new_since or transaction.at, ScheduleChange.BEGUN)
     _take_back(transaction, served)
     progress = _progress(transaction, served)
     held = _held(served, progress)

@@ -405,16 +405,24 @@ def test_the_inbox_does_not_say_that_nothing_failed_below_a_failure(state):
 
 
 @given(
-    is_paused=st.booleans(), is_served=st.booleans(), left=st.integers(-3600, 3600), other=st.sampled_from([None, "b"])
+    is_paused=st.booleans(),
+    is_served=st.booleans(),
+    is_new=st.booleans(),
+    left=st.integers(-3600, 3600),
+    other=st.sampled_from([None, "b"]),
 )
-def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, is_served, left, other):
+def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, is_served, is_new, left, other):
     local = datetime.fromtimestamp((NOW + left * S) / S, UTC).isoformat()
     rows = [
         ScheduleRow(n, "* * * * *", "UTC", "latest", None, 0, 0, NOW + left * S, local) for n in "a" + (other or "")
     ]
     facts = [ServedSchedule(1, "a.py:a", "a.py", "a", "a", "/x.db", paused_until=FOREVER * is_paused)]
+    if is_new:  # in no file yet: its flow runs by hand since before it was served
+        due = NOW + left * S
+        rows, facts = rows[1:], [facts[0]._replace(expression="* * * * *", next_at=due, next_logical=due)]
     offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
     (entry,) = fleet_entries([offer], NOW)
+    assert is_paused or entry.next_at == NOW + left * S
     context = RowContext(NOW, UTF8)
     for text in (
         plain(fleet_row(entry, FLEET_COLUMNS, context, 150)),

@@ -185,6 +185,23 @@ def hourly(folder: Path, misfire: Misfire) -> Iterator[tuple[FlowService, Creepi
             service.release()
 
 
+async def test_a_new_schedule_begins_while_another_process_owns_its_file(
+    tmp_path: Path, owner: subprocess.Popen[bytes]
+) -> None:
+    """Its next run is known, late when it is, and not lost when the file is free."""
+    with hourly(tmp_path, "one") as (service, clock, started):
+        await steps(service)
+        assert (service.row.next_at, service.row.next_logical) == (BEGIN + HOUR, BEGIN + HOUR)
+        assert service.row.late_since is None
+        clock.now = BEGIN + 2 * HOUR - 60_000_000
+        await steps(service)
+        assert service.row.late_since == BEGIN + HOUR and not started
+        owner.kill()
+        owner.wait()
+        await steps(service)
+        assert started == [BEGIN + HOUR] and service.row.next_at == BEGIN + 2 * HOUR
+
+
 async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after_an_edit(tmp_path: Path) -> None:
     """The schedule that holds then does not name its time; a later run ahead of the clock does not change the count."""
     with hourly(tmp_path, "one") as (service, clock, started):
