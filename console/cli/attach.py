@@ -36,18 +36,18 @@ def attach_console(file: NamedFile, read_only: bool) -> int:
     """
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
-    fleet = None
+    fleet = endpoint = None
     if reason is None and file.run is None and (file.hosts or not is_one_file(file.name)):
         from .hosts import fleet_of  # imports asyncio, and would delay the first frame
 
-        fleet = fleet_of(file.name, file.ssh, file.hosts)
+        fleet, endpoint = fleet_of(file.name, file.ssh, file.hosts)
     if fleet is not None:
         return code_of_console(show_fleet(terminal, fleet, file.ssh, read_only=read_only))
-    endpoint = file.to_read()
+    endpoint = endpoint or file.to_read()
     if is_remote(endpoint.target):
         from .hosts import choose_file
 
-        endpoint = endpoint._replace(target=choose_file(endpoint))
+        endpoint = choose_file(endpoint)
     if reason is not None:
         return _attach_plain(endpoint, reason)
     return code_of_console(show_target(terminal, endpoint, read_only=read_only))

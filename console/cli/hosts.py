@@ -24,47 +24,56 @@ Result = TypeVar("Result")
 UseHosts = Callable[[Mapping[str, SshSession], Sequence[Offer]], Awaitable[Result]]
 
 
-def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
-    """The address of the only readable file.
+def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
+    """The only readable file, and the login that found it.
 
     ``to_act``: if files have something to do, the others are not candidates, as for state files of this machine.
     Raises AddressError, also for several files; LinkError.
     """
     target = endpoint.target
     if parse(target).path:
-        return target
-    _, found = _files_of_host(target, endpoint.ssh)
+        return endpoint
+    options, found = _files_of_host(target, endpoint.ssh)
+    return _only_file(endpoint._replace(ssh=options), found, to_act)
+
+
+def _only_file(endpoint: Endpoint, found: Sequence[Offer], to_act: bool = False) -> Endpoint:
+    target = endpoint.target
     usable = [offer for offer in found if offer.problem is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
     if len(usable) > 1:
         files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in usable)
         raise AddressError(f"{target} has {len(usable)} state files; name one of them: {files}")
-    return usable[0].path if usable else target  # opening it reports the problem
+    return endpoint._replace(target=usable[0].path) if usable else endpoint  # opening it reports the problem
 
 
-def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> sessions.FleetTarget | None:
-    """The machines whose state files a command without the path of a file means; None if it means one file.
+def fleet_of(
+    name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()
+) -> tuple[sessions.FleetTarget | None, Endpoint | None]:
+    """The machines whose state files a command without the path of a file means, or the only file of a host.
+
+    Neither if the name says which file it means.
 
     Raises AddressError, LinkError.
     """
     if hosts:
-        reached, _ = run_with_log(sessions.list_hosts(hosts, ssh, patience_seconds=sessions.OPEN_SECONDS))
-        return sessions.FleetTarget(f"{len(reached)} hosts", reached)
+        return run_with_log(sessions.log_in(hosts, ssh)), None
     target = named_target(name)
     if target is None:
-        return None if is_one_file(None) else sessions.FleetTarget("this machine")
+        return None if is_one_file(None) else sessions.FleetTarget("this machine"), None
     if not is_remote(target) or parse(target).path:
-        return None
+        return None, None
     options, found = _files_of_host(target, ssh)
     is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
-    return None if is_one else sessions.FleetTarget(target, {target: options})
+    if is_one:
+        return None, _only_file(Endpoint(target, options), found)
+    return sessions.FleetTarget(target, {target: options}), None
 
 
 def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[Offer]:
     """The state files of hosts, and a row for a host that is not reached."""
-    _, found = run_with_log(sessions.list_hosts(hosts, ssh))
-    return found
+    return run_with_log(sessions.list_hosts(hosts, ssh))
 
 
 def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> Result:
@@ -78,7 +87,7 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
 
     async def open_and_use() -> None:
         try:
-            _, found = await sessions.list_hosts(hosts, ssh, files=files)
+            found = await sessions.list_hosts(hosts, ssh, files=files)
             results.append(await use(reached, found))
         finally:
             for session in reached.values():
@@ -90,9 +99,10 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
 
 
 def _files_of_host(target: str, ssh: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
-    """The state files of ``ssh://host``, and the options that reach it. Raises AddressError, LinkError."""
+    """The state files of ``ssh://host``, and the login for what comes after. Raises AddressError, LinkError."""
 
     async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+        options = await sessions.share_login(parse(target), options)
         return options, await sessions.list_state_files(target, options)
 
     return run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))

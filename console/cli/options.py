@@ -121,11 +121,12 @@ class NamedFile:
         targets = ActTargets(runs, self.tasks, fingerprint) if runs or self.tasks or fingerprint else None
         with _printed_choices():
             target = acting_target(self.name, targets, self.run if f"@{self.run}" in sys.argv else None)
+        endpoint = Endpoint(target, self.ssh, self.run)
         if is_remote(target):
             from .hosts import choose_file
 
-            target = choose_file(Endpoint(target, self.ssh), to_act=True)
-        return Endpoint(target, self.ssh, self.run)
+            return choose_file(endpoint, to_act=True)
+        return endpoint
 
 
 @contextmanager

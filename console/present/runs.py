@@ -307,7 +307,8 @@ def resume_command(run: RunRow, status: SessionStatus, target: str, *, accept_ch
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
     options = ["--wait"] * status.executor.alive + ["--accept-changes"] * accept_changes
-    return host + shell_command(["redrive", "resume", *place_words(path, run.run_id), *options])
+    become = [] if status.become is None else ["sudo", "-H", "-u", status.become]
+    return host + shell_command([*become, "redrive", "resume", *place_words(path, run.run_id), *options])
 
 
 def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:

@@ -9,8 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -20,7 +23,7 @@ from ...engine.statefile.lists import RUN_NAMES
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
-from .connection import SILENCE_SECONDS, AgentProcess, Message, clock_offset_us, offers_in, silent_host
+from .connection import SILENCE_SECONDS, AgentProcess, Message, clock_offset_us, link_error, offers_in, silent_host
 from .session import Ahead, LiveSession, list_question, no_questions
 from .target import is_remote, one_run
 
@@ -80,6 +83,7 @@ async def open_session(
 
 
 PERSIST_SECONDS = 60
+LOGIN_POLL_SECONDS = 0.03
 
 
 async def connect_with_sign_in(
@@ -110,40 +114,68 @@ def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
 
     Raises LinkError when the sign-in failed.
     """
-    shared = _shared(address, options)
+    shared, _ = _shared(address, options)
     if subprocess.run(_master(shared).argv(address, "true", may_prompt=True)).returncode != 0:
         raise LinkError(f"could not sign in to {address.place}", final=True)
     return shared
 
 
+class Login:
+    """A login on a host for all sessions of a command or of a console, which ends with this process."""
+
+    def __init__(self, address: SshAddress, options: SshOptions) -> None:
+        self.options, folder = _shared(address, options)
+        self._address = address
+        self._alone = options  # for sessions that log in themselves
+        self._gives_up_at = time.monotonic() + SILENCE_SECONDS
+        self._stderr = Path(folder, "stderr")  # no pipe: ssh holds it open for as long as the connection lasts
+        words, nowhere = _master(self.options).argv(address, "true"), subprocess.DEVNULL
+        self._process: subprocess.Popen[bytes] | None = None
+        with suppress(OSError), self._stderr.open("wb") as stderr:
+            self._process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=stderr)
+            atexit.register(self.give_up)
+
+    async def done(self) -> SshOptions:
+        """Return options that use the connection; if there is none, those of before: a session says why.
+
+        Raises LinkError for a host that is silent, and for one that a person has to answer.
+        """
+        if self._process is None:
+            return self._alone
+        while (code := self._process.poll()) is None:
+            if time.monotonic() > self._gives_up_at:
+                self.give_up()
+                raise silent_host(self._address.place, SILENCE_SECONDS)
+            await asyncio.sleep(LOGIN_POLL_SECONDS)
+        if code == 0:
+            return self.options
+        said = self._stderr.read_text(errors="replace")
+        error = link_error(self._address.place, "", code, said, self._alone.login(self._address))
+        if error.locked:
+            raise error
+        return self._alone
+
+    def give_up(self) -> None:
+        """Wait no longer, if it is still going on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
 async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
-    """Log in once for all sessions of a command. Returns options that use the connection; if there is none, the same.
-
-    Why there is none is what the first session says. Raises LinkError for a host that is silent.
-    """
-    shared = _shared(address, options)
-    nowhere = asyncio.subprocess.DEVNULL  # ssh holds its streams open for as long as the connection lasts
-    words = _master(shared).argv(address, "true")
-    try:
-        login = await asyncio.create_subprocess_exec(*words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
-    except OSError:
+    """Log in once for all sessions, unless the operator shares a connection. As ``Login.done``."""
+    if await asyncio.to_thread(options.has_shared_connection, address):
         return options
-    try:
-        async with asyncio.timeout(SILENCE_SECONDS):
-            return shared if await login.wait() == 0 else options
-    except TimeoutError:
-        login.kill()
-        await login.wait()
-        raise silent_host(address.place, SILENCE_SECONDS) from None
+    return await Login(address, options).done()
 
 
-def _shared(address: SshAddress, options: SshOptions) -> SshOptions:
-    """Options with the socket of a connection for several sessions, which ends with this process."""
+def _shared(address: SshAddress, options: SshOptions) -> tuple[SshOptions, str]:
+    """Options with the socket of a connection for several sessions, which ends with this process; its folder."""
     parents = filter(_takes_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
     folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))  # mode 0700 keeps other users out
     shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
     atexit.register(_sign_out, shared.argv(address), folder)
-    return shared
+    return shared, folder
 
 
 def _takes_socket(parent: str) -> bool:
@@ -165,25 +197,26 @@ def _sign_out(argv: Sequence[str], folder: str) -> None:
 
 
 DEFAULT_OPTIONS = SshOptions()
-OPEN_SECONDS = 3.0  # until the console opens without what a host has not said
+OPEN_SECONDS = 3.0  # until the console opens without the hosts that have not let it in
 AGAIN_SECONDS = 10.0  # until a lost connection to one of several hosts is made again
 
 
 class FleetTarget(msgspec.Struct, frozen=True):
     """Machines with several state files. ``place``: for people; ``hosts``: ``ssh://host`` -> how it is reached.
 
-    Without hosts: this machine.
+    Without hosts: this machine. ``logins``: those that the list waits for.
     """
 
     place: str
     hosts: Mapping[str, SshOptions] = {}
+    logins: Mapping[str, Login] = {}
 
     def watch(self) -> AsyncIterator[Sequence[Offer]]:
         """Yield their state files, again whenever they change."""
         if not self.hosts:
             return watch_state_files()
         ((target, options), *more) = self.hosts.items()
-        return watch_hosts(self.hosts) if more else watch_remote_files(target, options)
+        return watch_hosts(self.hosts, self.logins) if more else watch_remote_files(target, options)
 
 
 async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
@@ -226,7 +259,38 @@ async def watch_remote_files(
         await agent.close()
 
 
-async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequence[Offer], None]:
+async def log_in(hosts: Iterable[str], ssh: SshOptions) -> FleetTarget:
+    """Log in once on each host, on all at once; ssh may ask for passwords, one host after the other.
+
+    A host that cannot be reached says so in the list; one that takes longer than OPEN_SECONDS is let in meanwhile.
+    """
+    logins: dict[str, Login] = {}
+
+    async def reach(target: str) -> SshOptions:
+        address = parse(target)
+
+        async def use(options: SshOptions) -> SshOptions:
+            if await asyncio.to_thread(options.has_shared_connection, address):
+                return options
+            login = logins[target] = Login(address, options)
+            async with asyncio.timeout(OPEN_SECONDS):
+                return await login.done()
+
+        try:
+            return await connect_with_sign_in(address, ssh, use)
+        except TimeoutError:
+            return logins[target].options
+        except RedriveError:
+            return ssh
+
+    targets = [*dict.fromkeys(hosts)]
+    reached = await asyncio.gather(*map(reach, targets))
+    return FleetTarget(f"{len(targets)} hosts", dict(zip(targets, reached, strict=True)), logins)
+
+
+async def watch_hosts(
+    hosts: Mapping[str, SshOptions], logins: Mapping[str, Login] = {}
+) -> AsyncGenerator[Sequence[Offer], None]:
     """Yield the state files of all hosts at once, and whenever those of one change.
 
     A host that is being connected is a row. One that cannot be reached is a row with the reason, beside what was known
@@ -235,11 +299,14 @@ async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequenc
     found: dict[str, Sequence[Offer]] = {target: [Offer(target, has_file=False)] for target in hosts}
     changed = asyncio.Event()
     changed.set()
+    waiting = dict(logins)
 
     async def follow(target: str, options: SshOptions) -> None:
         is_final = False
         while not is_final:
             try:
+                if target in waiting:
+                    options = await waiting.pop(target).done()
                 async with aclosing(watch_remote_files(target, options)) as files:
                     async for offers in files:
                         found[target] = offers
@@ -267,36 +334,20 @@ async def list_hosts(
     ssh: SshOptions,
     *,
     files: Callable[[str, SshOptions], Awaitable[Sequence[Offer]]] | None = None,
-    patience_seconds: float | None = None,
-) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
+) -> Sequence[Offer]:
     """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
 
-    ``files``: reads those of one host. ``patience_seconds``: what a host has not said by then is left out. Return how
-    each host is reached, and the files; a host that cannot be reached is a row with the reason.
+    ``files``: reads those of one host. A host that cannot be reached is a row with the reason.
     """
-    read_files = files or list_state_files
 
-    async def read(target: str) -> tuple[SshOptions, Sequence[Offer]]:
-        used = ssh
-
-        async def use(options: SshOptions) -> Sequence[Offer]:
-            nonlocal used
-            used = options
-            async with asyncio.timeout(patience_seconds):
-                return await read_files(target, options)
-
+    async def read(target: str) -> Sequence[Offer]:
         try:
-            found = await connect_with_sign_in(parse(target), ssh, use)
-        except TimeoutError:
-            found = ()
+            return await connect_with_sign_in(parse(target), ssh, partial(files or list_state_files, target))
         except RedriveError as error:
-            found = [_unreachable(target, error)]
-        return used, found
+            return [_unreachable(target, error)]
 
-    targets = [*dict.fromkeys(hosts)]
-    read_hosts = await asyncio.gather(*map(read, targets))
-    options = {target: used for target, (used, _) in zip(targets, read_hosts, strict=True)}
-    return options, [offer for _, offers in read_hosts for offer in offers]
+    read_hosts = await asyncio.gather(*map(read, dict.fromkeys(hosts)))
+    return [offer for offers in read_hosts for offer in offers]
 
 
 def _unreachable(target: str, error: RedriveError) -> Offer:

@@ -167,6 +167,7 @@ class SshSession(LiveSession):
             clock_offset_seconds=self._connection.clock_offset_seconds,
             read_only=self._read_only or heartbeat.read_only,
             data_age_seconds=self._connection.age_seconds,
+            become=self._options.become,
         )
 
     async def close(self) -> None:

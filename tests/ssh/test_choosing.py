@@ -59,6 +59,11 @@ def shows(terminal: PtyTerminal, text: str) -> bool:
     return 1049 in terminal.modes and text in terminal.text
 
 
+def logins(far: Any) -> int:
+    """How often somebody was let in so far."""
+    return int((far.folder / "sshd.log").read_text().count("Accepted publickey"))
+
+
 def without_a_terminal(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*REDRIVE, "attach", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS
@@ -66,9 +71,11 @@ def without_a_terminal(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_of_several_files_over_there_a_list_is_shown_from_which_one_is_opened(
-    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal], far: Any
 ) -> None:
+    """One login is kept from the list to the run and back."""
     make_files("two.db", "one.db")
+    before = logins(far)
     terminal = on_terminal("attach", "ssh://far")
     terminal.until(lambda: shows(terminal, " one.db"))
     assert "2 state files on ssh://far" in terminal.text
@@ -80,6 +87,7 @@ def test_of_several_files_over_there_a_list_is_shown_from_which_one_is_opened(
     terminal.until(lambda: shows(terminal, "2 state files on ssh://far") and " two.db" in terminal.text)
     terminal.send("q")
     assert terminal.wait() == 0
+    assert logins(far) - before == 1
 
 
 def test_a_list_of_another_host_shows_what_happens_there(
@@ -106,6 +114,7 @@ def test_several_hosts_are_one_list_and_one_answer(
     fleet = run_redrive("fleet", *hosts)
     assert [fleet.stdout.count(f"{host}/") for host in hosts[:2]] == [2, 2] and fleet.returncode == 69
     assert "ssh://far:1: no ssh server listens on far:1" in fleet.stdout
+    before = logins(far)
     terminal = on_terminal("attach", *hosts)
     rows = ("no ssh server listens", f" {user}@far nightly")
     terminal.until(
@@ -118,6 +127,7 @@ def test_several_hosts_are_one_list_and_one_answer(
     terminal.until(lambda: shows(terminal, "4 state files on 3 hosts"))
     terminal.send("q")
     assert terminal.wait() == 0
+    assert logins(far) - before == 2  # of the two names that answer, for list and run
     assert run_redrive("fleet", "ssh://far", "ssh://far/x.db").returncode == 2
 
 
@@ -157,13 +167,14 @@ def test_a_path_is_not_asked_about(make_files: Callable[..., Path]) -> None:
     assert "run-of-one.db" in done.stdout
 
 
-def test_the_only_file_that_can_be_read_is_taken(make_files: Callable[..., Path]) -> None:
+def test_the_only_file_that_can_be_read_is_taken(make_files: Callable[..., Path], far: Any) -> None:
     """Also where one that cannot be read was written later."""
-    folder = make_files("one.db")
+    folder, before = make_files("one.db"), logins(far)
     (folder / "odd.db").write_text("not a database")
     done = without_a_terminal("ssh://far")
     assert done.returncode == 0, done.stderr
     assert "run-of-one.db" in done.stdout
+    assert logins(far) - before == 1
 
 
 def test_a_host_without_a_state_file_says_so(make_files: Callable[..., Path]) -> None:

@@ -30,6 +30,8 @@ from support.state_file import StateFileBuilder
 def test_a_path_over_ssh_is_named_as_on_its_host(target: str, command: str) -> None:
     run = RunRow("r", "night", 0, None, RunState.RUNNING)
     assert resume_command(run, SessionStatus(Link.LIVE), target) == command
+    become = resume_command(run, SessionStatus(Link.LIVE, become="etl"), target)
+    assert become == command.replace("redrive", "sudo -H -u etl redrive")
 
 
 def test_a_scheduler_is_not_said_to_resume_a_run_that_it_cannot() -> None:

@@ -32,7 +32,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_command_gives_a_silent_host_up_once(silent: Path) -> None:
     """A login that is silent is not followed by another that waits as long again."""
-    _, (row,) = await sessions.list_hosts(["ssh://hung:2222"], SshOptions())
+    (row,) = await sessions.list_hosts(["ssh://hung:2222"], SshOptions())
     assert row.problem == f"hung:2222 took the connection but started no agent for {SILENCE:g} s"
     assert len(silent.read_text().splitlines()) == 1
 
@@ -55,9 +55,11 @@ async def test_a_list_shows_each_host_at_once() -> None:
 
 
 def test_the_console_opens_without_what_a_host_has_not_said() -> None:
-    fleet = fleet_of(None, SshOptions(), ["ssh://a", "ssh://b"])
+    fleet, _ = fleet_of(None, SshOptions(), ["ssh://a", "ssh://b"])
     assert fleet is not None
     assert [*fleet.hosts] == ["ssh://a", "ssh://b"]
+    for login in fleet.logins.values():
+        login.give_up()
 
 
 async def test_a_shared_connection_that_hangs_is_left_though_it_keeps_the_pipes(
