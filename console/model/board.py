@@ -522,6 +522,9 @@ class RunSnapshot(msgspec.Struct):
         elif isinstance(payload, PageChanged) and payload.cause:
             known_note = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
             note = _page_note(payload.what, event.actor, not payload.why) if known_note is None else known_note
+            if payload.what == PageChange.REOPENED:
+                page = payload.page
+                note = _page_note(page.get("state", "open"), page.get("acked_by"), page.get("sent_at") is not None)
             self.page_notes[payload.cause] = note
 
     def _breaker(self, downstream: str) -> BreakerStatus:

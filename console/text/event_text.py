@@ -834,6 +834,7 @@ _WORDS: Mapping[_Key, _Words] = dict(
                 PageChange.ACKED: "page acknowledged",
                 PageChange.SNOOZED: "page snoozed",
                 PageChange.RESOLVED: "page resolved",
+                PageChange.REOPENED: "page as before the act that was undone",
             },
         ),
         *_words(payloads.RowsChanged, _rows, _rows_line),

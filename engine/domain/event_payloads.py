@@ -66,6 +66,7 @@ class PageChange(object):
     SNOOZED = "snoozed"
     REARMED = "rearmed"
     RESOLVED = "resolved"
+    REOPENED = "reopened"  # what has resolved or re-armed it was undone
 
 
 class RowsChange(object):
@@ -415,6 +416,7 @@ class OperatorActed(NamedTuple):
     was: Before = NO_TASKS
     was_run: Rows = ()
     was_rows: Rows = ()
+    was_pages: Rows = ()
     notes: Names = ()  # what the operator should know of its consequences
     what: Text = None
     downstream: Text = None  # BREAKER

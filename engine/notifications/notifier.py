@@ -39,7 +39,9 @@ CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last pa
 ERROR_CHARACTERS = 500
 BUSY_TRIES = 4  # after so many a page is sent, although another flow tries to page the same receiver
 
-_WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
+_WAKING_CHANGES = frozenset(
+    [PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN, PageChange.REOPENED]
+)
 
 
 def _is_waking(event: Event) -> bool:

@@ -41,6 +41,7 @@ class RecordingTransaction(Transaction):
     ``tasks``: name -> state, generation and changed columns before the act. ``runs``: [what, columns before the act],
     and the run if it is not that of the command.
     ``rows``: quarantined rows before the act: [task, state, generation, [[first id, last id], ...]].
+    ``pages``: number -> itself, its state, whether it was re-armed, and the tasks of the act that it is about.
     """
 
     def __init__(self, transaction: Transaction, command: Command) -> None:
@@ -51,6 +52,7 @@ class RecordingTransaction(Transaction):
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
+        self.pages: Dict[int, List[Any]] = {}
         self._is_recording = True
 
     def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
@@ -63,6 +65,12 @@ class RecordingTransaction(Transaction):
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
         before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
         self.runs.append([change.what, before] + [run_id] * (run_id != self.run_id))
+
+    def before_page_change(self, page_id: int, task: Optional[str]) -> None:
+        if page_id not in self.pages:
+            row = self.connection.execute("SELECT state, rearmed FROM page WHERE id = ?", (page_id,)).fetchone()
+            self.pages[page_id] = [page_id, *row, []]
+        self.pages[page_id][3] += [] if task is None else [task]
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Record the first value of each column whose value changes."""

@@ -67,7 +67,8 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
     if context.probes:
         acted = acted._replace(probes=context.probes)  # for the executor, which owns the breakers
     if recording.tasks or recording.runs:
-        acted = acted._replace(was=recording.tasks, was_run=recording.runs, was_rows=recording.rows)
+        pages = list(recording.pages.values())
+        acted = acted._replace(was=recording.tasks, was_run=recording.runs, was_rows=recording.rows, was_pages=pages)
     recording.emit(acted, context.run_id or None)
     return answer
 

@@ -22,6 +22,7 @@ from ..domain.event_payloads import (
     PageChanged,
     PageColumns,
     Payload,
+    Rows,
     RunChange,
     RunChanged,
     RunColumns,
@@ -170,6 +171,9 @@ class Transaction(object):
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         """Called before columns of a run change."""
 
+    def before_page_change(self, page_id: int, task: Optional[str]) -> None:
+        """Called before a page changes, or what it knows of a task, because of a task or of its run."""
+
     def insert(self, table: str, row: Mapping[str, object]) -> int:
         """Insert a row, and return its number; the caller emits the event, which carries the columns that are shown."""
         sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(row), ",".join("?" * len(row)))
@@ -224,12 +228,14 @@ def rearm(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
     for name in names:
         for page in _pages_of(transaction, run_id, name):
             if not page.rearmed:
+                transaction.before_page_change(page.id, name)
                 _change(transaction, run_id, name, page, PageChange.REARMED, {"rearmed": 1})
 
 
 def resolve(transaction: Transaction, run_id: str, name: str) -> None:
     """Mark a task as resolved in its pages: it succeeded, or an operator decided. The last task resolves the page."""
     for page in _pages_of(transaction, run_id, name):
+        transaction.before_page_change(page.id, name)
         transaction.connection.execute(
             "UPDATE page_task SET done = 1 WHERE run_id = ? AND task = ? AND page_id = ?", (run_id, name, page.id)
         )
@@ -294,7 +300,34 @@ def resolve_cause(transaction: Transaction, cause: str) -> None:
     """Resolve the pages of a cause without tasks."""
     sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
     for *columns, run_id in transaction.connection.execute(sql, (cause,)).fetchall():
+        transaction.before_page_change(columns[0], None)
         _change(transaction, run_id, None, _Page(*columns), PageChange.RESOLVED, {"state": "resolved"})
+
+
+_LATEST_EPISODE = (
+    "SELECT latest.id, latest.cause, latest.episode, latest.rearmed, latest.state, latest.acked_by, latest.sent_at"
+    " FROM page JOIN page AS latest ON latest.cause = page.cause WHERE page.id = ? ORDER BY latest.episode DESC LIMIT 1"
+)
+
+
+def reopen_pages(transaction: Transaction, run_id: str, was: Rows, names: Collection[str]) -> None:
+    """Undo: the pages of these tasks are open again, as they were; those of the run, too, which name no task.
+
+    Another failure may have opened the next episode of the cause: then they belong to that. ``was``: the entries that
+    ``before_page_change`` recorded.
+    """
+    for page_id, state, rearmed, tasks in was:
+        found = transaction.connection.execute(_LATEST_EPISODE, (page_id,)).fetchone()
+        again = [name for name in tasks if name in names]
+        if found is None or (tasks and not again):
+            continue
+        page, (now, acked_by, sent_at) = _Page(*found[:4]), found[4:]
+        sql = "INSERT OR REPLACE INTO page_task (run_id, task, page_id) VALUES (?,?,?)"
+        transaction.connection.executemany(sql, [(run_id, name, page.id) for name in again])
+        flag = rearmed if len(again) == len(tasks) else page.rearmed
+        if (page.id == page_id and (state, flag) != (now, page.rearmed)) or now == "resolved":
+            columns = {"state": state, "rearmed": flag, "acked_by": acked_by, "sent_at": sent_at}
+            _change(transaction, run_id, next(iter(again), None), page, PageChange.REOPENED, columns)
 
 
 def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:

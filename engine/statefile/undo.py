@@ -140,6 +140,7 @@ def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None
     restore_tasks(context.transaction, context.run_id, restored)
     rows = [row for row in act.payload.was_rows if row[0] in restored]
     quarantine.restore_rows(context.transaction, context.run_id, rows)
+    transitions.reopen_pages(context.transaction, context.run_id, act.payload.was_pages, restored)
     is_moving = any(before["state"] in MOVING for before in restored.values())
     if is_moving:
         lift_passed_deadline(context)

@@ -152,6 +152,35 @@ def test_a_page_is_over_only_with_the_last_of_its_tasks(siblings):
     assert "resolved" == table(siblings, "state")[0][0]
 
 
+@pytest.mark.parametrize("act", ["skip", "requeue"])
+def test_the_undo_of_an_act_restores_its_pages(siblings, act):
+    """The dead letter is there again: its page must not say that somebody has decided."""
+    for name in "ab":
+        end(siblings, name, blip())
+    siblings.act("ack", "a")
+    columns = "page.id, state, rearmed, acked_by, page_task.task, done"
+    sql = f"SELECT {columns} FROM page JOIN page_task ON page_id = id ORDER BY 1, 5"
+    before = siblings.connection.execute(sql).fetchall()
+    command = siblings.command(act, "a", "b")
+    assert siblings.send(command)["ok"] and siblings.connection.execute(sql).fetchall() != before
+    assert siblings.act("undo", command=command["id"])["ok"]
+    assert siblings.connection.execute(sql).fetchall() == before
+    assert page_steps(siblings)[-1] == "reopened"
+
+
+def test_the_undo_of_a_skip_goes_over_to_the_episode_that_has_begun_since(siblings):
+    end(siblings, "a", blip())
+    command = siblings.command("skip", "a")
+    siblings.send(command)
+    end(siblings, "b", blip())
+    assert siblings.act("undo", command=command["id"])["ok"]
+    assert [("cause-1", 1, 1, "resolved"), ("cause-1", 2, 1, "open")] == table(siblings)
+    siblings.act("skip", "b")
+    assert "open" == table(siblings)[-1][-1]
+    siblings.act("skip", "a")
+    assert "resolved" == table(siblings)[-1][-1]
+
+
 def test_a_requeue_re_arms_and_the_next_failure_is_a_new_episode(siblings):
     end(siblings, "a", blip())
     siblings.act("ack", "a")
