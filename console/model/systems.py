@@ -85,6 +85,7 @@ class Systems(msgspec.Struct):
     breakers: dict[str, BreakerStatus] = {}
     pages: dict[int, PageRow] = {}
     groups: dict[GroupKey, QuarantineGroup] = {}
+    longest_name: str = ""  # of a task with such rows
     loaded_sections: set[Section] = set()  # sections that were read at least once
     filter: Filter = msgspec.field(default_factory=Filter)
     free_rows: int = 0  # a list that fits in so many rows shows idle items as well
@@ -123,6 +124,7 @@ class Systems(msgspec.Struct):
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
         self.groups = {row.key: row for row in rows}
+        self.longest_name = max((row.name for row in self.groups.values()), key=len, default="")
         self.loaded_sections.add(Section.ROWS)
 
     def load_snapshot(self, now_us: int) -> None:

@@ -200,8 +200,7 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     paused = next((one for one in entry.offer.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
-        where = "" if run is None or alarm.run_id in (None, run.run_id) else f", in run {alarm.run_id}"
-        return one_line(f"{words}{where}"), _mends_now(entry, alarm), Role.TEXT
+        return one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT
     if paused is not None and paused.paused_since is not None:
         words = f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
@@ -215,6 +214,11 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     if needs:
         return one_line(need_sentence(needs[0], now_us)), _mends_now(entry, needs[0]), Role.DIM
     return "", (), Role.DIM
+
+
+def _where(need: Need, run_id: str | None) -> str:
+    """The run of a need, unless that is the one which is shown."""
+    return "" if run_id is None or need.run_id in (None, run_id) else f", in run {need.run_id}"
 
 
 def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
@@ -322,8 +326,9 @@ def run_lines(
     if causes:
         lines += _cause_lines(causes, scene, context, columns)
     else:
-        of_run = (need for need in entry.needs if need.kind not in OF_MACHINE)
-        lines += [[Piece(f"   {need_sentence(need, _now_us(entry, context))}")] for need in list(of_run)[:2]]
+        found = [(need, _where(need, run.run_id)) for need in entry.needs if need.kind not in OF_MACHINE]
+        for need, where in sorted(found, key=lambda one: bool(one[1]))[:2]:
+            lines.append([Piece(f"   {need_sentence(need, _now_us(entry, context))}{one_line(where)}")])
         task = scene.board.current_task() if view.is_moving else None
         lines += [task_line(scene.board.row(task), scene, columns, cells(one_line(task)))] if task is not None else []
     if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):

@@ -162,13 +162,12 @@ def _facts(
 
 
 def _passed(run: RunRow) -> Sequence[_Fact]:
-    """Why a run is over that has not ended by itself: the deadline in few words, which have room."""
+    """Why a run is over that has not ended by itself: the deadline has room in any header."""
     passed = passed_reason(run)
     if passed is None:
         return ()
     is_short = run.abandoned_at is None and run.deadline_at is not None
-    words = f"deadline {wall(run.deadline_at or 0)} passed" if is_short else passed
-    return (_Fact([Piece(words, Role.WARNING)], is_vital=is_short),)
+    return (_Fact([Piece(passed, Role.WARNING)], is_vital=is_short),)
 
 
 def _sensors(board: Board) -> Line:

@@ -156,20 +156,20 @@ def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool, is_b
     ]
 
 
-def _around(names: Sequence[str], scene: Scene) -> Iterator[Line]:
-    """The tasks below ``names`` that wait, and those done before them."""
-    done = dict.fromkeys(parent for name in names for parent in scene.board.dag.parents(name))
+def _around(names: Sequence[str], scene: Scene, *, has_details: bool = False) -> Iterator[Line]:
+    """The tasks below ``names`` that wait, and those done before them, unless details beside it name those."""
+    done = dict.fromkeys(parent for name in names for parent in scene.board.dag.parents(name) if not has_details)
     for heading, found in (("After that", scene.board.names_waiting_below(*names)), ("Done before", [*done])):
         yield from named_tasks(heading, number(len(found)), found, _NAMED_MAX, scene)
 
 
-def waiting_lines(names: Sequence[str], scene: Scene) -> list[Line]:
+def waiting_lines(names: Sequence[str], scene: Scene, *, has_details: bool) -> list[Line]:
     """What goes on once the wait of ``names`` ends, and what was done before it; empty if they failed."""
     if wait_of(names, scene) is None:
         return []
     return [
         *named_tasks("May start then", number(len(names)), names, _NAMED_MAX, scene),
-        *_around(names, scene),
+        *_around(names, scene, has_details=has_details),
     ][1:]
 
 

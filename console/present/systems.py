@@ -31,7 +31,7 @@ from ..text.columns import (
 from ..text.figures import SECOND, clock, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, plain, width
-from ..text.text import one_line
+from ..text.text import cells, one_line
 from .states import RowContext, sign_of
 from .tasks import Scene, attempts_text, bar
 
@@ -400,17 +400,17 @@ _PAGE_SCREEN = chosen(PAGE_COLUMNS, "sign", "severity", "title", "count", "state
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def group_row(group: QuarantineGroup, scene: Scene, columns: int) -> Line:
+def group_row(group: QuarantineGroup, longest_name: str, scene: Scene, columns: int) -> Line:
     """Quarantined rows of one task with the same error: counts by state, and the error."""
     glyphs, style, quiet = scene.glyphs, group_style(group), Role.DIM if group.is_idle else Role.TEXT
-    count = group.counts.get(_urgent_state(group) or "", group.total)
+    count, name_cells = group.counts.get(_urgent_state(group) or "", group.total), cells(one_line(longest_name))
     word = style.word if not group.is_idle else "done"
     others = _OTHERS, Piece(", ".join(_others(group, word)), Role.DIM)
     return row_line(
         columns - 1,
         (_LEAD, ""),
         (_SIGN, sign_of(style, glyphs)),
-        (Width(9, max(9, min(columns // 4, 30)), is_name=True), Piece(one_line(group.name), quiet)),
+        (Width(9, max(9, min(name_cells, columns // 4, 30)), is_name=True), Piece(one_line(group.name), quiet)),
         (Width(6, is_right=True), Piece(compact(count), quiet)),
         (Width(7), Piece(word, quiet)),
         (_REST, Piece(one_line(group.error) or "no error was given", quiet)),

@@ -280,7 +280,7 @@ class InboxScreen(TaskScreen):
     def _lines_of_run(self, columns: int) -> list[Line]:
         """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""
         if names := self._tasks_at_cursor():
-            return present.waiting_lines(names, self.scene())
+            return present.waiting_lines(names, self.scene(), has_details=self.is_wide and len(names) == 1)
         need, other, scene = self._need, self._other_at_cursor(), self.scene()
         lines: list[Line] = []
         if need is not None and not self.inbox.total:

@@ -266,7 +266,7 @@ class SystemsScreen(DetailedList):
             return present.breaker_row(item, self.systems.is_open(row), scene, columns)
         if isinstance(item, PageRow):
             return present.page_row(item, scene, columns)
-        return present.group_row(item, scene, columns) if item is not None else []
+        return present.group_row(item, self.systems.longest_name, scene, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 

@@ -234,7 +234,7 @@ def is_due(deadline_at: Optional[int], passed_at: Optional[int], options: str, n
 
 def describe_passed(deadline_at: int) -> str:
     """The reason of everything that a deadline ends."""
-    return "the deadline of the run, {}, has passed".format(format_clock(deadline_at))
+    return "deadline {} passed".format(format_clock(deadline_at))
 
 
 #: Why a run is over that an operator has ended.

@@ -18,7 +18,7 @@ from support.marks import for_each
 from ..model.runs import START, S, projection_of
 
 NOW = START + 700 * S
-PASSED = f"the deadline of the run, {wall(START + 60 * S)}, has passed"
+PASSED = f"deadline {wall(START + 60 * S)} passed"
 
 
 def held(reason: str) -> RunProjection:

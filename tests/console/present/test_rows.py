@@ -206,7 +206,7 @@ def test_80_columns_say_what_runs_again_before_that_the_deadline_has_passed():
     board = Board(projection)
     previews = preview_requeue(board, ["load"]), preview_skip(board, ["load"])
     line, _ = inbox.consequence_lines(*previews)
-    assert plain(line).startswith(" r requeue: 1 to run again; 1 may go on; the deadline of the run, ")
+    assert plain(line).startswith(" r requeue: 1 to run again; 1 may go on; deadline ")
 
 
 @pytest.mark.parametrize(("names", "more"), [(["pay_out"], ""), (["pay_out", "refund", "fee"], ", and 2 more")])

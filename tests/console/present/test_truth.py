@@ -14,11 +14,11 @@ from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
-from redrive.console.model.runs import WaitingRun, fleet_entries
+from redrive.console.model.runs import FleetEntry, WaitingRun, fleet_entries
 from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import detail_page, summary_lines, title_line
 from redrive.console.present.evidence import cause_page
-from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row
+from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row, run_lines
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.inbox import cause_row, verdict_of
@@ -431,6 +431,13 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
         assert ("paused" in text) == (is_paused and other is None)
         assert is_served or not re.search(r"\bin \d", text), text
         assert not (is_paused and other is None) or "next" not in text
+
+
+def test_what_another_run_needs_is_not_said_of_the_run_that_is_shown():
+    lost = Need(NeedKind.LOST, "/x.db", NOW, "a", "night-0")
+    entry = FleetEntry(Offer("/x.db", "a"), [lost])
+    lines = run_lines(entry, [], Scene(run_of("RUNNING"), NOW, UTF8), RowContext(NOW, UTF8), 80)
+    assert "   no executor runs it, in run night-0" in "\n".join(map(plain, lines))
 
 
 # --- Faults that were seen -------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..store.conftest import RUN, SECOND, START, StateFile
 from .act_helpers import results
 
 DUE = START + 3600 * SECOND
-WHY = f"the deadline of the run, {format_clock(DUE)}, has passed"
+WHY = f"deadline {format_clock(DUE)} passed"
 BROKEN = Outcome(OutcomeKind.ERROR, Failure("E", "no", FailureClass.PERMANENT, Fingerprint("strict", "loose")))
 
 #: broken -> below -> both <- long <- after

@@ -17,7 +17,7 @@ from redrive.engine.store.settle import settle
 from .conftest import RUN, SECOND, START, StateFile
 
 DUE = START + 3600 * SECOND
-WHY = f"the deadline of the run, {format_clock(DUE)}, has passed"
+WHY = f"deadline {format_clock(DUE)} passed"
 CANCELLED = Outcome(OutcomeKind.CANCELLED)
 BROKEN = Outcome(OutcomeKind.ERROR, Failure("E", "no", FailureClass.PERMANENT, Fingerprint("strict", "loose")))
 
