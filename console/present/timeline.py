@@ -125,23 +125,20 @@ def axis_line(axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
             if cell + len(label) <= min(axis.cell(end), axis.cells) and clear:
                 text[cell : cell + len(label)] = label
     place = max(min(now_cell, axis.cells - 3), 0)
-    for start, end in axis.shortened:
+    for start, end, _ in axis.shortened:
         last = min(axis.cell(end), place) if axis.cell(end) == now_cell else axis.cell(end)
         _write_pause(text, axis.cell(start), last, format_duration(end - start), glyphs.elided)
-    line = [Piece("".join(text), Role.DIM)]
+    whole = "".join(text)
     if not 0 <= now_cell < axis.cells:
-        return line
-    return [
-        Piece("".join(text[:place]), Role.DIM),
-        Piece("now"[: axis.cells], Role.NOW),
-        Piece("".join(text[place + 3 :]), Role.DIM),
-    ]
+        return [Piece(whole, Role.DIM)]
+    before, after = Piece(whole[:place], Role.DIM), Piece(whole[place + 3 :], Role.DIM)
+    return [before, Piece("now"[: axis.cells], Role.NOW), after]
 
 
 def _linear_parts(axis: Span) -> Iterator[tuple[int, int]]:
     """The visible parts between shortened pauses."""
     start = axis.start
-    for pause_start, pause_end in axis.shortened:
+    for pause_start, pause_end, _ in axis.shortened:
         if start < pause_start < axis.end:
             yield start, pause_start
         start = max(start, pause_end)

@@ -16,7 +16,7 @@ from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.time_axis import Pause, RunActivity, Span, activity_of
+from ..model.time_axis import RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
 from ..present.detail import standing_lines
@@ -174,9 +174,11 @@ class TimelineScreen(TaskScreen):
             return
         live = self.console.live
         self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
-        is_active = self._is_active()
-        # one batch of events may begin and end an activity
-        if live.is_past or self._activity.is_active != is_active or (news.delta.moves and not is_active):
+        activity, moves, is_active = self._activity, news.delta.moves, self._is_active()
+        goes_on = is_active and activity.is_active and not live.is_past
+        if moves and goes_on and activity.pauses_until(self._now_us) == activity.pauses:
+            self._activity = activity._replace(end=self._now_us)
+        elif moves or live.is_past or activity.is_active != is_active:  # one batch may begin and end an activity
             self._find_activity()
         self.timeline.rows_changed({*self.rows.rows_of(news.delta.tasks), *map(HangRow, news.delta.tasks)})
         if news.delta.is_run_changed:
@@ -233,7 +235,7 @@ class TimelineScreen(TaskScreen):
 
     def _update_span(self) -> None:
         run = self.board.projection.run
-        self._shorten_pauses()
+        self.timeline.set_pauses(self._activity.pauses_until(self.now))
         if run.ended_at is None:
             is_past = self.console.live.is_past
             self.timeline.extend_to(run.started_at, self._now_us, is_due=self._is_active(), is_past=is_past)
@@ -245,16 +247,10 @@ class TimelineScreen(TaskScreen):
         return bool(self.board.active) and self.console.runner.is_alive
 
     def _find_activity(self) -> None:
-        """Find the idle pauses of the run; the last one goes on until now."""
+        """Find the pauses of the run; the last one goes on until now."""
         run = self.board.projection.run
         self._activity = activity_of(self.board.projection.tasks.values(), run.started_at, self.console.runner)
-        self._shorten_pauses()
-
-    def _shorten_pauses(self) -> None:
-        activity, now_us = self._activity, self.now
-        waits = now_us is not None and not activity.is_active and now_us > activity.end
-        last = [Pause(activity.end, now_us)] if waits and now_us is not None else []
-        self.timeline.set_pauses([*activity.pauses, *last])
+        self.timeline.set_pauses(self._activity.pauses_until(self.now))
 
     def cursor_instant(self) -> int:
         """The instant that zooming keeps in its place: now if the row goes on, else the middle of its attempt."""

@@ -11,7 +11,7 @@ from textual import events
 from textual.message import Message
 
 from ..model.board import Board
-from ..model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span, fitting_span
+from ..model.time_axis import PAUSE_CELLS, SECOND, STEPS, Pause, Span, fitting_span
 from ..model.timeline import HangRow, RowKey, TimelineRows
 from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
@@ -94,15 +94,14 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
             self._fit_run()
             self.refresh()
 
-    def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
-        """Shorten these pauses, in order, microseconds UTC."""
+    def set_pauses(self, pauses: Sequence[Pause]) -> None:
+        """Shorten these pauses, in order."""
         before, span = self.span, replace(self.span, pauses=tuple(pauses))
-        last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
-        if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
+        if span.shape != before.shape:
+            self._show(replace(span, wait_cells=PAUSE_CELLS))
+        elif span != before:
             self.span = span  # bars stay in their cells
             self.post_message(self.SpanChanged(span))
-        else:
-            self._show(replace(span, wait_cells=PAUSE_CELLS))
 
     # --- The run --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ rendered when it is painted, so a change costs only the visible part.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -223,9 +222,5 @@ def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over:
         pieces = fit(pieces, columns)
     elif taken < columns:
         pieces.append(Piece(" " * (columns - taken)))
-    styles, own = role_styles.styles_under(over), role_styles.styles_under()
-    return Strip([Segment(text, (own if _BLOCKS(text) else styles)[role]) for text, role in pieces if text], columns)
-
-
-#: A bar, whose cells are a quantity: under a row in reverse video what is left would read as what is done.
-_BLOCKS = re.compile("[\u2580-\u259f]+").fullmatch
+    styles = role_styles.styles_under(over)
+    return Strip([Segment(text, styles[role]) for text, role in pieces if text], columns)

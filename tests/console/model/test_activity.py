@@ -28,7 +28,7 @@ def test_time_between_two_tasks_is_a_pause():
     apply(builder, builder.after(5).succeed("first"))
     apply(builder, builder.after(60).start("second"))
     apply(builder, builder.after(5).succeed("second"))
-    assert activity(builder) == ((Pause(START + 5 * S, START + 65 * S),), START + 70 * S, False)
+    assert activity(builder) == ((Pause(START + 5 * S, START + 65 * S),), START + 70 * S, False, None)
 
 
 def test_a_wait_between_attempts_is_no_pause():
@@ -38,7 +38,7 @@ def test_a_wait_between_attempts_is_no_pause():
     assert activity(builder).is_active
     apply(builder, builder.after(95).start("first"))
     apply(builder, builder.after(1).succeed("first"))
-    assert activity(builder) == ((), START + 101 * S, False)
+    assert activity(builder) == ((), START + 101 * S, False, None)
 
 
 def test_the_wait_for_a_requeue_is_a_pause():
@@ -47,7 +47,7 @@ def test_the_wait_for_a_requeue_is_a_pause():
     apply(builder, builder.after(5).fail("first", "DEAD_LETTER"))
     apply(builder, builder.after(600).move("first", "PENDING", generation=1))
     apply(builder, builder.start("first", generation=1))
-    assert activity(builder) == ((Pause(START + 5 * S, START + 605 * S),), START + 605 * S, True)
+    assert activity(builder) == ((Pause(START + 5 * S, START + 605 * S),), START + 605 * S, True, None)
 
 
 def test_a_task_that_runs_leaves_no_pause_below_it():
@@ -56,6 +56,19 @@ def test_a_task_that_runs_leaves_no_pause_below_it():
     apply(builder, builder.after(50).start("short"))
     apply(builder, builder.after(1).succeed("short"))
     assert activity(builder).pauses == ()
+
+
+def test_a_long_time_in_which_nothing_starts_or_ends_is_a_busy_pause_of_many_tasks():
+    builder = builder_of("long", *(f"short_{number}" for number in range(30)))
+    apply(builder, builder.start("long"))
+    for number in range(30):
+        apply(builder, builder.start(f"short_{number}"))
+        apply(builder, builder.after(1).succeed(f"short_{number}"))
+    found = activity(builder)
+    assert found.pauses_until(START + 59 * S) == found.pauses, "shorter than what was before"
+    assert found.pauses_until(START + 60 * S)[-1] == Pause(START + 30 * S, START + 60 * S, is_busy=True)
+    apply(builder, builder.after(70).succeed("long"))
+    assert activity(builder).pauses[-1] == Pause(START + 30 * S, START + 100 * S, is_busy=True)
 
 
 def test_attempts_that_ended_before_they_began_leave_their_pause_once():

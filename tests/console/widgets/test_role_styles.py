@@ -44,10 +44,3 @@ def test_a_strip_has_exactly_the_cells_that_were_asked_for() -> None:
     for columns in range(12):
         strip = strip_of([Piece("世界"), Piece("abc", Role.KEY)], columns, PLAIN)
         assert strip.cell_length == columns == sum(segment.cell_length for segment in strip)
-
-
-def test_a_bar_keeps_its_look_under_the_cursor():
-    """In reverse video what is left of it would read as what is done."""
-    strip = strip_of([Piece("load ", Role.TEXT), Piece("██░░", Role.DIM), Piece(" 50 %")], 20, PLAIN, Role.CURSOR)
-    reversed_of = {segment.text: bool(segment.style and segment.style.reverse) for segment in strip}
-    assert not reversed_of["██░░"] and reversed_of["load "] and reversed_of[" 50 %"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span
+from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Pause, Span
 from redrive.console.model.timeline import HangRow, RowKey
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
@@ -102,7 +104,7 @@ async def test_zoom_ends_at_the_last_steps(stage) -> None:
 async def test_a_long_pause_takes_nine_cells(stage) -> None:
     view = timeline()
     async with stage(view):
-        view.set_pauses([(10 * SECOND, 10 * SECOND + HOUR)])
+        view.set_pauses([Pause(10 * SECOND, 10 * SECOND + HOUR)])
         view.show_whole_run(0, 20 * SECOND + HOUR, live=False)
         span = view.span
         assert span.per_cell == SECOND * 31 // 32
@@ -111,10 +113,23 @@ async def test_a_long_pause_takes_nine_cells(stage) -> None:
         assert span.end - HOUR == (30 - PAUSE_CELLS) * span.per_cell
 
 
+async def test_a_busy_pause_takes_half_of_the_width_and_bars_stay_while_it_grows(stage, painted) -> None:
+    view = timeline()
+    async with stage(view):
+        for minutes in range(1, 60):
+            view.set_pauses([Pause(10 * SECOND, minutes * 60 * SECOND, is_busy=True)])
+            view.extend_to(0, minutes * 60 * SECOND)
+            assert painted(view) == [] or minutes <= 2, "the axis grew, the bars did not move"
+        assert (view.span.cell(0), view.span.cell(10 * SECOND)) == (0, 5)
+        view.set_pauses([Pause(10 * SECOND, 10 * SECOND + HOUR, is_busy=True)])
+        view.show_whole_run(0, 20 * SECOND + HOUR, live=False)
+        assert view.span.cell(10 * SECOND + HOUR) - view.span.cell(10 * SECOND) == 30 // 2
+
+
 async def test_a_wait_at_the_end_fills_what_the_bars_leave(stage) -> None:
     view = timeline()
     async with stage(view):
-        view.set_pauses([(SECOND // 10, HOUR)])
+        view.set_pauses([Pause(SECOND // 10, HOUR)])
         view.show_whole_run(0, HOUR, live=True, is_due=False)
         span = view.span
         assert (span.cell(SECOND // 10), span.cell(HOUR)) == (10, 29)
@@ -127,7 +142,8 @@ async def test_a_wait_at_the_end_fills_what_the_bars_leave(stage) -> None:
     per_cell=st.integers(1, 10**4),
 )
 def test_instants_and_cells_are_inverse(bounds: list[int], start: int, per_cell: int) -> None:
-    span = Span(start, per_cell, 50, tuple(zip(bounds[::2], bounds[1::2], strict=False)))
+    pauses = tuple(map(Pause, bounds[::2], bounds[1::2], cycle((False, True))))
+    span = Span(start, per_cell, 50, pauses)
     cells = [span.cell(span.instant(cell)) for cell in range(-20, 70)]
     assert all(abs(cell - place) <= 1 for place, cell in enumerate(cells, start=-20))
     instants = [span.instant(cell) for cell in range(-20, 70)]
