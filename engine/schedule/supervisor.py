@@ -165,6 +165,10 @@ class Supervisor:
                     raise
                 self._report_once(str(error))
             else:
+                try:
+                    file.add_from(lost)
+                except RedriveError as error:
+                    self._report_once(f"decisions of operators are lost with the file: {error}")
                 lost.close()
                 return file
             await self._wait(TICK_SECONDS)

@@ -626,8 +626,8 @@ def dismiss(id: int, logical: Optional[Sequence[int]], now_us: int, who: str = "
 
 def remove(id: int) -> None:
     """Remove a schedule with its ledger; ``flow_times.forget`` also ends it in its state file."""
-    places = (("ledger", "schedule"), ("past_run", "schedule"), ("predecessor", "schedule"), ("schedule", "id"))
-    _change([("DELETE FROM {} WHERE {} = ?".format(*one), (id,)) for one in places])
+    of_one = [("DELETE FROM {} WHERE schedule = ?".format(table), (id,)) for table in _OF_ONE]
+    _change(of_one + [("DELETE FROM schedule WHERE id = ?", (id,))])
 
 
 def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
@@ -642,6 +642,8 @@ def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
 # --- The supervisor's side -----------------------------------------------------------------------------------------
 
 
+_OF_ONE = ("ledger", "past_run", "predecessor")  # tables with rows of one schedule
+_ADD = "INSERT INTO schedule ({}) VALUES ({})".format(", ".join(_COLUMNS[1:]), ",".join("?" * (len(_COLUMNS) - 1)))
 _WRITTEN = tuple(name for name in _COLUMNS[1:] if name not in DECIDED + _NOTICES)
 _SAVE = (
     "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END"
@@ -744,6 +746,26 @@ class SupervisorFile(object):
             at_path = inode_of(self.path)
             if at_path in ((), self._inodes[0]):
                 _make(self.path, self._connection, at_path)
+
+    def add_from(self, lost: "SupervisorFile") -> None:
+        """Add the schedules of a lost file that this one has not, and what operators decided only there.
+
+        Another supervisor may have made this file, and have begun with the same flows.
+        """
+        with self._transaction() as connection:
+            for row in _stored(lost._connection, "state_path IS NOT NULL"):
+                found = _stored(connection, "flow = ? AND state_path = ?", (row.flow, row.state_path))
+                for names in (DECIDED[:3], DECIDED[3:]) if found else ():
+                    if not getattr(found[0], names[0]):  # a pause that was ended here stays ended
+                        sql = "UPDATE schedule SET {} = ? WHERE id = ?".format(" = ?, ".join(names))
+                        connection.execute(sql, [getattr(row, name) for name in names] + [found[0].id])
+                if not found:
+                    id = connection.execute(_ADD, row[1 : len(_COLUMNS)]).lastrowid
+                    for table in _OF_ONE:
+                        rows = lost._connection.execute("SELECT * FROM {} WHERE schedule = ?".format(table), (row.id,))
+                        for _, *values in rows.fetchall():
+                            marks = ",?" * len(values)
+                            connection.execute("INSERT INTO {} VALUES (?{})".format(table, marks), [id] + values)
 
     def register(self, pid: int, host: str, sources: str, now_us: int) -> None:
         """Take the place of earlier supervisors of the same folders and files, and of itself in a file made again."""

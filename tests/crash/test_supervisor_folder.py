@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.statefile.paths import supervisor_path
-from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
+from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, SupervisorFile, is_served, read_schedules
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
@@ -194,3 +194,30 @@ def test_of_two_after_a_removal_one_ends(served: Served) -> None:
     ended = next(one for one in served.processes if one.poll() is not None)
     assert "served already" in ended.stdout.read()
     served.until("yearly", lives)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lose", [move_folder_away, remove_file])
+def test_a_pause_outlives_a_file_that_another_makes_before_the_first_notices(
+    served: Served, lose: Callable[[Path], None]
+) -> None:
+    (first,) = served.processes
+    assert run_redrive("schedule", "skip-next", "yearly").returncode == 0
+    skipped = next(row.skip_logical for row in read() if row.flow == "yearly")
+    assert skipped is not None
+    first.send_signal(signal.SIGSTOP)
+    try:
+        lose(served.states)
+        if lose is remove_file:  # the locks of the flows stay, so the second ends: a bare file is what it leaves
+            SupervisorFile(supervisor_path(), "other").close()
+        else:
+            served.serve()
+            served.until("paused", lambda row: lives(row) and row.pid != first.pid and not row.paused_until)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    served.until("paused", lambda row: row.paused_until == FOREVER and row.pause_reason == "closed" and lives(row))
+    served.until("yearly", lambda row: row.skip_logical == skipped and lives(row))
+    if lose is move_folder_away:
+        text, _ = first.communicate(timeout=60)
+        assert first.returncode not in (0, None)
+        assert "served already" in text.splitlines()[-1] and "Traceback" not in text
