@@ -67,7 +67,8 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     """Write a flow file for each line of a crontab, and compare when they start.
 
     FILE is a crontab, or - for stdin; without it `crontab -l` is read. No file is overwritten, and the crontab stays as
-    it is. Exit code 3: a line was left out, its flow starts at other times, or, without FILE, its program is missing.
+    it is. Exit code 3: a line was left out, names a user perhaps, or starts at other times as a flow; without FILE,
+    also: its program is missing.
     """
     has_user = system or os.path.abspath(source or "").startswith(_SYSTEM_CRONTABS)
     crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
@@ -87,12 +88,12 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     old = [OldTimes(str(job.number), partial(cron_starts, job.fields)) for job in jobs]
     code = print_comparison(folder, old, files, "the old lines are not compared: pip install 'redrive[import]'")
     _print_changes(jobs, files)
-    missing = _print_remarks(jobs, files)
+    missing = _print_remarks(jobs, files, is_of_host=source is None)
     for number, sentence in sorted(left_out):
         echo(one_line(f"line {number}: {sentence}"))
     for job, unit in zip(at_boot, units, strict=True):
         echo(one_line(f"line {job.number}: @reboot is no time: {unit.name} is a unit of systemd for it"))
-    if left_out or units or (missing and source is None):
+    if left_out or units or missing:
         code = ExitCode.PARTIAL_OR_BLOCKED
     if files:
         echo(one_line(f"next: take the lines out of the crontab, then: {shell_command(['redrive', 'serve', folder])}"))
@@ -109,15 +110,19 @@ def _print_changes(jobs: Sequence[Job], files: Sequence[FlowText]) -> None:
         echo(f"      + {one_line(line)}")
 
 
-def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText]) -> bool:
-    """Print what an operator has to know, with the lines of which it is true. Whether a program is missing."""
+def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText], *, is_of_host: bool) -> bool:
+    """Print what an operator has to know, with the lines of which it is true.
+
+    Return whether a program is missing on the machine of the crontab, or is a user perhaps.
+    """
     found: dict[str, list[int]] = {}
     missing = False
     for job, file in zip(jobs, files, strict=True):
         sentences = list(file.remarks)
         if program := missing_program(job):
-            missing = True
-            hint = " If it is a user: --system." if job.line.startswith(f"{program} /") else ""
+            may_be_user = job.user is None and job.line.startswith(f"{program} /")
+            missing |= is_of_host or may_be_user
+            hint = " If it is a user: --system." if may_be_user else ""
             sentences.append(f"{program} is no program that is found on this machine by the PATH of the line.{hint}")
         for sentence in sentences:
             found.setdefault(sentence, []).append(job.number)

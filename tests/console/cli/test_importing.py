@@ -648,6 +648,12 @@ def test_in_a_file_with_users_each_first_word_that_is_no_program_is_one(home: Pa
     assert [path.name for path in Path("flows").iterdir()] == ["true.py"]
 
 
+def test_a_first_word_that_may_be_a_user_of_another_machine_needs_a_look(home: Path) -> None:
+    remark = stdout_of("0 5 * * * gone_user /opt/gone\n", code=3)[-2]
+    missing = "gone_user is no program that is found on this machine by the PATH of the line"
+    assert remark == f"line 1: {missing}. If it is a user: --system."
+
+
 def test_a_program_that_has_the_name_of_a_user_is_a_program(home: Path) -> None:
     (home / "bin").mkdir()
     (home / "bin/mail").symlink_to("/bin/true")
@@ -681,7 +687,7 @@ def test_a_shell_that_is_no_program_is_named(home: Path) -> None:
         ("sh -c 'cd {home} && ./backup.sh'", ""),
         ("test -x /usr/sbin/gone || ( cd / && ls )", ""),
         ("cd {home} && sh gone.sh", "gone.sh is no program"),
-        ("gone_user /opt/gone", "gone_user is no program that is found on this machine by the PATH of the line. If it"),
+        ("php99 /opt/gone", "/opt/gone is no program that is found on this machine by the PATH of the line."),
         ("/bin/true &2>/dev/null", "in the background"),
         ("/bin/true &> out", "in the background"),
         ("/bin/true 2>&1 >&2", ""),
