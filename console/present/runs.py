@@ -271,7 +271,7 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return one_line(f"{status.executor.copy_sentence}: act there")
     if status.service_pid is not None and status.stuck_run == run.run_id:
         command = resume_command(run, status, target, accept_changes=True)
-        return f"redrive serve (pid {status.service_pid}) cannot resume it with the code as it is; {command}"
+        return f"redrive serve (pid {status.service_pid}) cannot resume it (why: redrive schedule); {command}"
     if status.service_pid is not None:
         after = " after a decision" if run.blocked_since is not None else ""
         return f"redrive serve (pid {status.service_pid}) resumes it{after}"

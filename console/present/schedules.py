@@ -618,8 +618,8 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
         " redrive schedule on its machine says what to do"
     ),
     NeedKind.STUCK: lambda need, now_us: (
-        f"cannot be resumed since {instant(need.since, now_us)}, redrive resume --accept-changes goes on with the"
-        f" code as it is: {need.detail}"
+        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail}; redrive resume --accept-changes does"
+        " it all the same"
     ),
     NeedKind.AFTER: lambda need, now_us: (
         f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"

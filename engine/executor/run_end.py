@@ -293,10 +293,10 @@ class LateRuns:
 
     def _record(self, served: schedules.ServedFlow, transaction: Transaction) -> int | None:
         """Record late runs, and return when to look again: during a pause soon, for nobody says when it ends."""
-        late_from = schedules.late_from(served, state_path=self._state_path)
-        next_late_at = schedules.record_late_runs(transaction, served, self._run_id, late_from=late_from)
+        excused = schedules.excused_starts(served, state_path=self._state_path)
+        next_late_at = schedules.record_late_runs(transaction, served, self._run_id, excused=excused)
         poll_at = transaction.at + round(SERVICE_POLL_SECONDS * 1e6)
-        return next_late_at if next_late_at is None or late_from <= transaction.at else min(next_late_at, poll_at)
+        return next_late_at if next_late_at is None or excused.until <= transaction.at else min(next_late_at, poll_at)
 
     def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
         if written.cancelled():

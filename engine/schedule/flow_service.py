@@ -385,7 +385,7 @@ class FlowService:
         with database.reading(self.state_path) as connection:
             self._follow(connection, known, now)
             served = self._as_of_now(self._next_served)
-            return schedules.load_status(connection, served, now, self._late_from, self._replaced_at, self._mark)
+            return schedules.load_status(connection, served, now, self._excused, self._replaced_at, self._mark)
 
     def _follow(self, connection: sqlite3.Connection | None, known: Sequence[ServedSchedule], now: int) -> None:
         """Find out which days are ready of a flow that follows others."""
@@ -455,8 +455,8 @@ class FlowService:
             return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else ""
 
     @property
-    def _late_from(self) -> int:
-        return schedules.late_from(self.served, self.row.paused_until)
+    def _excused(self) -> schedules.Excused:
+        return schedules.excused_starts(self.served, self.row)
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> ScheduleFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()
@@ -487,7 +487,7 @@ class FlowService:
         self._resend_at = self._after(RETRY_SECONDS)
         served, replaced_at = self._as_of_now(self._next_served), self._replaced_at
         error = (None if self._failure is None else self._failure.error) or self._waits or None
-        update = partial(schedules.update_schedule, served=served, late_from=self._late_from, start_error=error)
+        update = partial(schedules.update_schedule, served=served, excused=self._excused, start_error=error)
         await self._write(partial(update, replaced_at=replaced_at, new_since=self._new_since))
 
     async def _write(self, change: Callable[[Transaction], T]) -> T:

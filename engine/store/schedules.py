@@ -70,6 +70,16 @@ class ServedFlow(msgspec.Struct, frozen=True):
         return (own, self.spec.timezone) == (others, other.spec.timezone)
 
 
+class Excused(msgspec.Struct, frozen=True):
+    """Starts that are not late. ``until``: none is before, as the flow was paused; ``skipped``: times that are none."""
+
+    until: int = 0
+    skipped: frozenset[int] = frozenset()
+
+
+NONE_EXCUSED = Excused()
+
+
 def served_flow(flow: FlowSpec) -> ServedFlow | None:
     """Return a flow with its parsed schedule; None: no schedule. Raises FlowError if its time zone is unknown here."""
     return None if flow.schedule is None else ServedFlow(flow, flow.schedule, open_schedule(flow.schedule, flow.name))
@@ -162,14 +172,13 @@ def load_status(
     connection: sqlite3.Connection,
     served: ServedFlow,
     now: int,
-    late_from: int = 0,
+    excused: Excused = NONE_EXCUSED,
     replaced_at: int | None = None,
     mark: LedgerMark | None = None,
 ) -> ScheduleStatus:
     """Return the status of a flow's schedule; the file must have the current schema.
 
-    ``late_from``: no start is late before, because the flow was paused. ``replaced_at``: as for ``update_schedule``.
-    ``mark``: what the ledger knows already.
+    ``replaced_at``: as for ``update_schedule``; ``mark``: what the ledger knows already.
     """
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
@@ -181,7 +190,7 @@ def load_status(
         None if held is served else held.schedule,
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
         (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
-        _next_late_at(connection, held, progress, late_from, None if held is served else replaced_at or now),
+        _next_late_at(connection, held, progress, excused, None if held is served else replaced_at or now),
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else RunRow(*latest),
         ended=tuple(PastRun(*row) for row in connection.execute(_ENDED, (name,))),
@@ -297,15 +306,15 @@ def update_schedule(
     served: ServedFlow,
     *,
     replaced_at: int | None = None,
-    late_from: int = 0,
+    excused: Excused = NONE_EXCUSED,
     start_error: str | None = None,
     new_since: int | None = None,
 ) -> None:
     """Record a new or changed schedule, late runs, and missed logical times as of now.
 
     Starts no run: ``claim_slot`` belongs to the transaction of its run. ``replaced_at``: when the schedule of this file
-    was replaced by that of ``served``, which holds once what was due until then is decided; ``late_from``: no start is
-    late before; ``start_error``: why the latest start failed, for the page; ``new_since``: a new one was first served.
+    was replaced by that of ``served``, which holds once what was due until then is decided; ``start_error``: why the
+    latest start failed, for the page; ``new_since``: a new one was first served.
     """
     if _load_progress(transaction.connection, served.name) is None:
         _start_schedule(transaction, served, new_since or transaction.at, ScheduleChange.BEGUN)
@@ -313,7 +322,7 @@ def update_schedule(
     progress = _progress(transaction, served)
     held = _held(served, progress)
     replaced_at = max(progress.decided_until, transaction.at if replaced_at is None else replaced_at)
-    record_late_runs(transaction, served, start_error=start_error, late_from=late_from, replaced_at=replaced_at)
+    record_late_runs(transaction, served, start_error=start_error, excused=excused, replaced_at=replaced_at)
     if held is served:
         _give_up(transaction, served, start_error=start_error)
         return
@@ -421,7 +430,7 @@ def page_schedule(transaction: Transaction, served: ServedFlow, title: str, why:
 def page_stuck_run(transaction: Transaction, run_id: str, error: str) -> None:
     """Page that the code of a flow cannot resume a run; the page ends when it is resumed, or abandoned."""
     command = shell_command(["redrive", "resume", *place_words("", run_id), "--accept-changes"])
-    why = f"{error}; {command} goes on with the code as it is"
+    why = f"{error}; {command} resumes it all the same"
     trigger_page(transaction, PageRequest(run_id, None, "cannot be resumed", why, cause=cut_off_cause(run_id)))
 
 
@@ -549,21 +558,21 @@ def record_late_runs(
     served: ServedFlow,
     running: str | None = None,
     *,
-    late_from: int = 0,
+    excused: Excused = NONE_EXCUSED,
     replaced_at: int | None = None,
     start_error: str | None = None,
 ) -> int | None:
     """Record late starts and ends as of now, page once for each, and return when the next run becomes late.
 
     A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
-    ``late_from``, ``replaced_at``, ``start_error``: as for ``update_schedule``.
+    ``replaced_at``, ``start_error``: as for ``update_schedule``.
     """
     progress = _load_progress(transaction.connection, served.name)
     held = _held(served, progress)
     until = None if held is served else transaction.at if replaced_at is None else replaced_at
-    if progress is not None and transaction.at > late_from:
+    if progress is not None and transaction.at > excused.until:
         fired = _fired_after(transaction.connection, served.name, progress.decided_until)
-        late = late_starts(held.schedule, progress.decided_until, fired, transaction.at, until)
+        late = late_starts(held.schedule, progress.decided_until, fired | excused.skipped, transaction.at, until)
         _page_late_starts(transaction, held, late, start_error)
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
@@ -572,11 +581,15 @@ def record_late_runs(
             _page_late_end(transaction, run_id, due_at)
         elif run_id != running:
             endings.end_at_deadline(transaction, run_id)
-    return _next_late_at(transaction.connection, held, progress, late_from, until)
+    return _next_late_at(transaction.connection, held, progress, excused, until)
 
 
 def _next_late_at(
-    connection: sqlite3.Connection, served: ServedFlow, progress: ScheduleRow | None, late_from: int, until: int | None
+    connection: sqlite3.Connection,
+    served: ServedFlow,
+    progress: ScheduleRow | None,
+    excused: Excused,
+    until: int | None,
 ) -> int | None:
     """Return when the next run becomes late. ``until``: starts that are due later are not the schedule's."""
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
@@ -584,8 +597,8 @@ def _next_late_at(
     if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
-        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired, until)
-        instants += [max(late_at, late_from) + 1 for late_at, _ in late]
+        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired | excused.skipped, until)
+        instants += [max(late_at, excused.until) + 1 for late_at, _ in late]
     return min(instants, default=None)
 
 
@@ -718,16 +731,16 @@ def _schedules_in(state_path: str) -> list[ServedSchedule]:
     return [row for row in read_known() if row.state_path == os.path.abspath(state_path)]
 
 
-def late_from(served: ServedFlow, paused_until: int | None = None, state_path: str = "") -> int:
-    """Before this instant no start is late, because the flow is or was paused; None: until when, a supervisor knows."""
+def excused_starts(served: ServedFlow, row: ServedSchedule | None = None, state_path: str = "") -> Excused:
+    """What operators decided about starts to come; without ``row``: as the file of the supervisors says."""
     schedule = served.schedule
     if schedule.start_within_us is None and not schedule.follows:
-        return 0
-    if paused_until is None:
+        return NONE_EXCUSED
+    if row is None:
         with suppress(StateFileError):  # of what is damaged, or of a later redrive
-            rows = [row for row in _schedules_in(state_path) if row.flow == served.name]
-            paused_until = max((row.paused_until for row in rows), default=0)
-    return (paused_until or 0) + (schedule.start_within_us or 0)
+            row = next((one for one in _schedules_in(state_path) if one.flow == served.name), None)
+    paused_until, skipped = (0, None) if row is None else (row.paused_until, row.skip_logical)
+    return Excused(paused_until + (schedule.start_within_us or 0), frozenset(() if skipped is None else (skipped,)))
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

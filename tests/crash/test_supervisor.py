@@ -555,7 +555,7 @@ def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Fold
     with linked(far.home / ".local/state", os.environ["XDG_STATE_HOME"]):
         for door in ("", "ssh://far"):
             of_file = run_redrive("inbox", f"{door}{row.state_path}").stdout
-            assert "cannot resume it with the code as it is" in of_file and "resumes it" not in of_file, door
+            assert "cannot resume it (why: redrive schedule)" in of_file and "resumes it" not in of_file, door
     listed = run_redrive("schedule").stdout
     assert f"cannot resume run {row.stuck_run_id}" in listed and ": migration" in listed
     flag.touch()

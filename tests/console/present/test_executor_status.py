@@ -37,7 +37,7 @@ def test_a_path_over_ssh_is_named_as_on_its_host(target: str, command: str) -> N
 def test_a_scheduler_is_not_said_to_resume_a_run_that_it_cannot() -> None:
     stuck, other = (RunRow(run_id, "night", 0, None, RunState.RUNNING) for run_id in ("r", "q"))
     status = SessionStatus(Link.LIVE, service_pid=7, stuck_run="r")
-    advice = "redrive serve (pid 7) cannot resume it with the code as it is; redrive resume /x.db@r --accept-changes"
+    advice = "redrive serve (pid 7) cannot resume it (why: redrive schedule); redrive resume /x.db@r --accept-changes"
     assert executor_advice(stuck, status, "/x.db", 0) == advice
     assert executor_advice(other, status, "/x.db", 0) == "redrive serve (pid 7) resumes it"
     assert not runner_of(stuck, status).absence.startswith("redrive serve")

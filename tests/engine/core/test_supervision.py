@@ -67,7 +67,9 @@ def test_a_pause_holds_starts_but_no_run_that_goes_on_and_no_requested_one():
     assert decide_step(HOURLY, requested, HOUR).kind is StepKind.START
 
 
-def test_no_run_is_late_that_a_pause_holds_up():
+def test_no_run_is_late_that_a_pause_holds_up_or_a_skip_leaves_out():
+    skipped = ScheduleFacts(decided_until=0, skip_logical=HOUR, is_owned=True)
+    assert decide_step(HOURLY, skipped, HOUR + 41 * MINUTE).late_since is None
     paused = ScheduleFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE)
     assert decide_step(HOURLY, paused, HOUR + 29 * MINUTE).late_since is None
     held = ScheduleFacts(decided_until=0, paused_until=HOUR + 30 * MINUTE, is_owned=True)

@@ -319,6 +319,10 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     assert file.now + 1 == file.write(lambda transaction: schedules.record_late_runs(transaction, file.served))
     assert [] == pages(file)
     file.now += 1
+    skipped = schedules.Excused(skipped=frozenset({SIX + HOUR}))
+    breaks_at = file.write(lambda transaction: schedules.record_late_runs(transaction, file.served, excused=skipped))
+    assert SIX + 2 * HOUR + 600 * 1_000_000 + 1 == breaks_at
+    assert [] == pages(file), "an operator skips it"
     for _ in range(3):
         breaks_at = file.write(lambda transaction: schedules.record_late_runs(transaction, file.served))
     assert SIX + 2 * HOUR + 600 * 1_000_000 + 1 == breaks_at
