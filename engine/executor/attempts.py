@@ -39,7 +39,7 @@ from ..store.settle import settle
 from .opening import OpenRun
 from .own_run import FollowUp, OwnRun
 
-STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
+STARTED_DELAY_SECONDS = 0.5  # an attempt that ends sooner needs no pid in the file, and none on a slow line
 OUTPUT_FLUSH_SECONDS = 0.1
 OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5

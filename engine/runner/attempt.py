@@ -430,8 +430,8 @@ class Attempt(RunningAttempt):
             "exit_code": exited.exit_code,
             "signal": exited.signal,
             "max_rss_kb": max(exited.max_rss_kb, self._memory_used // 1024),
-            "cpu_user_us": exited.cpu_user_us,
-            "cpu_system_us": exited.cpu_system_us,
+            "cpu_user_us": round(exited.cpu_user_us, -3),  # less is noise, and a seventh of what ssh carries
+            "cpu_system_us": round(exited.cpu_system_us, -3),
             "duration_us": round((exited.exited_at - self.started_at) * 1e6),
             **({"late_exit": True} if self._is_late_exit else {}),
         }
