@@ -207,9 +207,10 @@ class TimelineScreen(TaskScreen):
 
     def _set_now(self, now_us: int) -> None:
         """Move the line of now and repaint the columns in between; in the past it also moves back."""
+        before, self._now_us = self.timeline.span.cell(self._now_us), now_us
+        self.timeline.set_pauses(self._activity.pauses_until(self.now))  # in a pause now stays in its cell
         span = self.timeline.span
-        first, last = sorted((span.cell(self._now_us), span.cell(now_us)))
-        self._now_us = now_us
+        first, last = sorted((before, span.cell(now_us)))
         if first != last:
             first, last = max(first, 0), min(last, span.cells)
             width = last - first + 1
@@ -235,7 +236,6 @@ class TimelineScreen(TaskScreen):
 
     def _update_span(self) -> None:
         run = self.board.projection.run
-        self.timeline.set_pauses(self._activity.pauses_until(self.now))
         if run.ended_at is None:
             is_past = self.console.live.is_past
             self.timeline.extend_to(run.started_at, self._now_us, is_due=self._is_active(), is_past=is_past)
