@@ -187,7 +187,7 @@ def _elapsed(view: RunView, unit: str) -> Line:
     elapsed = f"{clock(view.clock).strip()}{unit}"
     if view.is_moving or not view.fact:
         return [Piece(elapsed)]
-    if view.style is IDLE:
+    if view.style is IDLE or view.clock < SECOND:  # it was blocked at once
         return [Piece(view.fact, Role.DIM)]
     return [Piece("after ", Role.DIM), Piece(elapsed), Piece(f", {view.fact}", Role.DIM)]
 

@@ -113,6 +113,7 @@ def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Lin
             (f"{glyphs.open}{glyphs.closed}", Role.DIM, "open, folded"),
             (glyphs.elided, Role.DIM, "more than is drawn"),
             ("~12s", Role.DIM, "an estimate"),
+            ("".join(glyphs.heat), Role.DONE, "quick to slow beside usual"),
         )
     ]
     flows = *flow(states, columns, _ENTRY_CELLS), *flow(marks, columns, 0), *flow(bars, columns, 0)
@@ -154,8 +155,7 @@ def pace_role(pace: Pace) -> Role:
 
 def pace_piece(pace: Pace, glyphs: Glyphs) -> Piece:
     """The shade, and how many times the usual duration if that is much more or less."""
-    is_usual = _SHADES[0] < pace.times <= _SHADES[1]
-    words = "" if is_usual else f" {times_text(pace.times)}{glyphs.times} usual"
+    words = "" if _SHADES[0] < pace.times <= _SHADES[1] else f" {times_text(pace.times)}{glyphs.times} usual"
     return Piece(f"{shade(pace.times, glyphs)}{words}", pace_role(pace))
 
 

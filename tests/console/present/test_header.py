@@ -105,6 +105,12 @@ def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_s
     assert ("◆ 1 other run" in line) == bool(other_runs)
 
 
+def test_a_run_that_blocked_at_once_says_only_for_how_long():
+    projection = projection_of([("load", [])], blocked_since=START)
+    line = plain(run_line(Board(projection), "/var/warehouse.db", None, START + 300 * S, 120, UTF8))
+    assert "for 5m00" in line and "after" not in line
+
+
 def test_both_times_of_a_run_that_has_ended_have_a_word():
     projection = projection_of([("load", [])])
     projection.run = projection.run._replace(state="FAILED", ended_at=projection.run.started_at + 18 * S)
