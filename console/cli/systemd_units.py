@@ -229,11 +229,12 @@ class SystemdTimer:
             "splay": _duration(self._timer.pop_last("Timer.RandomizedDelaySec")) if schedule else None,
             "env": variables or None,
             "env_file": self._env_file(),
+            "secrets": secret_names(variables) or None,
         }
         env = None
-        if secrets := secret_names(variables) if flow["env_file"] is None else []:
+        if flow["secrets"] and flow["env_file"] is None:
             env = FlowText(f"{self.name}.env", env_text(variables))
-            flow |= {"env": None, "env_file": env.name, "secrets": secrets}
+            flow |= {"env": None, "env_file": env.name}
         pages = [
             call_text("flow.page", ["command"], {"argv": [*self._systemctl(), "start", unit]})
             for unit in " ".join(self._service.pop("Unit.OnFailure")).split()
@@ -322,6 +323,8 @@ class SystemdTimer:
         if set(signs) & set("@+!"):
             self.left_out.append(f"the {signs} in front of {line.lstrip('-@:+!')}")
         words = shlex.split(line.lstrip("-@:+!"))
+        if "@" in signs:
+            del words[1:2]  # the name that the program would see as its own
         if "$" in line and ":" not in signs:
             line_of_shell = " ".join(map(_word_with_variables, words))
         elif "-" in signs:

@@ -91,7 +91,10 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "poll@.service").write_text("[Service]\nExecStart=/opt/poll %i\n")
     override = tmp_path / "poll@.service.d/own.conf"
     override.parent.mkdir()
-    override.write_text("[Service]\nExecStart=\nExecStart=/opt/poll2 %i\n")
+    override.write_text(
+        "[Service]\nExecStart=\nExecStart=@/opt/poll2 poller %i\n"
+        "Environment=POLL_TOKEN=hunter23\nEnvironmentFile=/dev/null\n"
+    )
     return tmp_path
 
 
@@ -109,7 +112,9 @@ def test_a_timer_and_its_service_become_a_flow(units: Path) -> None:
     assert "splay='5m'" in text and "timeout='90m'" in text and "secrets=['PGPASSWORD']" in text
     assert "hunter22" not in text and Path("flows/backup.env").stat().st_mode & 0o777 == 0o600
     assert "argv=['systemctl', 'start', 'mail@backup.service']" in text and "# Not imported: backup" in text
-    assert "['/opt/poll2', 'a']" in Path("flows/poll_a.py").read_text()
+    poll = Path("flows/poll_a.py").read_text()
+    assert "['/opt/poll2', 'a']" in poll and "the @ in front of /opt/poll2 poller" in poll
+    assert "secrets=['POLL_TOKEN']" in poll and run_redrive("check", "flows/poll_a.py").returncode in (0, 3)
     assert run_redrive("run", "flows/backup.py", "--plain", env={**os.environ, "WORDS": "a b"}).returncode == 0
     assert "backup 3 good night" in run_redrive("logs", "backup", "sh").stdout
 
