@@ -14,7 +14,7 @@ from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
 from .flow_text import SECRET_NAME, FlowText, call_text, env_text, numbered, secret_names, shell_duration
-from .shell_line import ShellLine, name_of_line, parse_shell_line, program_of_line
+from .shell_line import ShellLine, is_known_folder, name_of_line, parse_shell_line, program_of_line
 from .shell_text import Kind, tokens_of, unquoted
 
 
@@ -326,18 +326,10 @@ def _names_user(job: Job) -> bool:
     """Whether the first word of a line, which is no program, is a user of this machine, or in front of a command."""
     word, next_word = job.line.split()[:2]
     is_command = next_word in ("cd", "(", "[") or (next_word[0] == "/" and _has_program(job, next_word, "/"))
-    return is_command or _is_user(word)
+    return is_command or is_known_folder(f"~{word}")
 
 
 _USER = re.compile(r"[a-z_][a-z0-9_.-]*\s+\S", re.IGNORECASE)
-
-
-def _is_user(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
 
 
 def _has_program(job: Job, program: str, folder: str) -> bool:
@@ -358,7 +350,5 @@ def _folder_of(job: Job, command: ShellLine) -> str:
 
 
 def _home_of(user: str | None) -> str:
-    try:
-        return os.path.expanduser("~") if user is None else pwd.getpwnam(user).pw_dir
-    except KeyError:
-        return "/"
+    home = f"~{user or ''}"
+    return os.path.expanduser(home) if is_known_folder(home) else "/"

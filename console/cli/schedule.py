@@ -116,10 +116,8 @@ def _served_by(spec: FlowSpec) -> str:
 
 
 async def _read_sources(finder: FlowFinder) -> list[FlowFile]:
-    found: list[FlowFile] = []
-    for python, targets in group_by_interpreter(finder.find()).items():
-        found += [file async for file in read_flow_files(python, targets)]
-    return found
+    groups = group_by_interpreter(finder.find()).items()
+    return [file for python, targets in groups async for file in read_flow_files(python, targets)]
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:

@@ -87,7 +87,7 @@ def _folder_in_front(tokens: Sequence[Token]) -> str | None:
     if len(tokens) < 4 or [tokens[0].text, tokens[2].text] != ["cd", "&&"] or not re.fullmatch(_WORD, tokens[1].text):
         return None
     folder = unquoted(tokens[1].text)
-    return folder if _is_known_folder(folder) else None
+    return folder if is_known_folder(folder) else None
 
 
 def _log_of(tokens: Iterable[Token]) -> str | None:
@@ -113,7 +113,7 @@ def _without_prefixes(parsed: ShellLine) -> ShellLine:
     return replace(parsed, text=parsed.prefix + parsed.text)
 
 
-def _is_known_folder(folder: str) -> bool:
+def is_known_folder(folder: str) -> bool:
     """Whether the shell would change to what the flow says: the home of another user must exist."""
     return not folder.startswith("~") or os.path.expanduser(folder.partition("/")[0]) != folder.partition("/")[0]
 

@@ -166,12 +166,11 @@ class _Search(object):
         return dict(_history_row(cause, others, episodes), notes=self._notes_on(loose, downstream))
 
     def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
-        found = []
-        for note, at, actor, run_id in self._notes:
-            matches = note.downstream is None or downstream is None or note.downstream == downstream
-            if note.fingerprint == loose and matches:
-                found.append({"at": at, "actor": actor, "run_id": run_id, "text": note.text})
-        return found[:NOTES_MAX]
+        return [
+            {"at": at, "actor": actor, "run_id": run_id, "text": note.text}
+            for note, at, actor, run_id in self._notes
+            if note.fingerprint == loose and (downstream is None or note.downstream in (None, downstream))
+        ][:NOTES_MAX]
 
     def _episodes(self, cause: Cause, run_id: str) -> List[Row]:
         """The episodes of one run, the latest decision first."""

@@ -785,13 +785,11 @@ class SupervisorFile(object):
 
     def beat(self, now_us: int) -> None:
         """Record that the supervisor lives."""
-        with _translated_errors(self.path):
-            self._connection.execute("UPDATE supervisor SET heartbeat_at = ? WHERE id = ?", (now_us, self._id))
+        self._write("UPDATE supervisor SET heartbeat_at = ? WHERE id = ?", now_us, self._id)
 
     def stop(self, now_us: int) -> None:
         """Record that the supervisor was stopped in order."""
-        with _translated_errors(self.path):
-            self._connection.execute("UPDATE supervisor SET stopped_at = ? WHERE id = ?", (now_us, self._id))
+        self._write("UPDATE supervisor SET stopped_at = ? WHERE id = ?", now_us, self._id)
 
     def stored(self) -> List[ServedSchedule]:
         """What this and earlier supervisors wrote, and operators decided."""
@@ -857,9 +855,7 @@ class SupervisorFile(object):
 
     def warn(self, id: int, warning: str, now_us: int) -> None:
         """Record what an operator has to know."""
-        with _translated_errors(self.path):
-            sql = "UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?"
-            self._connection.execute(sql, (warning, now_us, id))
+        self._write("UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?", warning, now_us, id)
 
     def take_back(self, id: int, after: int, runs: int, given_up: int, last: int) -> None:
         """Make what was decided of the times after ``after`` undecided again.
@@ -887,8 +883,7 @@ class SupervisorFile(object):
 
     def note_edits(self, id: int, edits: str) -> None:
         """Record at once that the file of a flow has another schedule."""
-        with _translated_errors(self.path):
-            self._connection.execute("UPDATE schedule SET edits = ? WHERE id = ?", (edits, id))
+        self._write("UPDATE schedule SET edits = ? WHERE id = ?", edits, id)
 
     def save_broken(self, row: ServedSchedule) -> None:
         """Write what is known of a file that could never be read."""
@@ -902,8 +897,7 @@ class SupervisorFile(object):
 
     def remove_broken(self, target: str) -> None:
         """Remove a file that could never be read, and is gone or read now."""
-        with _translated_errors(self.path):
-            self._connection.execute("DELETE FROM schedule WHERE target = ? AND state_path IS NULL", (target,))
+        self._write("DELETE FROM schedule WHERE target = ? AND state_path IS NULL", target)
 
     def leave_out(self, files: Mapping[str, str]) -> None:
         """Record which files are not served, each with the reason."""
@@ -911,6 +905,11 @@ class SupervisorFile(object):
             connection.execute("DELETE FROM left_out WHERE supervisor_id = ?", (self._id,))
             rows = [(file, self._id, why) for file, why in files.items()]
             connection.executemany("INSERT OR REPLACE INTO left_out VALUES (?,?,?)", rows)
+
+    def _write(self, sql: str, *values: object) -> None:
+        """Write alone, at once."""
+        with _translated_errors(self.path):
+            self._connection.execute(sql, values)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
