@@ -65,8 +65,7 @@ def fleet_of(
     if not is_remote(target) or parse(target).path:
         return None, None
     options, found = _files_of_host(target, ssh)
-    is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
-    if is_one:
+    if all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1:
         return None, _only_file(Endpoint(target, options), found)
     return sessions.FleetTarget(target, {target: options}), None
 

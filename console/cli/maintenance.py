@@ -81,7 +81,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
     """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files."""
     from ...engine.asyncio_log import run_with_log
     from ..sessions.bundle import interpreter
-    from ..sessions.open import list_state_files, share_login
+    from ..sessions.open import Login, list_state_files
 
     address, found, begun = replace(parse(target), path=""), list[DoctorFinding](), time.monotonic()
 
@@ -91,7 +91,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
         found.append(DoctorFinding("ok", step, f"{seconds:.1f} s: {what}"))
 
     async def reach() -> None:
-        options = await share_login(address, ssh)
+        options = await Login(address, ssh).done()
         if options is not ssh:
             done("login", f"{address.place} lets you in")
             program = interpreter(options.python, options.become)
@@ -114,11 +114,9 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
 def _program() -> Iterator[DoctorFinding]:
     yield DoctorFinding("ok", "redrive", f"{__version__} under Python {platform.python_version()} ({sys.executable})")
     version = sqlite3.sqlite_version_info
-    if version < WAL_RESET_BUG_FIXED:
-        text = f"{sqlite3.sqlite_version}: two writers could corrupt a WAL file; redrive has exactly one, by design"
-        yield DoctorFinding("note", "sqlite", text)
-    else:
-        yield DoctorFinding("ok", "sqlite", sqlite3.sqlite_version)
+    bug = ": two writers could corrupt a WAL file; redrive has exactly one, by design"
+    is_old = version < WAL_RESET_BUG_FIXED
+    yield DoctorFinding("note" if is_old else "ok", "sqlite", sqlite3.sqlite_version + bug * is_old)
 
 
 def _warned_schedules() -> Iterator[DoctorFinding]:
@@ -144,18 +142,10 @@ def _machine() -> Iterator[DoctorFinding]:
         yield DoctorFinding("note", "limits", "memory= by samples, no cpus=: no cgroup is delegated to this process")
 
 
-def _has_pidfd() -> bool:
+def _works(call: Callable[[], None]) -> bool:
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        call()
     except (OSError, AttributeError):
-        return False
-    return True
-
-
-def _can_be_subreaper() -> bool:
-    try:
-        process.become_subreaper()
-    except OSError:
         return False
     return True
 
@@ -168,12 +158,12 @@ _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
     ),
     (
         "pidfd: a kill cannot hit another process with the same pid",
-        _has_pidfd,
+        lambda: _works(lambda: os.close(os.pidfd_open(os.getpid()))),
         "no pidfd: this kernel is older than 5.3, attempts cannot be run",
     ),
     (
         "subreaper: processes that leave an attempt's group are found and killed",
-        _can_be_subreaper,
+        lambda: _works(process.become_subreaper),
         "no subreaper: processes that leave an attempt's group may survive it",
     ),
     (
@@ -242,11 +232,8 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     for row, words in zip(rows, describe_next_runs(rows, now_us, is_served=hang is None), strict=True):
         if is_ahead(row.decided_until, now_us):
             until = f"{datetime.fromtimestamp(row.decided_until / 1e6, UTC).astimezone():%Y-%m-%d %H:%M}"
-            yield DoctorFinding(
-                "error",
-                "schedule",
-                f"{words}; decided until {until}, ahead of the clock: redrive serve takes that back",
-            )
+            words += f"; decided until {until}, ahead of the clock: redrive serve takes that back"
+            yield DoctorFinding("error", "schedule", words)
         elif hang is not None:
             yield DoctorFinding("error", "schedule", f"{words}; its supervisor {hang}")
         elif status is None:
@@ -296,11 +283,8 @@ def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: st
     names = runs.unfinished_tasks(connection, run_id)
     skip = shell_command(["redrive", "skip", *place_words(path, run_id), "--", names[0]])
     how = f"requeue or skip the failed tasks above, or {skip}"
-    return DoctorFinding(
-        "error",
-        "run",
-        f"{text}; it has ended, and {counted(len(names), 'task')} never did ({first_names(names)}): {how}",
-    )
+    text += f"; it has ended, and {counted(len(names), 'task')} never did ({first_names(names)}): {how}"
+    return DoctorFinding("error", "run", text)
 
 
 # --- ``redrive prune``: deletes old runs step by step, and says what that freed --------------------------------------

@@ -213,10 +213,7 @@ class FleetTarget(msgspec.Struct, frozen=True):
 
     def watch(self) -> AsyncIterator[Sequence[Offer]]:
         """Yield their state files, again whenever they change."""
-        if not self.hosts:
-            return watch_state_files()
-        ((target, options), *more) = self.hosts.items()
-        return watch_hosts(self.hosts, self.logins) if more else watch_remote_files(target, options)
+        return watch_hosts(self.hosts, self.logins) if self.hosts else watch_state_files()
 
 
 async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
