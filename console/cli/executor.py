@@ -177,11 +177,8 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
 
     answer, place, before = with_session(file.to_change(), use)
     print_answer(answer, as_json, place)
-    if before.service_pid is not None:
-        sentence = (
-            f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
-        )
-        echo(sentence, err=True)
+    if (pid := before.service_pid) is not None:
+        echo(f"redrive serve (pid {pid}) goes on with its schedule; kill {pid} ends it", err=True)
     return code_of_answers(answer)
 
 

@@ -162,6 +162,10 @@ class ActPlace(NamedTuple):
     ssh_arguments: Sequence[str] = ()  # with which a command reaches the address
     now_us: int = 0
 
+    @property
+    def json_fields(self) -> dict[str, str | None]:
+        return {"state_file": self.address, "run_id": None if self.run is None else self.run.run_id}
+
 
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
     """The place of an act, with the status of its session as of now."""
@@ -422,14 +426,8 @@ def _fingerprints_of(row: TaskRow) -> list[str]:
 def print_answer(answer: acts.Answer, as_json: bool, place: ActPlace) -> None:
     """Print the place of the act and the answer of the engine, one line per task."""
     if as_json:
-        value = {
-            "state_file": place.address,
-            "run_id": None if place.run is None else place.run.run_id,
-            "ok": answer.ok,
-            "message": answer.message,
-            "results": _result_objects(answer.results),
-        }
-        echo_json(with_schema("answer", value))
+        said = {"ok": answer.ok, "message": answer.message, "results": _result_objects(answer.results)}
+        echo_json(with_schema("answer", {**place.json_fields, **said}))
         return
     echo(place_line(place.run, place.address))
     lines = [f"{task}: {message}" for task, _, message in answer.results]
@@ -523,9 +521,8 @@ def _rate(text: str) -> float:
 def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> None:
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
-        where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
         found = {**preview._asdict(), "results": _result_objects(preview.results)}
-        echo_json(with_schema("preview", {"dry_run": True, **where, **found}))
+        echo_json(with_schema("preview", {"dry_run": True, **place.json_fields, **found}))
         return
     echo(place_line(place.run, place.address))
     echo_lines(map(one_line, preview_lines(preview)))
