@@ -175,7 +175,7 @@ def test_a_part_of_the_page_is_made_of_html_alone() -> None:
     assert tags == []
 
 
-parametrize_count = parametrize_mostly_long("count", [200, 2_000])
+parametrize_count = parametrize_mostly_long("count", [200, 2_000], daily=1)
 
 
 def for_each_text(count: int, check: Callable[[str], None]) -> None:
@@ -276,7 +276,7 @@ def test_the_environment_of_the_command_of_a_page(count: int) -> None:
 ENDS = "printf 'END\\0'"
 
 
-@parametrize_mostly_long("count", [50, 2_000])
+@parametrize_mostly_long("count", [50, 2_000], daily=1)
 def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
     """One shell reads all lines; a word that acts would print other words, or make a file."""
     lines: list[str] = []

@@ -130,7 +130,7 @@ KEYS = (
 )
 
 
-@parametrize_mostly_long("first", range(0, scaled(60), 3), daily=8)
+@parametrize_mostly_long("first", range(0, scaled(60), 3), daily=5)
 async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
     rich: Path, tmp_path: Path, first: int
 ) -> None:

@@ -181,7 +181,7 @@ class Storm:
 
 
 @pytest.mark.timeout(900)  # up to three executors that die, and one that ends, each with a limit of its own
-@parametrize_mostly_long("number", range(scaled(20)), daily=6)
+@parametrize_mostly_long("number", range(scaled(20)), daily=4)
 def test_a_run_outlives_any_deaths(tmp_path: Path, number: int) -> None:
     storm = Storm(tmp_path, number)
     for strike in range(storm.dice.randint(1, 3)):

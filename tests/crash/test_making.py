@@ -217,7 +217,7 @@ def _traced(work: str, path: Path, *options: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("work", [MAKE_STATE_FILE, MAKE_GIVEN])
+@pytest.mark.parametrize("work", [MAKE_STATE_FILE, pytest.param(MAKE_GIVEN, marks=pytest.mark.weekly)])
 def test_a_start_after_a_kill_at_any_system_call_of_the_making(tmp_path: Path, work: str) -> None:
     for path in kills(work, tmp_path):
         assert_new(path)
@@ -234,6 +234,7 @@ def test_a_start_after_a_kill_at_any_system_call_of_the_lock(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_start_after_a_kill_at_any_system_call_of_a_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

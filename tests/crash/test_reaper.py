@@ -98,7 +98,7 @@ ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell
 ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote"), ("worker", "zygote", "executor")]
 
 
-@parametrize_mostly_long("number", range(scaled(18)), daily=6)
+@parametrize_mostly_long("number", range(scaled(18)), daily=4)
 def test_nobody_survives(storm: Storm, number: int) -> None:
     order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
     shells = storm.programs("sh")

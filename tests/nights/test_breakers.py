@@ -31,7 +31,7 @@ def done(night: Night) -> int:
     return Counter(night.states.values())["SUCCESS"]
 
 
-@parametrize_mostly_long("attempts, seed", product([3, 4], range(5)), daily=6)
+@parametrize_mostly_long("attempts, seed", product([3, 4], range(5)), daily=3)
 def test_document_003_with_an_error_rate_of_a_third(attempts, seed):
     """220 tasks, each call 503 with probability 0.3: done as without a downstream, and no task is lost."""
     retry = RetryPolicy(max_attempts=attempts)
@@ -72,6 +72,7 @@ def test_300_tasks_meet_a_system_that_is_down_for_its_first_ten_seconds():
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_an_outage_of_an_hour_spends_no_attempt_once_it_is_known():
     """1,000 tasks: healed within five minutes of recovery, one page, probes spend nothing."""
     slow = {f"t{number}": "1s" for number in range(1000)}
@@ -83,6 +84,7 @@ def test_an_outage_of_an_hour_spends_no_attempt_once_it_is_known():
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_thousands_of_children_meet_one_blip():
     flow = Flow("pages", max_parallel=16)
 

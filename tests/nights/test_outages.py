@@ -24,7 +24,7 @@ def test_an_hour_of_outage_and_a_thousand_tasks() -> None:
     assert "breaker bank is open" in night.why("t999", "30m")
 
 
-@pytest.mark.parametrize("children", [200, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("children", [200, pytest.param(2_000, marks=[pytest.mark.long, pytest.mark.weekly])])
 def test_a_blip_of_two_seconds_among_many_children(children: int) -> None:
     flow = Flow("pages")
     flow.downstream("api")

@@ -13,7 +13,7 @@ from .flows import draw_flow, real_flow
 from .model import End, ScriptedTask, final_states, run_state
 
 
-@parametrize_mostly_long("seed", range(scaled(150)), quick=5, daily=40)
+@parametrize_mostly_long("seed", range(scaled(150)), quick=5, daily=20)
 def test_a_random_flow_ends_as_the_documents_say(seed: int, tmp_path: Path) -> None:
     tasks = draw_flow(seed)
     state = tmp_path / "state.db"

@@ -27,13 +27,13 @@ from .sequences import APPROVALS, START_US, SteppedNight, draw_sequence, problem
 CHUNK = 100
 
 
-@parametrize_mostly_long("first", range(0, scaled(4_000), CHUNK), daily=12)
+@parametrize_mostly_long("first", range(0, scaled(4_000), CHUNK), daily=7)
 def test_every_state_is_allowed_and_every_run_comes_to_its_end(first: int) -> None:
     problems = [problem_of(draw_sequence(seed)) for seed in range(first, first + CHUNK)]
     assert [] == [problem for problem in problems if problem]
 
 
-@parametrize_mostly_long("first", range(APPROVALS, APPROVALS + scaled(2_000), CHUNK), daily=6)
+@parametrize_mostly_long("first", range(APPROVALS, APPROVALS + scaled(2_000), CHUNK), daily=4)
 def test_approvals_are_answered_and_never_run(first: int) -> None:
     problems = [problem_of(draw_sequence(seed)) for seed in range(first, first + CHUNK)]
     assert [] == [problem for problem in problems if problem]
@@ -142,7 +142,7 @@ def test_children_that_start_before_a_task_that_runs_again_are_found() -> None:
 # --- The executor itself -------------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("seed", range(scaled(40)), daily=10)
+@parametrize_mostly_long("seed", range(scaled(40)), daily=6)
 def test_a_run_of_the_executor_ends_as_the_model_says(seed: int, tmp_path: Path) -> None:
     """With its loop, real processes and threads, a new executor after each act."""
     RealNight(draw_sequence(seed), tmp_path / "state.db").run()

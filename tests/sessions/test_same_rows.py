@@ -167,7 +167,7 @@ def draw_lock(path: Path, connection: sqlite3.Connection, dice: random.Random) -
     return descriptor
 
 
-@parametrize_mostly_long("seed", range(16), daily=6)
+@parametrize_mostly_long("seed", range(16), daily=4)
 async def test_an_executor_is_the_same_through_each_door(
     open_session: OpenSession, run_file: StateFileBuilder, seed: int
 ) -> None:
@@ -194,7 +194,7 @@ def may_live(path: Path) -> bool:
 # --- Causes ---------------------------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("seed", range(20), quick=3, daily=8)
+@parametrize_mostly_long("seed", range(20), quick=3, daily=6)
 def test_a_cause_is_the_same_by_the_board_and_by_the_list_of_a_file(
     make_run_file: Callable[..., StateFileBuilder], seed: int
 ) -> None:

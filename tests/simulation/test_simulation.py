@@ -26,7 +26,7 @@ SEEDS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), daily=10)
+@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), daily=6)
 def test_no_invariant_breaks(first: int) -> None:
     reports = [simulate(draw_plan(seed)) for seed in range(first, first + SEEDS)]
     assert [] == [
@@ -114,7 +114,7 @@ _LATE_TASKS = (
 )
 
 
-@parametrize_mostly_long("number", [*range(1, 41, 3), *range(2, 41, 3), *range(3, 41, 3)], daily=14)
+@parametrize_mostly_long("number", [*range(1, 41, 3), *range(2, 41, 3), *range(3, 41, 3)], daily=8)
 def test_a_crash_at_any_commit_of_a_run_that_its_deadline_ends_is_safe(number: int) -> None:
     """Before it, in the middle of it, while attempts are killed, and before the run ends."""
     late = FlowSpec(

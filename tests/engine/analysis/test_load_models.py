@@ -150,7 +150,7 @@ def test_a_hundred_clients_come_back_in_one_second_and_with_jitter_over_four():
     assert sum(apart[:4]) > 190 and max(apart[1:]) == pytest.approx(100 / 4, rel=0.2)
 
 
-@parametrize_mostly_long("name", SCENARIOS, quick=1)
+@parametrize_mostly_long("name", SCENARIOS, quick=1, daily=4)
 def test_behind_the_breaker_hardly_a_task_is_lost_or_calls_in_vain(name):
     """What the engine does for a task that names its downstream: three attempts survive each herd of the documents."""
     scenario, policy = SCENARIOS[name], RetryPolicy(max_attempts=3, base=2.0, cap=600.0)

@@ -105,6 +105,7 @@ def test_the_times_around_a_change_are_those_that_the_clock_shows(name: str) -> 
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_the_times_around_every_change_of_every_zone() -> None:
     for name, line in product(zones_that_change(), LINES):
         check(name, line)

@@ -163,7 +163,7 @@ def message(act: str, field: str, value: str | None, option: str = "") -> str:
     return f"{{{text}}}" if value is None else f'{{{text}, "{field}": {value}}}'
 
 
-@parametrize_mostly_long("step", [21, 1])
+@parametrize_mostly_long("step", [21, 5, 1], daily=2)
 def test_no_field_of_any_message_ends_the_executor(attacked: Attacked, step: int) -> None:
     """By default every 21st message of an act, from another one on for each: together every value in every field."""
     for number, act in enumerate([*[act.name for act in ACTS], "ping", "no-such-act"]):
@@ -176,7 +176,7 @@ def test_no_field_of_any_message_ends_the_executor(attacked: Attacked, step: int
     attacked.finish()
 
 
-@parametrize_mostly_long("first", range(0, scaled(10_000), LINES), daily=3)
+@parametrize_mostly_long("first", range(0, scaled(10_000), LINES), daily=2)
 def test_altered_commands_get_one_answer_each_and_in_order(attacked: Attacked, first: int) -> None:
     """Several at once, on two connections, some of them twice."""
     dice = random.Random(first)

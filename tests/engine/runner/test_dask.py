@@ -476,6 +476,7 @@ def test_a_resumed_run_waits_for_a_scheduler_that_is_away(own_cluster: Cluster, 
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_after_an_absence_of_the_scheduler_what_waited_is_queued_again(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_run(own_cluster, tmp_path)
     wait_until(lambda: bool(rows_by_now(state, "SELECT 1 FROM task WHERE state = 'SUCCESS'")))
@@ -595,7 +596,7 @@ def require_one_at_a_time(state: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("away_seconds", [5, 15])
+@pytest.mark.parametrize("away_seconds", [5, pytest.param(15, marks=pytest.mark.weekly)])
 def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_path: Path, away_seconds: int) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
     own_cluster.kill()
@@ -617,6 +618,7 @@ def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_scheduler_that_hangs_for_seconds_costs_no_attempt(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
     scheduler = psutil.Process(own_cluster.processes[0].pid)
@@ -657,6 +659,7 @@ def test_a_frozen_worker_is_left_and_its_attempts_end_before_others_start(own_cl
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_stop_ends_the_executor_beside_a_frozen_worker(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
     worker = worker_of_an_attempt(tmp_path)
@@ -692,6 +695,7 @@ def frozen_run(own_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[subproces
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_cancel_beside_a_frozen_worker_ends_the_task_when_its_lease_has_expired(
     frozen_run: tuple[subprocess.Popen[str], Path],
 ) -> None:
@@ -707,6 +711,7 @@ def test_a_cancel_beside_a_frozen_worker_ends_the_task_when_its_lease_has_expire
 
 
 @pytest.mark.long
+@pytest.mark.weekly
 def test_a_stop_by_the_command_ends_the_executor_beside_a_frozen_worker(
     frozen_run: tuple[subprocess.Popen[str], Path],
 ) -> None:
