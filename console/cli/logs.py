@@ -27,7 +27,7 @@ from ..text.text import echo, echo_json, one_line, pad
 from .group import command
 from .named_tasks import names_like
 from .options import NamedFile, Number, json_option, of_tasks
-from .output import with_schema
+from .output import with_schema, write_unchanged
 
 _NAME_CELLS_MAX = 30
 _NAMED_MAX = 3
@@ -223,7 +223,7 @@ class OutputPrinter:
                 place = {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at}
                 echo_json(with_schema("logs", {**place, **content}))
             elif self.is_raw and not line.dropped_bytes:
-                click.echo(line.text.encode("utf-8", "replace"), nl=False)
+                write_unchanged(line.text)
             else:
                 prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
                 gap = f"... {format_bytes(line.dropped_bytes)} dropped here ..."

@@ -140,6 +140,11 @@ def print_lines(lines: Iterable[Shown]) -> None:
         click.echo(_painted_lines(some, _styles()), color=True)
 
 
+def write_unchanged(text: str) -> None:
+    """Write what a task wrote byte for byte, for a file or a pipe: a terminal would obey it."""
+    click.echo(text.encode("utf-8", "replace"), nl=False)
+
+
 def plain_text(line: Shown) -> str:
     """The text of a line without colours."""
     return line if isinstance(line, str) else plain(line)

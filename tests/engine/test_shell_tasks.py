@@ -40,14 +40,12 @@ def test_a_run_from_another_folder(tmp_path: Path) -> None:
     assert rows["reads"]["result"] == expected
 
 
-def test_check_reports_what_hides_a_failure(tmp_path: Path) -> None:
+def test_check_names_a_secret_in_a_command_line_and_does_not_print_it(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(
         "from redrive.engine import Flow\n"
         "flow = Flow('f')\n"
-        "flow.command('a', 'psql -f x.sql --password=hunter2 | tee log', timeout=1)\n"
+        "flow.command('a', 'psql -f x.sql --password=hunter2', timeout=1)\n"
     )
     checked = run_redrive("check", "flow.py", cwd=tmp_path)
     output = checked.stdout + checked.stderr
-    for words in ("add -v ON_ERROR_STOP=1", 'shell="bash"', "a secret is written in its command line"):
-        assert words in output
-    assert "hunter2" not in output
+    assert "a secret is written in its command line" in output and "hunter2" not in output

@@ -58,7 +58,6 @@ ON_ONE_FAILURE = (
     ),
     Job("go to the first error of a log", 2, ("5", "e"), shows("ZeroDivisionError: division by zero")),
     Job("see the critical path", 2, ("3", "c"), shows("critical path: 2 tasks, 16s of work")),
-    Job("see the slowest task", 2, ("3", "e"), shows("by longest")),
     Job("see the last runs of each task", 1, ("1",), shows("usual", "the whole run"), WIDE),
     Job("copy the command that requeues", 3, ("y", "j", "enter"), shows("sent to the terminal's clipboard")),
 )
