@@ -13,7 +13,6 @@ What is below the part gets no earlier result: it would be older than what it fo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,8 +25,6 @@ from ..errors import FlowError
 from .dag import Dag
 from .outcome import reason_of_unstored, unstored_reason
 from .spec import FlowSpec, TaskSpec, json_object, rule_of_edge
-
-_CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
 
 
 class PartChoice(msgspec.Struct, frozen=True):
