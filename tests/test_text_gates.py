@@ -85,7 +85,6 @@ EXITS = {
         {
             "console/__main__.py": "a constant sentence, before anything is imported",
             "console/cli/completion.py": "its script",
-            "console/cli/logs.py": "bytes of a task into a file or pipe, refused on a terminal",
             "console/cli/group.py": "constant sentences: importing the gate would delay every command",
             "console/cli/main.py": "constant sentences, also where nothing could be imported",
             "console/cli/output.py": "lines of its own gate",
