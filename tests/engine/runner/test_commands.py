@@ -18,6 +18,8 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner import attempt, command, reaper
 from redrive.engine.runner.command import result_variables, variables_of
 from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.zygote.connection import ZygoteConnection
+from support.processes import wait_until_dead
 
 
 def flow(*commands: str) -> str:
@@ -286,21 +288,28 @@ async def test_what_a_program_does_to_its_worker_and_its_pipes_concerns_no_other
 async def test_a_program_is_gone_before_its_attempt_is_lost_with_the_zygote(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one without a token: another attempt may start now."""
+    """Also one without a token: another attempt may start now. Who has ended by then is not waited for."""
+    killed: list[int] = []
     waited: list[int] = []
-    wait = reaper.wait_until_ended
+    kill, wait = ZygoteConnection.kill_forked, reaper.wait_until_ended
+
+    def kill_forked(connection: ZygoteConnection) -> list[int]:
+        killed.extend(kill(connection))
+        return killed
 
     def wait_until_ended(pidfds: Iterable[int], seconds: float) -> None:
         waited.extend(pidfds)
         wait(pidfds, seconds)
 
+    monkeypatch.setattr(ZygoteConnection, "kill_forked", kill_forked)
     monkeypatch.setattr(reaper, "wait_until_ended", wait_until_ended)
-    await bench.open("""flow.command("t", ["env", "-i", "sh", "-c", "echo go; sleep 600"], timeout=600)""")
+    await bench.open("""flow.command("t", ["env", "-i", "sh", "-c", "echo $PPID $$ go; sleep 600"], timeout=600)""")
     recorder = await bench.start("t")
     await recorder.wait_for_output(b"go")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
-    assert len(waited) == 2  # its worker and itself
+    assert waited == killed
+    assert wait_until_dead(map(int, recorder.text.split()[:2]), seconds=0.0) == [], "its worker and itself"
 
 
 @pytest.mark.long
