@@ -339,7 +339,8 @@ class Nights:
         """A day that waits beyond its time is late, and was paged."""
         row = next(row for row in self.shared.file.stored() if row.id == service.row.id)
         days = {day: midnight_of(day, flow.zone) for day in flow.days(self.clock.now)[-3:]}
-        waiting = [day for day, at in days.items() if at > row.ledger_until and at not in flow.started]
+        decided = {*flow.started, row.skip_logical}  # a day that an operator leaves out is not late
+        waiting = [day for day, at in days.items() if at > row.ledger_until and at not in decided]
         late = [day for day in waiting if max(row.paused_until, BEGIN) < flow.late_at(day) < self.clock.now]
         if late:
             with database.reading(self.state_path(flow)) as connection:
