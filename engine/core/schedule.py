@@ -227,7 +227,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return logical not in self.days or self.days[logical].ready_at is not None
 
     def first_undecided(
-        self, decided_until: int, started: Collection[int | None], replaced_at: int | None = None
+        self, decided_until: int, started: Collection[int], replaced_at: int | None = None
     ) -> int | None:
         """Return the first logical time without a run, unless another schedule holds when it is due.
 
@@ -239,7 +239,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return None if is_other else upcoming
 
     def late_times(
-        self, decided_until: int, started: Collection[int | None], replaced_at: int | None = None
+        self, decided_until: int, started: Collection[int], replaced_at: int | None = None
     ) -> list[tuple[int, int]]:
         """Return when logical times without a run count as late, each with the time: the first, or each day.
 
@@ -615,7 +615,7 @@ def _late_times(schedule: Schedule, facts: ScheduleFacts) -> list[tuple[int, int
     """Return when runs that have not started, and are not skipped, are late, and were due. A pause moves that."""
     within_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
     bounded = msgspec.structs.replace(schedule, start_within_us=within_us)
-    known = {*facts.started, facts.skip_logical}
+    known = {*facts.started, *(() if facts.skip_logical is None else (facts.skip_logical,))}
     late = bounded.late_times(facts.decided_until or 0, known, facts.replaced_at)
     return [(max(late_at, facts.paused_until + within_us), schedule.due_at(at)) for late_at, at in late]
 

@@ -736,11 +736,13 @@ def excused_starts(served: ServedFlow, row: ServedSchedule | None = None, state_
     schedule = served.schedule
     if schedule.start_within_us is None and not schedule.follows:
         return NONE_EXCUSED
+    rows = [] if row is None else [row]
     if row is None:
         with suppress(StateFileError):  # of what is damaged, or of a later redrive
-            row = next((one for one in _schedules_in(state_path) if one.flow == served.name), None)
-    paused_until, skipped = (0, None) if row is None else (row.paused_until, row.skip_logical)
-    return Excused(paused_until + (schedule.start_within_us or 0), frozenset(() if skipped is None else (skipped,)))
+            rows = [one for one in _schedules_in(state_path) if one.flow == served.name]
+    paused_until = max((one.paused_until for one in rows), default=0)
+    skipped = frozenset(one.skip_logical for one in rows if one.skip_logical is not None)
+    return Excused(paused_until + (schedule.start_within_us or 0), skipped)
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

@@ -19,6 +19,7 @@ from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import lists
+from redrive.engine.statefile.supervisor_file import ServedSchedule
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 
@@ -310,6 +311,16 @@ def test_times_ahead_of_the_clock_are_undecided_again_but_for_runs_with_one_page
 
 def pages(file: Files) -> list[tuple[str, int, str]]:
     return file.ask("SELECT cause, count, state FROM page ORDER BY id")
+
+
+def test_each_row_of_a_flow_excuses_its_starts(files, monkeypatch):
+    """A flow whose file was moved has two rows for a while."""
+    file = files(start_within_seconds=600)
+    row = ServedSchedule(1, "old.py:f", "old.py", "f", "f", "/x.db")
+    known = [row._replace(skip_logical=SIX), row._replace(id=2, paused_until=SIX + HOUR), row._replace(flow="g")]
+    monkeypatch.setattr(schedules, "read_known", lambda: known)
+    excused = schedules.excused_starts(file.served, state_path="/x.db")
+    assert excused == schedules.Excused(SIX + HOUR + 600 * 1_000_000, frozenset({SIX}))
 
 
 def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
