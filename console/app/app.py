@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.views import run_style
 from ...engine.core.waiting import RunnerStatus
+from ...engine.domain.event_payloads import PageChange, PageChanged
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration, shell_command
@@ -46,7 +47,7 @@ _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DE
 #: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "reload", "stop_run"),
-    *("help", "palette", "copy", "mouse", "bell", "how_to_leave", "tour"),
+    *("help", "palette", "copy", "mouse", "how_to_leave", "tour"),
 )
 
 
@@ -148,7 +149,9 @@ class ConsoleApp(ViewConsole):
         """Update every screen, and redraw the visible one."""
         if not self.is_running:
             return
-        self.page_bell.ring_for(update.events, self.live.clock_us)
+        payloads = [event.payload for event in update.events]
+        if any(isinstance(one, PageChanged) and one.what == PageChange.BELL for one in payloads):
+            self.bell()
         self.operator_actions.on_events(update.events)
         if self._badge_counts is not None:
             self._badge_counts.update(update.delta.tasks)
@@ -314,7 +317,6 @@ class ConsoleApp(ViewConsole):
             "help": commands.help,
             "manual": commands.manual,
             "mouse": preferences.toggle_mouse,
-            "bell": preferences.toggle_bell,
             # time travel
             "step_back": partial(time_travel.step, -1),
             "step_forward": partial(time_travel.step, 1),

@@ -6,14 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...engine.domain.events import Event
-from ...engine.domain.rows import RunRow
 from ...engine.errors import RedriveError
 from .. import manual
-from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, part_line, shell_line
+from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, shell_line
 from ..keys.keymap import keys_of, shown_key
 from ..manual import page_lines
-from ..model.board import Board
-from ..model.inbox import fingerprint_of_task
 from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
@@ -22,7 +19,7 @@ from ..screens.dialogs import ChoiceOption, CommandPalette, TextDialog, choose, 
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, sanitize, sanitize_lines, shorten
+from ..text.text import one_line, sanitize_lines, shorten
 from ..widgets.dialog import ask
 from . import theme
 from .views import ViewConsole
@@ -118,7 +115,7 @@ def _argument_entry(text: str) -> ChoiceOption | None:
     return ChoiceOption(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
 
 
-# --- The operator's preferences: theme, mouse, and the bell for new pages ---------------------------------------------
+# --- The operator's preferences: theme and mouse ----------------------------------------------------------------------
 
 
 class Preferences:
@@ -144,14 +141,8 @@ class Preferences:
         is_on = self._console.toggle_mouse()
         self._console.show_message("clicks come here" if is_on else "the terminal selects text")
 
-    def toggle_bell(self) -> None:
-        """Turn the bell for new pages on or off."""
-        bell = self._console.page_bell
-        bell.is_on = not bell.is_on
-        self._console.show_message("new pages ring the terminal" if bell.is_on else "new pages are silent here")
 
-
-# --- Copies a name, an error, a command line or a summary to the clipboard of the operator's machine -----------------
+# --- Copies an error, a command line or a summary to the clipboard of the operator's machine -------------------------
 
 
 _OPTION_CELLS = 48
@@ -165,50 +156,27 @@ class Copying:
 
     def copy(self, subject: object, names: Sequence[str]) -> None:
         """Copy ``subject`` if it is an event; else let the operator choose a text about the tasks."""
-        board = self._console.live.board
+        console = self._console
+        board, ssh_arguments = console.live.board, console.live.session.ssh_arguments
         if isinstance(subject, Event):
-            self._copy_event(subject)
+            command = command_line(subject, self._target, ssh_arguments)
+            text = command or one_line(f"{subject.task or ''} {describe_event(subject)}")
+            self._copy("command line" if command else "sentence", text)
         elif board is not None:
-            texts = dict(self._texts(board, names))
-            more = self._console.glyphs.more
+            texts = {"summary": incident_summary(board, console.address, console.live.now_us, console.runner)}
+            if names:
+                run_id, reason = board.projection.run.run_id, "after a fix"
+                line = shell_line("requeue", self._target, run_id, names, reason, ssh_arguments=ssh_arguments)
+                error = board.row(names[0]).error
+                texts = {**({"error": error} if error else {}), "command": line or "", **texts}
+            more = console.glyphs.more
             starts = {word: shorten(one_line(text), _OPTION_CELLS, more) for word, text in texts.items()}
             options = [ChoiceOption(word, word, start) for word, start in starts.items()]
-            choose(self._console, "Copy", options, lambda word: self._copy(word, texts[word]))
+            choose(console, "Copy", options, lambda word: self._copy(word, texts[word]))
 
     @property
     def _target(self) -> str:
         return self._console.launch.state_path or self._console.address
-
-    def _copy_event(self, event: Event) -> None:
-        """Copy the command line of an act, or the sentence of another event."""
-        command = command_line(event, self._target, self._console.live.session.ssh_arguments)
-        text = command or one_line(f"{event.task or ''} {describe_event(event)}")
-        self._console.copy_to_clipboard(text)
-        what = "command line" if command else "sentence"
-        self._console.show_message(f"{what} sent to the terminal's clipboard: {text}")
-
-    def _texts(self, board: Board, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-        console = self._console
-        if names:
-            row = board.row(names[0])
-            yield "name", "\n".join(map(sanitize, names))
-            if row.error:
-                yield "error", row.error
-            if fingerprint := fingerprint_of_task(row):
-                yield "fingerprint", fingerprint
-            run_id, ssh_arguments = board.projection.run.run_id, console.live.session.ssh_arguments
-            line = shell_line("requeue", self._target, run_id, names, "after a fix", ssh_arguments=ssh_arguments)
-            if line is not None:
-                yield "command", line
-            if all(one.spec is None or one.spec.item is None for one in map(board.row, names)):  # no child of a map
-                yield from self._part_lines(board.projection.run, names)
-        yield "summary", incident_summary(board, console.address, console.live.now_us, console.runner)
-
-    def _part_lines(self, run: RunRow, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Command lines for a new run of a part of the flow, on the machine of its file."""
-        if run.flow_path is not None and not self._console.address.startswith("ssh://"):
-            for word, option in (("run only this", "--only"), ("run from here", "--from")):
-                yield word, part_line(option, run.flow_path, self._target, run.run_id, names)
 
     def _copy(self, word: str, text: str) -> None:
         text = sanitize_lines(text)

@@ -26,7 +26,6 @@ from ..screens.console import MESSAGE_SECONDS
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import Colours, TerminalCapabilities
-from ..terminal.driver import TerminalBell
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
@@ -88,7 +87,6 @@ class ViewConsole(ConsoleBase):
         self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self.memory = CauseMemory()
         self.other_runs = OtherRuns()
-        self.page_bell = TerminalBell(self.ring)
         self.history: deque[Stop] = deque(maxlen=STOPS_MAX)
         self.absolute_times = False
         self.is_stopping = False

@@ -194,15 +194,15 @@ _FINDING = (
         "filter_states",
         "m",
         "only",
-        "Show only problems; again: only what runs; what waits; everything. In the journal: only failures and acts.",
-        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.RUNS, ScreenName.JOURNAL}),
+        "Show only failures and acts; again: everything.",
+        _JOURNAL,
     ),
     _action("next", "n", "next", "Next match; without a filter, the next problem.", _SEARCHED),
     _action("previous", "N", "", "Previous match or problem.", _SEARCHED),
     _action("palette", ": ctrl+p", "commands", "Run any command by its name.", EVERYWHERE),
     _action("help", "? f1", "keys", "The keys that work here.", EVERYWHERE),
     _action("sort", "e", "sort", "Change the order.", _SORTED),
-    _action("copy", "y", "copy…", "Copy a name, an error, a command line or a summary.", _OF_RUNS),
+    _action("copy", "y", "copy…", "Copy an error, a command line or a summary.", _OF_RUNS),
 )
 
 _MARKS = (
@@ -224,7 +224,6 @@ _SHOWING = (
     _action("schedule", "S", "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
     _action("redraw", "ctrl+l", "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     _action("mouse", "", "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
-    _action("bell", "", "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     _action("manual", "", "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
     _action("tour", "X", "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
 )
@@ -431,16 +430,6 @@ def shell_line(
     line = shell_command(words)
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
-
-
-def part_line(option: str, flow: str, target: str, run: str, tasks: Sequence[str]) -> str:
-    """The shell command line that runs a part of a flow with the results of ``run``, safe to paste.
-
-    ``option``: ``--only`` these tasks, or ``--from`` them on.
-    """
-    named = [word for task in tasks[:_SHELL_NAMES_MAX] for word in (option, task)]
-    words = ["redrive", "run", flow, "--state", target, *named, "--results-of", run]
-    return shell_command(words)
 
 
 def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
 from .graph.groups import GraphGroup, Zoom, first_zoom, groups_of
 from .group_activity import GroupActivity
-from .lists import parse_task_filter
+from .lists import parse_filter, searched_text
 
 RowKey = str | int  # a task by its name, or a group by its index
 
@@ -174,10 +174,10 @@ class TimelineRows:
     def rows(self, filter_text: str = "") -> list[RowKey]:
         """The rows from top to bottom; a filter lists the tasks that match, without groups."""
         order = [*self._started, *self._waiting]
-        wanted = parse_task_filter(filter_text)
+        wanted = parse_filter(filter_text)
         if wanted:
             rows = (self._board.row(name) for name in order)
-            return [row.name for row in rows if wanted.matches_task(f"{row.name} {row.state}".casefold(), row.state)]
+            return [row.name for row in rows if wanted.matches(searched_text(row))]
         return list(order) if self._groups is None else list(self._grouped(order))
 
     def with_hangs(self, filter_text: str = "") -> Iterator[RowKey | HangRow]:

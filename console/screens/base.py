@@ -42,7 +42,6 @@ from ..keys.keymap import guarded_keys, keys_of, shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.inbox import COMPARED_MAX
-from ..model.lists import describe_state_filter, next_state_filter
 from ..model.preview import refusal_of
 from ..model.systems import blocking_downstream
 from ..present import header
@@ -56,7 +55,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
-from ..widgets.line_view import DragSelection, LineView
+from ..widgets.line_view import LineView
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
@@ -294,12 +293,6 @@ class ConsoleScreen(Screen[None]):
     def _tabs(self) -> list[header.Tab]:
         return tabs_of(self.console, self.view)
 
-    def on_drag_selection_copied(self, message: DragSelection.Copied) -> None:
-        """Say that a text was copied by dragging over it."""
-        lines = message.text.count("\n") + 1
-        what = one_line(message.text) if lines == 1 else f"{lines} lines"
-        self.console.show_message(f"sent to the terminal's clipboard: {what}")
-
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """Switch to the tab that was clicked, or change the order that was clicked."""
         if message.bar is self.header and message.row == 1:
@@ -486,11 +479,6 @@ class ConsoleScreen(Screen[None]):
     def open_filter_input(self) -> None:
         """Open the filter prompt; the list updates at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
-
-    def cycle_state_filter(self) -> None:
-        """Show only problems, then only what runs, then only what waits, then everything."""
-        self.use_filter(next_state_filter(self.filter_text))
-        self.console.show_message(describe_state_filter(self.filter_text))
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
         if message.field is self.footer_widget.prompt:

@@ -16,7 +16,7 @@ from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Step, Zoom
-from ..model.lists import parse_task_filter
+from ..model.lists import parse_filter, searched_text
 from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.states import DONE
@@ -63,7 +63,7 @@ class GraphScreen(TaskScreen):
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
         self._has_chosen_form = False
         self._is_following = False
-        self._is_filter_stale = False  # tasks have moved, and the filter asks for states
+        self._is_filter_stale = False  # tasks have moved since
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class GraphScreen(TaskScreen):
         else:
             children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
             self.graph_view.tasks_changed(delta.tasks | children)
-        self._is_filter_stale |= bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
+        self._is_filter_stale |= bool(news.delta.moves and self.filter_text)
         if self.silhouette_view.display and delta.moves:
             self.silhouette_view.show_graph(graph)
         if self._is_following:
@@ -503,10 +503,8 @@ class GraphScreen(TaskScreen):
             self.graph_view.select(next(iter(self.graph_view.matches)))
 
     def _filter(self, text: str) -> None:
-        wanted, tasks = parse_task_filter(text), self.board.projection.tasks
-        names = [
-            name for name in self.board.dag.order if wanted and wanted.matches_task(name.casefold(), tasks[name].state)
-        ]
+        wanted, tasks = parse_filter(text), self.board.projection.tasks
+        names = [name for name in self.board.dag.order if wanted and wanted.matches(searched_text(tasks[name]))]
         self._is_filter_stale = False
         self.graph_view.matches = dict.fromkeys(names)
         if self.graph is not None:

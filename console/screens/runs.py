@@ -15,7 +15,7 @@ from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDU
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, runner_of
-from ..model.lists import next_order, parse_task_filter
+from ..model.lists import next_order, parse_filter
 from ..model.runs import (
     RunGrid,
     RunOrder,
@@ -191,12 +191,12 @@ class RunsScreen(DetailedList):
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
     def _show_order(self) -> None:
-        wanted = parse_task_filter(self._other_filter if self.is_in_grid else self.filter_text)
+        wanted = parse_filter(self._other_filter if self.is_in_grid else self.filter_text)
         states = {one.run.run_id: TaskState(run_cell(one.run).state) for one in self._summaries.values()}
         found = [
             one
             for name, one in self._summaries.items()
-            if wanted.matches_task(f"{one.run.dag_name} {name}".casefold(), states[name])
+            if wanted.matches(f"{one.run.dag_name} {name} {states[name]}".casefold())
         ]
         if self._order is RunOrder.NEEDS:
             found.sort(key=lambda one: -self._weight(one.run.run_id))
@@ -277,9 +277,9 @@ class RunsScreen(DetailedList):
         return self._grid.place_of(self.table.cursor_key)
 
     def _show_tasks(self) -> None:
-        wanted = parse_task_filter(self.filter_text if self.is_in_grid else self._other_filter)
+        wanted = parse_filter(self.filter_text if self.is_in_grid else self._other_filter)
         found = [
-            task for task in self._grid.tasks if wanted.matches_task(one_line(task.name).casefold(), _state_of(task))
+            task for task in self._grid.tasks if wanted.matches(f"{one_line(task.name)} {_state_of(task)}".casefold())
         ]
         self.grid.set_order([task.name for task in found])
         self._lay_out()

@@ -13,8 +13,7 @@ import select
 import signal
 from base64 import b64encode
 from codecs import getincrementaldecoder
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -26,8 +25,6 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 
-from ...engine.domain.event_payloads import PageChange, PageChanged
-from ...engine.domain.events import Event
 from ..text.text import sanitize_lines
 from . import textual_internals as internals
 from .capabilities import TerminalCapabilities, detect_capabilities, size_of
@@ -389,12 +386,10 @@ class ConsoleTerminal(internals.AppInternals):
         if self.console_driver is not None:
             self.console_driver.redraw()
 
-    def ring(self) -> None:
+    def bell(self) -> None:
         """Ring the terminal's bell."""
         if self.console_driver is not None:
             self.console_driver.ring()
-
-    bell = ring  # Textual's own word for it
 
     def copy_to_clipboard(self, text: str) -> None:
         """Have the terminal copy ``clipboard.truncated_to_clipboard(text)``."""
@@ -414,51 +409,6 @@ class ConsoleTerminal(internals.AppInternals):
             cursor = self.cursor_position
             driver.output.buffer.cursor_target = (cursor.x, cursor.y) if cursor else None
         driver.show(update, screen.outer_size)
-
-
-# --- Sequences to the terminal beside its cells: the bell, and the clipboard of the local machine --------------------
-
-
-# --- The terminal's bell: once for each new page, on every console that is attached ----------------------------------
-
-
-VARIABLE = "REDRIVE_BELL"
-_SILENT = frozenset({"0", "off", "no", "false", "silent"})
-_NEWS_US = 600_000_000  # events older than this, received after a reconnect, do not ring
-_RECORDED_PAGES_MAX = 1000
-
-#: After these changes the same page may ring again: a new episode, or the end of a snooze.
-_RESETTING_CHANGES = frozenset({PageChange.OPENED, PageChange.WOKEN})
-
-
-class TerminalBell:
-    """Rings for new pages among live events. ``ring`` makes the sound."""
-
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self.is_on = os.environ.get(VARIABLE, "").strip().lower() not in _SILENT
-        self._ring = ring
-        self._rung: OrderedDict[object, None] = OrderedDict()  # ids of pages
-
-    def ring_for(self, events: Iterable[Event], now_us: int) -> None:
-        """Ring once if a page among the events has not rung yet: a sender may repeat its event."""
-        is_new = False
-        for event in events:
-            payload = event.payload
-            if not isinstance(payload, PageChanged):
-                continue
-            page, what = payload.id, payload.what
-            if what in _RESETTING_CHANGES:
-                self._rung.pop(page, None)
-            elif what == PageChange.BELL and page not in self._rung and now_us - event.at < _NEWS_US:
-                self._record(page)
-                is_new = True
-        if is_new and self.is_on:
-            self._ring()
-
-    def _record(self, page: object) -> None:
-        self._rung[page] = None
-        while len(self._rung) > _RECORDED_PAGES_MAX:
-            self._rung.popitem(last=False)
 
 
 # --- Copy to the clipboard of the local machine through the terminal (OSC 52); works over ssh ------------------------

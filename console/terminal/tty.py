@@ -21,14 +21,15 @@ from .capabilities import TerminalCapabilities, size_of
 ALTERNATE_SCREEN = "\x1b[?1049h"
 #: Modes of the console: cursor hidden, pastes in brackets, no automatic wrap, keypad sends digits.
 MODES = "\x1b[?25l\x1b[?2004h\x1b[?7l\x1b>"
-#: Clicks, drags and the wheel, with SGR coordinates. Not 1003: it sends bytes for every move of the mouse.
-MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
-MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
+#: Clicks and the wheel, with SGR coordinates. Not 1003: it sends bytes for every move of the mouse.
+MOUSE_ON = "\x1b[?1000h\x1b[?1006h"
+MOUSE_OFF = "\x1b[?1006l\x1b[?1000l"
 #: Undoes all of the above, and what a library below us may have switched on. CAN first ends a sequence cut short.
 #: The picture is erased before the alternate screen is left: where there is none, as in GNU screen by its defaults,
 #: what the shell prints would stand in the picture; where there is one, nobody sees it.
 RESET_MODES = (
-    f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[H\x1b[J\x1b[?1049l\x1b[?25h"
+    f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}"
+    "\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[H\x1b[J\x1b[?1049l\x1b[?25h"
 )
 
 RESTORE_SECONDS = 0.5  # limit for writes while leaving, if the terminal does not read

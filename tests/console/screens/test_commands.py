@@ -181,7 +181,7 @@ async def test_without_colours_every_theme_marks_by_reverse_video(revenue: FakeS
 # --- Copying --------------------------------------------------------------------------------------------------------
 
 
-async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
+async def test_y_copies_an_error_a_command_line_or_a_summary(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
     copied: list[str] = []
@@ -190,7 +190,6 @@ async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
         await press(app, pilot, "n")
         for moves, expected in enumerate(
             [
-                "clean_refunds",
                 "division by zero",
                 "redrive requeue local:revenue.db@run-2026-04-25 --reason 'after a fix' -- clean_refunds",
                 "- 1 x `ZeroDivisionError settle.py:87 in settle`: `clean_refunds`; holds 3 tasks",
@@ -208,19 +207,6 @@ async def test_what_has_no_room_among_the_texts_to_copy_is_cut_with_a_sign(reven
         assert row.split("│")[1].rstrip().endswith("…")
 
 
-async def test_y_copies_the_command_line_that_runs_only_this_task_or_from_here(
-    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
-):
-    copied: list[str] = []
-    revenue.projection.run = revenue.projection.run._replace(flow_path="/srv/revenue.py")
-    async with shown(revenue, clock) as (app, pilot):
-        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
-        for moves, option in [(3, "--only"), (4, "--from")]:
-            await press(app, pilot, "n", "y", *["j"] * moves, "enter")
-            part = f"{option} clean_refunds --results-of run-2026-04-25"
-            assert copied.pop() == f"redrive run /srv/revenue.py --state local:revenue.db {part}"
-
-
 async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -230,7 +216,7 @@ async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
         await press(app, pilot, "4", "g")
         app.selected = "extract_orders"  # as another screen left it
         await press(app, pilot, "y", "enter")
-        assert copied == ["clean_refunds"]
+        assert copied == ["division by zero"]
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------

@@ -1,34 +1,16 @@
-"""Filters by state with one key, and the legend that help shows first."""
+"""A filter by state, and the legend that help shows first."""
 
 from __future__ import annotations
 
 from redrive.engine.core.views import STATE_STYLES
 
-from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
-
-
-async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
-    revenue: FakeSession, clock: StillClock
-) -> None:
-    async with shown(revenue, clock) as (app, pilot):
-        found, labels = [], []
-        for _ in range(4):
-            await press(app, pilot, "m")
-            found.append((app.screen.filter_text, app.screen.graph_view.matches.keys()))
-            labels.append(rows_of(app)[-1].strip())
-        assert labels == ["only problems", "only what runs", "only what waits", "all states"]
-        assert [text for text, _ in found] == ["is:problem", "is:running", "is:waiting", ""]
-        assert [list(names) for _, names in found] == [
-            ["clean_refunds"],
-            ["clean_orders"],
-            ["extract_payments", "partner_file"],
-            [],
-        ]
+from ..conftest import FakeSession, StillClock, press, settle, shown, text_of
 
 
 async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSession, clock: StillClock) -> None:
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "m", "m")
+        await press(app, pilot, "slash", *"running", "enter")
+        assert list(app.screen.graph_view.matches) == ["clean_orders"]
         assert revenue.builder is not None
         revenue.emit(revenue.builder.succeed("clean_orders"))
         await press(app, pilot, "j")

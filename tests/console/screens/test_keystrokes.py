@@ -47,7 +47,7 @@ ON_ONE_FAILURE = (
     Job("requeue one", 1, ("r",), sent("requeue")),
     Job("requeue one and take it back", 2, ("r", "z"), sent("requeue", "undo")),
     Job("skip with a reason", 2, ("s", None, "enter"), sent("skip"), text="known"),
-    Job("see only problems", 1, ("m",), shows("is:problem", "1 of 10 match")),
+    Job("see only problems", 1, ("slash", None), shows("/dead", "1 of 10 match"), text="dead"),
     Job("find a task", 1, ("slash", None), shows("/notify", "1 of 10 match"), text="notify"),
     Job(
         "find a line in a log",

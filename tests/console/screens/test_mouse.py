@@ -1,13 +1,11 @@
-"""The mouse: hints of the footer are keys, dragging over text copies it, a click on the order changes it."""
+"""The mouse: hints of the footer are keys, a click on the order changes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from redrive.console.keys.actions import ACTIONS
 from redrive.console.keys.keymap import key_label, key_name, key_of_label
-from textual import events
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, rows_of, settle, shown
@@ -28,25 +26,6 @@ async def test_a_click_on_a_hint_presses_its_key_and_one_between_hints_nothing(
         assert rows_of(app) == before and not revenue.commands
         await click_on(app, pilot, "? keys")
         assert "Signs, and the keys that work here" in "\n".join(rows_of(app))
-
-
-async def test_dragging_over_rows_copies_them(
-    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with shown(revenue, clock) as (app, pilot):
-        copied: list[str] = []
-        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
-        rows = rows_of(app)
-        y = next(place for place, row in enumerate(rows) if "clean_orders" in row)
-        x, selected, view = rows[y].index("clean_orders"), app.selected, app.screen.graph_view
-        await pilot.mouse_down(offset=(x, y))
-        view.post_message(events.MouseMove(view, x + 11, y - view.region.y, 11, 0, 1, False, False, False))
-        await settle(app, pilot)
-        await pilot.mouse_up(offset=(x + 11, y))
-        await settle(app, pilot)
-        assert copied == ["clean_orders"]
-        assert "sent to the terminal's clipboard: clean_orders" in rows_of(app)[-1]
-        assert app.selected == selected, "a drag moves no cursor"
 
 
 async def test_a_click_on_the_order_changes_it(revenue: FakeSession, clock: StillClock) -> None:
