@@ -58,15 +58,12 @@ def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> in
 
 
 def heading_line(
-    graph: Graph, scene: Scene, size: int, fold_key: str, filter_text: str, marks: int, hidden_marks: int
+    graph: Graph, scene: Scene, size: int, filter_text: str, marks: int, hidden_marks: int
 ) -> tuple[Line, Line]:
-    """The step among all steps; beside it what is left out: by the filter, of names, of the drawing.
+    """The step among all steps; beside it what is left out: by the filter, of names.
 
     ``hidden_marks``: of the ``marks``, those that the filter leaves out.
     """
-    drawn, around = _drawing_status(graph, fold_key, scene.glyphs)
-    if drawn:
-        return drawn, around
     right: list[Line] = []
     if graph.found is not None:
         count = f"{number(len(graph.found))} of {number(len(graph.dag))} match"
@@ -85,7 +82,7 @@ def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
     """All steps, the current one set off; while a filter lists tasks, the list is the only one."""
     if graph.step is Step.FOUND:
         return [Piece(" "), Piece("matches", Role.STRONG)]
-    steps = [step for step in Step if step is graph.step or (is_long and step is not Step.FOUND)]
+    steps = [step for step in Step if step is graph.step or (is_long and step in graph.steps)]
     dot = f" {glyphs.dot} "
     return [Piece(" "), *join([[Piece(step, Role.STRONG if step is graph.step else Role.DIM)] for step in steps], dot)]
 
@@ -237,19 +234,6 @@ def with_cut_marks(line: Line, drawing: Drawing, y: int, x0: int, x1: int, glyph
     return line
 
 
-def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
-    """How much of the graph is drawn, and around which task. Empty if all of it is drawn."""
-    if not graph.is_drawing or graph.drawn_around is None:
-        return [], []
-    dot = f" {glyphs.dot} "
-    counted = f" {number(len(graph.drawing.dag))} of {number(len(graph.dag))} tasks drawn"
-    left = [Piece(counted, Role.WARNING), Piece(f"{dot}arrows go on")]
-    if fold_key:
-        left += [Piece(dot), Piece(fold_key, Role.KEY), Piece(" lists all")]
-    name = shorten_middle(one_line(graph.drawn_around), graph.drawings.label_size.name_cells, glyphs.more)
-    return left, [Piece("around ", Role.DIM), Piece(f"{name} ")]
-
-
 def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
     """Sign, name and time of a task, and from there the line that leaves it."""
     row, size = scene.board.row(name), graph.drawings.label_size
@@ -262,10 +246,7 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
     label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, scene, lit)
     is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and row.state is TaskState.RUNNING
     line = [_sign(name, scene), Piece(" "), *(_filled(shown, name, scene) if is_filled else [Piece(shown, label_role)])]
-    beside = _hidden_relatives(graph, name, scene.glyphs) if size.has_time else ""
-    if beside:
-        line.append(Piece(f" {beside}", Role.DIM))
-    elif size.has_time and (time := _time(name, scene)):
+    if size.has_time and (time := _time(name, scene)):
         line.append(Piece(time if time.startswith(" ") else f" {time}", line[0].role))  # a gap before the leaving line
     elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
         role = name_role(row, scene)
@@ -286,17 +267,6 @@ def _filled(shown: str, name: str, scene: Scene) -> Line:
     """The name of a running task as a bar that fills."""
     full = round(cells(shown) * (part_over(name, scene) or 0.0))
     return [*crop([Piece(shown, Role.PROGRESS)], 0, full), *crop([Piece(shown)], full, cells(shown))]
-
-
-def _hidden_relatives(graph: Graph, name: str, glyphs: Glyphs) -> str:
-    """How many parents and children of a task the drawing leaves out: ``‹2›14``."""
-    drawn = graph.drawing.dag
-    if len(drawn) == len(graph.dag):
-        return ""
-    parents = len(graph.dag.parents(name)) - len(drawn.parents(name))
-    children = len(graph.dag.children(name)) - len(drawn.children(name))
-    shown = [(glyphs.cut_left, parents), (glyphs.cut_right, children)]
-    return "".join(f"{sign}{min(count, 99)}" for sign, count in shown if count)[: _CLOCK_CELLS - 1]
 
 
 def _time(name: str, scene: Scene) -> str:

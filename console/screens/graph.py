@@ -10,7 +10,6 @@ from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
 from ..keys.actions import ScreenName
-from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.graph import view as model
@@ -30,6 +29,7 @@ from .panes import TEXTS_ROWS_MIN, GroupKey, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
+_DRAWN = (*_WHOLE, model.Overview.PART)
 
 
 class GraphScreen(TaskScreen):
@@ -109,7 +109,6 @@ class GraphScreen(TaskScreen):
         if graph is None or drawn is None or drawn.board is not graph.board:
             self._overview = model.Overview.NOTHING
         else:
-            drawn.drawings.set_depth(None)
             self._choose_overview(graph, drawn)
             self._set_overview_height(graph, drawn)
         self.group_map.display = self._overview is model.Overview.GROUPS
@@ -154,16 +153,15 @@ class GraphScreen(TaskScreen):
         rows = self._content_rows
         if self._overview in _WHOLE:
             self.map_view.styles.height = drawn.drawing.height * drawn.drawings.label_size.rows
-        elif self._overview is model.Overview.AROUND:
-            self.map_view.styles.height = model.around_rows(rows)
+        elif self._overview is model.Overview.PART:
+            self.map_view.styles.height = model.part_rows(rows)
+            model.draw_part(drawn, model.part_rows(rows))
         elif self._overview is model.Overview.GROUPS and self._group_drawing is not None:
             self.group_map.styles.height = model.GROUP_ROWS * self._group_drawing.drawing.height
             self.group_map.show(graph, self._group_drawing)
         self.silhouette_view.set_row_count(max(self._silhouette_rows(graph, rows), 1))
         if graph.selected is not None:
             drawn.select(graph.selected)
-        if self._overview is model.Overview.AROUND:
-            self._fit_depth(drawn)
 
     def _rows_above(self) -> int:
         """Rows of what is drawn above the list, with the rule below it."""
@@ -183,15 +181,12 @@ class GraphScreen(TaskScreen):
         )
 
     def _show_map(self) -> None:
-        """Show the tasks that are drawn; one without neighbours, and many, as a silhouette."""
-        graph, drawn = self.graph, self.map_view.graph
-        is_around = self._overview is model.Overview.AROUND
+        """Show the tasks that are drawn; many as a silhouette."""
+        graph = self.graph
         has_silhouette = self._overview is model.Overview.SILHOUETTE
         if self._overview is model.Overview.GROUPS:
             has_silhouette = self.silhouette_view.row_count > 1
-        if is_around and drawn is not None:
-            has_silhouette = not model.has_neighbours(drawn)
-        self.map_view.display = self._overview in _WHOLE or (is_around and not has_silhouette)
+        self.map_view.display = self._overview in _DRAWN
         self.silhouette_view.display = has_silhouette
         if self.map_view.display:
             self.map_view.step_changed()
@@ -212,10 +207,6 @@ class GraphScreen(TaskScreen):
         self._path_key = key
         return critical_path(board, forecast, self.console.live.now_us, self.console.runner)
 
-    def _fit_depth(self, drawn: model.Graph) -> None:
-        """Draw as many edges around the selected task as fit."""
-        model.draw_around(drawn, self.app.size.width, model.around_rows(self._content_rows))
-
     def _draw_groups(self, columns: int) -> Drawing | None:
         if self._group_columns != columns and self.graph is not None:
             self._group_columns = columns
@@ -226,9 +217,8 @@ class GraphScreen(TaskScreen):
         """Show the step, what the filter found, and what rows leave out."""
         graph = self.graph
         if graph is not None:
-            fold_key = shown_key("fold")
             marks = len(self.graph_view.marks), self._count_hidden_marks()
-            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold_key, self.filter_text, *marks))
+            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, self.filter_text, *marks))
 
     def _count_hidden_marks(self) -> int:
         """The number of marked tasks that the filter leaves out."""
@@ -391,12 +381,7 @@ class GraphScreen(TaskScreen):
         self.graph_view.select(name)
 
     def _show_on_overview(self, name: str) -> None:
-        drawn = self.map_view.graph
-        if self._overview is model.Overview.AROUND and drawn is not None:
-            drawn.select(name)
-            self._fit_depth(drawn)
-            self._show_map()
-        elif self._overview in (model.Overview.SILHOUETTE, model.Overview.GROUPS):
+        if self._overview in (model.Overview.SILHOUETTE, model.Overview.GROUPS):
             self._show_map()
         elif self.map_view.display:
             self.map_view.select(name)
@@ -470,7 +455,8 @@ class GraphScreen(TaskScreen):
         if graph is None:
             return
         self._has_chosen_form = True
-        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.ROWS) == (step > 0):
+        can_turn = step < 0 or Step.DRAWING in graph.steps
+        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.ROWS) == (step > 0) and can_turn:
             graph.form = GraphForm.DRAWING if step > 0 else GraphForm.ROWS
         elif not graph.zoom_by(step):
             self.console.show_message(f"there is no step with {'more' if step > 0 else 'less'} detail")

@@ -158,7 +158,7 @@ class GraphView(Canvas):
 
     def step_changed(self) -> None:
         """Update after a change of zoom or rows."""
-        if self.graph is None or not self.columns:
+        if self.graph is None or not self.columns or not self.display:
             return
         self._update_highlight()
         self.set_extent(
@@ -267,9 +267,7 @@ class GraphView(Canvas):
         self.highlight.related = related if len(related) < len(graph.dag) else ()  # all are: none stands out
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
         if not graph.lists_tasks:
-            drawn = graph.drawing.dag
-            inside = [edge for edge in edges if edge[0] in drawn and edge[1] in drawn]
-            self.highlight.lines = graph.drawing.highlight(inside)
+            self.highlight.lines = graph.drawing.highlight(edges)
 
     def _move(self, dx: int, dy: int) -> None:
         graph = self.graph

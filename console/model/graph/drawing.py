@@ -12,7 +12,6 @@ the line to another task.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
@@ -88,12 +87,6 @@ class EdgeHighlight(msgspec.Struct, frozen=True):
 
 
 _NO_HIGHLIGHT = EdgeHighlight()
-
-
-def least_size(dag: Dag, widths: Sequence[int]) -> tuple[int, int]:
-    """Return the columns and rows below which no drawing of these tasks fits: those of its texts, without layout."""
-    widest = _widest(dag, widths)
-    return sum(widest.values()) + (STUB + TAIL) * (len(widest) - 1), max(Counter(dag.levels).values())
 
 
 def _widest(dag: Dag, widths: Sequence[int]) -> dict[int, int]:
@@ -344,11 +337,10 @@ def _channel(layers: Layers, level: int) -> Channel:
     return channel
 
 
-# --- Parts of a graph: the part of a large graph that is drawn, and the ancestors of given tasks ---------------------
+# --- The drawing of a graph, laid out at first use -------------------------------------------------------------------
 
 
 WHOLE_TASKS_MAX, WHOLE_EDGES_MAX = 3_000, 12_000  # drawn completely: the layout takes 0.15 s
-PART_MAX = 400  # of a larger graph, drawn around the selected task: 0.01 s for each new selection
 
 
 def fits_whole(dag: Dag) -> bool:
@@ -356,79 +348,9 @@ def fits_whole(dag: Dag) -> bool:
     return len(dag) <= WHOLE_TASKS_MAX and sum(map(len, dag.parent_numbers)) <= WHOLE_EDGES_MAX
 
 
-def around(dag: Dag, name: str | None, limit: int) -> Dag:
-    """Return the graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges.
-
-    If fewer tasks are connected to ``name``, other complete components are added.
-    """
-    if len(dag) <= limit:
-        return dag
-    kept: set[int] = set()
-    queue = deque([dag.number[name]] if name is not None else dag.roots)
-    while queue and len(kept) < limit:
-        number = queue.popleft()
-        if number not in kept:
-            kept.add(number)
-            queue.extend(dag.parent_numbers[number])
-            queue.extend(dag.child_numbers[number])
-    for part in dag.components if len(kept) < limit else ():
-        numbers = {dag.number[other] for other in part}
-        if len(kept) + len(numbers) <= limit and not numbers & kept:
-            kept |= numbers
-    return _induced(dag, kept)
-
-
-def neighbourhood(dag: Dag, name: str, depth: int, limit: int) -> Dag:
-    """Return a task with its ancestors and descendants up to ``depth`` edges away, the nearest ``limit`` of them."""
-    kept = {dag.number[name]}
-    above = below = [dag.number[name]]
-    for _ in range(depth):
-        above = _new_neighbours(above, dag.parent_numbers, kept, limit)
-        below = _new_neighbours(below, dag.child_numbers, kept, limit)
-    return _induced(dag, kept)
-
-
-def with_siblings(dag: Dag, part: Dag, limit: int) -> Dag:
-    """Return a part of a graph with the other parents and children of its tasks, the first ``limit`` tasks of all."""
-    kept = {dag.number[name] for name in part.names}
-    inner = [number for number in kept if part.parents(dag.names[number]) or part.children(dag.names[number])]
-    for number in sorted(inner):
-        name = dag.names[number]
-        if part.parents(name):
-            _new_neighbours([number], dag.parent_numbers, kept, limit)
-        if part.children(name):
-            _new_neighbours([number], dag.child_numbers, kept, limit)
-    return _induced(dag, kept)
-
-
-def _new_neighbours(
-    numbers: Iterable[int], neighbours: Sequence[Sequence[int]], kept: set[int], limit: int
-) -> list[int]:
-    """Add the neighbours of ``numbers`` to ``kept`` and return the added ones."""
-    found = [other for number in numbers for other in neighbours[number] if other not in kept]
-    added = list(dict.fromkeys(found))[: max(limit - len(kept), 0)]
-    kept.update(added)
-    return added
-
-
 def is_chain(dag: Dag) -> bool:
     """Whether the tasks follow each other one by one."""
     return len(dag) == dag.depth
-
-
-def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
-    inside = set(kept)
-    numbers: Sequence[int] = sorted(inside)
-    return Dag(
-        (dag.names[number], [dag.names[parent] for parent in dag.parent_numbers[number] if parent in inside])
-        for number in numbers
-    )
-
-
-# --- The drawings of a graph or of what surrounds the selected task, laid out at first use ---------------------------
-
-
-NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
 
 
 class LabelSize(NamedTuple):
@@ -518,44 +440,23 @@ class Ribbon(Drawing):
 
 
 class TaskDrawings:
-    """Drawings of one graph; each method gets the selected task.
-
-    ``label_width`` returns the cells of a task's text, including its sign.
-    """
+    """The drawing of one graph. ``label_width`` returns the cells of a task's text, including its sign."""
 
     def __init__(self, dag: Dag, label_width: Callable[[str], int]) -> None:
         self.dag = dag
-        self.depth: int | None = None  # draw only what is so many edges away from the selected task
         self.label_size = LABEL_SIZES[0]
         self._ribbon_columns = 0  # a chain is drawn in lines of so many cells; 0: in one line
         self._label_width = label_width
-        self._has_siblings = False  # with ``depth``: also the other parents and children of what is drawn
         self._drawing: Drawing | None = None
-        self._center: str | None = None  # the task that was selected when ``_drawing`` was laid out
-        self._around: dict[tuple[int, bool], tuple[LabelSize, Drawing]] = {}  # by depth, with siblings or not
-        self._parts: dict[tuple[int, bool], Dag] = {}  # the same: what is drawn
-        self._around_task: str | None = None
 
-    def current(self, selected: str | None) -> Drawing:
-        """The drawing from left to right; of a large graph, the tasks around the selected one."""
-        if self._drawing is None or not self._has_whole(self._drawing.dag, selected):
-            known = self.around(selected, self.depth, siblings=self._has_siblings) if self.depth is not None else None
-            self._drawing = known or self._lay_out(self._part_to_draw(selected))
-            self._center = selected
+    @property
+    def current(self) -> Drawing:
+        """The drawing from left to right."""
+        if self._drawing is None:
+            widths, columns = self._label_widths(), self._ribbon_columns
+            is_ribbon = columns > 0 and is_chain(self.dag)
+            self._drawing = Ribbon(self.dag, widths, columns) if is_ribbon else Drawing(self.dag, widths)
         return self._drawing
-
-    def center(self, selected: str | None) -> str | None:
-        """The task whose surroundings are drawn; None if the whole graph is drawn."""
-        return None if len(self.current(selected).dag) == len(self.dag) else self._center
-
-    def set_depth(self, depth: int | None, *, siblings: bool = False) -> None:
-        """Draw only what is at most ``depth`` edges from the selected task; None: as much as possible.
-
-        ``siblings``: also the other parents and children of what is drawn.
-        """
-        if (depth, siblings) != (self.depth, self._has_siblings):
-            self.depth, self._has_siblings = depth, siblings
-            self._drawing = None
 
     def set_ribbon_columns(self, columns: int) -> None:
         """Draw a chain in lines of so many cells."""
@@ -566,16 +467,16 @@ class TaskDrawings:
     def set_label_size(self, size: LabelSize) -> None:
         """Draw with more or less room for names, the same in all levels."""
         self.label_size, drawn = size, self._drawing
-        self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
+        self._drawing = drawn.resized(self._label_widths()) if drawn is not None else None
 
     def widen(self, columns: int) -> None:
         """Give the cells that the drawing leaves free of ``columns`` to levels with cut names, first where few lack."""
         drawn = self._drawing
         if drawn is None or not self.label_size.name_cells:
             return
-        size, widths = self.label_size, self._label_widths(drawn.dag)
+        size, widths = self.label_size, self._label_widths()
         self.label_size = size._replace(name_cells=WHOLE_NAME)
-        whole, self.label_size = self._label_widths(drawn.dag), size
+        whole, self.label_size = self._label_widths(), size
         room, wanted = _widest(drawn.dag, widths), _widest(drawn.dag, whole)
         spare = max(columns - 1 - drawn.width, 0)
         for missing, level in sorted((wanted[level] - cells, level) for level, cells in room.items()):
@@ -584,70 +485,5 @@ class TaskDrawings:
         fitted = [min(width, room[level]) for level, width in zip(drawn.dag.levels, whole, strict=True)]
         self._drawing = drawn.resized(fitted)
 
-    def around(self, selected: str | None, depth: int, *, siblings: bool = False) -> Drawing | None:
-        """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
-        part = self._part_around(selected, depth, siblings)
-        if part is None:
-            return None
-        size, drawn = self._around.get((depth, siblings), (None, None))
-        if drawn is None:
-            drawn = self._lay_out(part)
-        elif size != self.label_size:
-            drawn = drawn.resized(self._label_widths(part))
-        self._around[depth, siblings] = self.label_size, drawn
-        return drawn
-
-    def may_fit_around(
-        self, selected: str | None, depth: int, columns: int, rows: int, *, siblings: bool = False
-    ) -> bool:
-        """Whether ``around`` may fit, by its texts alone: most drawings that are too large are not laid out."""
-        part = self._part_around(selected, depth, siblings)
-        if part is None:
-            return False
-        width, height = least_size(part, self._label_widths(part))
-        return width < columns and height <= rows
-
-    def _part_to_draw(self, selected: str | None) -> Dag:
-        if self.depth is not None and selected is not None:
-            return self._neighbourhood(selected, self.depth, self._has_siblings)
-        return around(self.dag, selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
-
-    def _part_around(self, selected: str | None, depth: int, siblings: bool) -> Dag | None:
-        if selected is None:
-            return None
-        if self._around_task != selected:
-            self._around_task, self._around, self._parts = selected, {}, {}
-        if (depth, siblings) not in self._parts:
-            self._parts[depth, siblings] = self._neighbourhood(selected, depth, siblings)
-        part = self._parts[depth, siblings]
-        return part if len(part) < NEIGHBOURHOOD_MAX else None
-
-    def _lay_out(self, part: Dag) -> Drawing:
-        if self._ribbon_columns and is_chain(part) and len(part) == len(self.dag):
-            return Ribbon(part, self._label_widths(part), self._ribbon_columns)
-        return Drawing(part, self._label_widths(part))
-
-    def _label_widths(self, part: Dag) -> list[int]:
-        return [self._label_width(name) for name in part.names]
-
-    def _neighbourhood(self, name: str, depth: int, siblings: bool) -> Dag:
-        part = neighbourhood(self.dag, name, depth, NEIGHBOURHOOD_MAX)
-        return with_siblings(self.dag, part, NEIGHBOURHOOD_MAX) if siblings else part
-
-    def _has_whole(self, drawn: Dag, name: str | None) -> bool:
-        """Whether the selected task is drawn with all of its parents and children; around a task, with one of each."""
-        if name is None or name == self._center:
-            return True
-        if self.depth is None and len(drawn) == len(self.dag):
-            return True
-        if name not in drawn:
-            return False
-        most = len(self.dag) if self.depth is None else 1
-        return all(
-            len(relatives(drawn, name)) >= min(len(relatives(self.dag, name)), most)
-            for relatives in (Dag.parents, Dag.children)
-        )
-
-    def keeps(self, name: str | None) -> bool:
-        """Whether what is drawn around another task shows this one with some of its parents and children, too."""
-        return self.depth is not None and self._drawing is not None and self._has_whole(self._drawing.dag, name)
+    def _label_widths(self) -> list[int]:
+        return [self._label_width(name) for name in self.dag.names]

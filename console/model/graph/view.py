@@ -22,6 +22,7 @@ from .drawing import (
     Drawing,
     LabelSize,
     TaskDrawings,
+    fits_whole,
     is_chain,
 )
 from .groups import GRAPH_MAX, GraphForm, Groups, Step, Zoom, first_zoom, groups_of, has_map
@@ -95,6 +96,11 @@ class Graph:
         return Step.GROUPS
 
     @property
+    def steps(self) -> Sequence[Step]:
+        """Those that the operator can choose: a drawing only of what is laid out in little time."""
+        return (Step.GROUPS, Step.ROWS, Step.DRAWING) if fits_whole(self.dag) else (Step.GROUPS, Step.ROWS)
+
+    @property
     def is_drawing(self) -> bool:
         """Whether tasks are drawn; else each row of the step stands for itself, and the cursor is a row."""
         return self.step is Step.DRAWING
@@ -126,13 +132,8 @@ class Graph:
 
     @property
     def drawing(self) -> Drawing:
-        """The drawing from left to right; of a large graph, the tasks around the selected one."""
-        return self.drawings.current(self.selected)
-
-    @property
-    def drawn_around(self) -> str | None:
-        """The task whose surroundings are drawn; None if the whole graph is drawn."""
-        return self.drawings.center(self.selected)
+        """The drawing from left to right."""
+        return self.drawings.current
 
     def silhouette(self, columns: int) -> Silhouette:
         """The tasks by level, over ``columns`` cells."""
@@ -161,12 +162,11 @@ class Graph:
         return self.row_of(self.selected) if self.selected is not None else 0
 
     def row_of(self, name: str) -> int:
-        """Return the row of a task in the current zoom level; -1 if a filter hides it or the drawing leaves it out."""
+        """Return the row of a task in the current zoom level; -1 if a filter hides it."""
         if self.step is Step.GROUPS:
             return self.groups.row_of(name)
         if self.is_drawing:
-            drawing = self.drawing
-            return drawing.place(name)[1] * self.drawings.label_size.rows if name in drawing.dag else -1
+            return self.drawing.place(name)[1] * self.drawings.label_size.rows
         return self.rows.row_of(name) if self.found is None else self.found_rows.get(name, -1)
 
     def _task_at(self, x: int, y: int) -> str | None:
@@ -331,14 +331,11 @@ def _move_along_line(graph: Graph, dx: int) -> None:
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
 
 
-# --- What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task -----------
+# --- What is drawn above the rows of the graph: all tasks, or the part in view; all groups; the silhouette -----------
 
 
-DEPTH = 2  # edges from the selected task to what is drawn around it at least
-DEPTH_MAX = 9
-_AROUND_ROWS_MIN = 9
-_AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
-_AROUND_SCREEN_ROWS = 26
+_PART_ROWS_MIN = 9
+_PART_SCREEN_ROWS = 26
 _TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
 _CHAIN_ROWS_MIN = 4  # of the list below a chain, which says little more than the drawing
@@ -350,66 +347,39 @@ _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
 GROUP_ROWS = 2  # text rows of each group in the drawing
 
 
-def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
-    """The edges around the selected task whose drawing fits: so many that more add nothing; at least DEPTH."""
-    drawings, name = graph.drawings, graph.selected
-    fitting, drawn_tasks = DEPTH, 0
-    for depth in range(DEPTH, DEPTH_MAX + 1):
-        drawing = drawings.around(name, depth) if drawings.may_fit_around(name, depth, columns, rows) else None
-        if drawing is None or drawing.width >= columns or drawing.height > rows or len(drawing.dag) == drawn_tasks:
-            break
-        fitting, drawn_tasks = depth, len(drawing.dag)
-    return fitting
-
-
 class Overview(Enum):
-    """What is drawn above the rows. BESIDE: all tasks, above the list alone, so that details are beside both."""
+    """What is drawn above the rows. BESIDE: all tasks, above the list alone, so that details are beside both;
+    PART: of the same drawing what is near the selected task, where it has no room."""
 
     NOTHING = 0
     TASKS = 1
     BESIDE = 2
     GROUPS = 3
-    AROUND = 4
+    PART = 4
     SILHOUETTE = 5
 
 
-def around_rows(rows: int) -> int:
-    """Rows of the drawing around a task, of ``rows`` in all: the same for all tasks, so that the list does not move."""
-    return max(_AROUND_ROWS_MIN, rows // 3 - 2)
+def part_rows(rows: int) -> int:
+    """Rows for a part of the drawing, of ``rows`` in all."""
+    return max(_PART_ROWS_MIN, rows // 3 - 2)
 
 
 def silhouette_rows(rows: int, listed: int | None = None) -> int:
-    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn.
+    """Rows of the silhouette, of ``rows`` in all; the same as for a part of a drawing.
 
-    ``listed``: rows of the list, which leaves the others to the silhouette; None in place of a drawing around a task.
+    ``listed``: rows of the list, which leaves the others to the silhouette; None above a list that has more.
     """
-    least = around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
+    least = part_rows(rows) if rows >= _PART_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
     return least if listed is None else max(min(rows - _OTHER_ROWS - listed, rows // 2), least)
 
 
-def draw_around(graph: Graph, columns: int, rows: int) -> None:
-    """Draw as much as fits around the selected task, and its siblings if they fit too."""
-    drawings, name = graph.drawings, graph.selected
-    if drawings.keeps(name):
-        return
-    for size in _AROUND_SIZES:
-        drawings.set_label_size(size)
-        least = drawings.around(name, DEPTH)
-        if least is None or least.width < columns:
-            break
-    depth = fitting_depth(graph, columns, rows)
-    drawn = drawings.around(name, depth)
-    has_room = drawn is not None and drawn.height <= rows * 2 // 3
-    has_room = has_room and drawings.may_fit_around(name, depth, columns, rows, siblings=True)
-    more = drawings.around(name, depth, siblings=True) if has_room else None
-    drawings.set_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
+def draw_part(graph: Graph, rows: int) -> None:
+    """Draw with names of a width that leaves room for neighbours, and with facts where they fit below the names."""
+    size = LABEL_SIZES[1]
+    graph.drawings.set_label_size(size)
     text_rows = min(rows // max(graph.drawing.height, 1), _TEXT_ROWS_MAX)
-    if text_rows > 1:  # facts fit below the names
-        size = drawings.label_size
-        drawings.set_label_size(size._replace(rows=text_rows, fact_cells=size.name_cells))
-        if graph.drawing.width >= columns:
-            drawings.set_label_size(size)
-    drawings.widen(columns)
+    if text_rows > 1:
+        graph.drawings.set_label_size(size._replace(rows=text_rows, fact_cells=size.name_cells))
 
 
 def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
@@ -477,7 +447,9 @@ def choose_overview(
         if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS
         return Overview.SILHOUETTE if room.most_rows >= _SILHOUETTE_ROWS_MIN else Overview.NOTHING
-    return Overview.AROUND if room.rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
+    if room.rows < _PART_SCREEN_ROWS:
+        return Overview.NOTHING
+    return Overview.PART if len(dag) <= GRAPH_MAX else Overview.SILHOUETTE
 
 
 def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
@@ -499,9 +471,4 @@ def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:
     """Rows for a silhouette below the drawing of the groups, of ``rows`` in all: those that the list leaves empty."""
     spare = rows - _OTHER_ROWS - GROUP_ROWS * drawing.height - graph.groups.least_rows
-    return min(spare, _BELOW_GROUPS_MAX) if spare >= _AROUND_ROWS_MIN and graph.dag.depth >= _LEVELS_MIN else 0
-
-
-def has_neighbours(drawn: Graph) -> bool:
-    """Whether the drawing around the selected task shows more than the task."""
-    return len(drawn.drawing.dag) > 1
+    return min(spare, _BELOW_GROUPS_MAX) if spare >= _PART_ROWS_MIN and graph.dag.depth >= _LEVELS_MIN else 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES
-from redrive.console.model.graph.view import Graph, Overview, around_rows
+from redrive.console.model.graph.view import Graph, Overview, part_rows
 from redrive.console.present import states
 from redrive.console.present.graph import (
     Highlight,
@@ -48,21 +48,20 @@ async def test_names_are_shortened_so_that_the_whole_graph_is_drawn(steps, is_wh
         screen = driver.app.screen
         assert (screen._overview is Overview.TASKS) == is_whole
         drawn = screen.map_view.graph
-        assert drawn.drawing.width < 120
-        assert len(drawn.drawing.dag) == 2 * steps or not is_whole
+        assert (drawn.drawing.width < 120) == is_whole
 
 
-async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
+async def test_of_a_drawing_without_room_the_part_near_the_selected_task_is_in_view(clock):
     names = [f"long_name_of_step_{n:02}" for n in range(30)]
     flow = [("one", []), ("other", []), (names[0], ["one", "other"])]
     flow += [(name, [above]) for above, name in pairwise(names)]
     async with open_console(FakeSession(projection_of(flow)), clock, "2", size=(120, 40)) as driver:
-        driver.app.screen.graph_view.select("one")
-        await driver.settle()
-        drawing = driver.app.screen.map_view.graph.drawing
-        assert driver.app.screen._overview is Overview.AROUND
-        assert "other" in drawing.dag
-        assert drawing.height <= driver.app.screen.map_view.rows
+        assert driver.app.screen._overview is Overview.PART
+        for selected, near in (("one", names[0]), (names[29], names[28])):
+            driver.app.screen.graph_view.select(selected)
+            await driver.settle()
+            in_sight = driver.app.screen.map_view.tasks_in_sight()
+            assert selected in in_sight and near in in_sight
 
 
 async def test_a_fan_of_tasks_with_like_names_is_one_node_and_one_row(clock):
@@ -89,8 +88,8 @@ async def test_beside_a_finished_task_stand_the_tasks_of_what_runs(clock):
         assert "load  58 tasks" in driver.text and "● load_07" in driver.text
 
 
-def test_a_tall_terminal_has_more_rows_around_a_task():
-    assert [around_rows(rows) for rows in (26, 35, 50, 95)] == [9, 9, 14, 29]
+def test_a_tall_terminal_has_more_rows_for_a_part_of_a_drawing():
+    assert [part_rows(rows) for rows in (26, 35, 50, 95)] == [9, 9, 14, 29]
 
 
 async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):

@@ -336,39 +336,20 @@ async def test_a_map_is_one_node_with_its_end(clock: StillClock):
             assert "load[5]" in text_of(app), "the elements are one step nearer"
 
 
-async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(clock: StillClock):
+async def test_above_the_list_of_a_large_run_stands_its_silhouette_and_the_list_does_not_move(clock: StillClock):
     pairs = [("root", [])]
     for number in range(900):
         pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "equals_sign")
-        assert app.screen.graph.zoom is Zoom.GRAPH
+        assert app.screen.graph.zoom is Zoom.GRAPH and app.screen.silhouette_view.display
         app.screen.graph_view.select("b7y")
         await settle(app, pilot)
-        picture = "\n".join(rows_of(app)[3:12])
-        assert "· root ›99" in picture
-        assert "a7x" in picture
-        assert "c7z" in picture
-        assert "a8x" not in picture
+        assert "2,701 tasks in 4 levels" in text_of(app)
         top = rows_of(app)[13]
         app.screen.graph_view.select("root")
         await settle(app, pilot)
         assert rows_of(app)[13].split()[:3] == top.split()[:3], "the list does not move"
-
-
-async def test_the_drawing_around_a_task_is_as_deep_as_fits(clock: StillClock):
-    pairs = [("t000", [])] + [(f"t{n:03}", [f"t{n - 1:03}"]) for n in range(1, 200)] + [("side", ["t000"])]
-    async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
-        await press(app, pilot, "equals_sign")
-        app.screen.graph_view.select("t100")
-        await settle(app, pilot)
-
-        def drawn() -> list[str]:
-            row = rows_of(app)[3]
-            return [name for name, _ in pairs if name in row]
-
-        most = drawn()
-        assert "t100" in most and 7 <= len(most) < 20
 
 
 # --- The filter -----------------------------------------------------------------------------------------------------
@@ -420,17 +401,14 @@ async def test_a_marks_every_problem_also_when_others_are_marked_and_the_marks_a
         assert "marked" not in heading(app)
 
 
-async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: StillClock):
+async def test_what_is_too_large_to_draw_has_no_step_after_its_list(clock: StillClock):
     session = FakeSession(
         projection_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)])
     )
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
-        assert app.screen.graph.form is GraphForm.DRAWING
-        assert rows_of(app)[3].startswith(" 400 of 3,100 tasks drawn · arrows go on · - lists all")
-        assert rows_of(app)[3].endswith("around n0x")
-        await press(app, pilot, "minus")
-        assert "tasks drawn" not in text_of(app)
+        assert app.screen.graph.form is GraphForm.ROWS
+        assert "no step with more detail" in text_of(app)
 
 
 async def test_a_click_selects_and_a_second_one_opens(revenue: FakeSession, clock: StillClock):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.graph.drawing import Drawing, Ribbon, least_size
+from redrive.console.model.graph.drawing import Drawing, Ribbon
 from redrive.console.text.glyphs import DOWN, UP
 from redrive.engine.core.dag import Dag
 from support.marks import for_each
@@ -132,13 +132,6 @@ def test_every_task_is_found_where_it_is_placed_and_nowhere_else(dag):
 @given(dags(), st.integers(1, 9))
 def test_a_resized_drawing_is_the_one_that_a_layout_with_those_widths_makes(dag, size):
     assert picture(drawn(dag).resized([size] * len(dag))) == picture(drawn(dag, size))
-
-
-@given(dags(), st.data())
-def test_no_drawing_is_smaller_than_the_least_size_of_its_tasks(dag, data):
-    widths = [data.draw(st.integers(1, 9)) for _ in dag.names]
-    made = Drawing(dag, widths)
-    assert all(least <= found for least, found in zip(least_size(dag, widths), (made.width, made.height), strict=True))
 
 
 @given(dags())

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
 from redrive.console.model.graph.drawing import (
-    PART_MAX,
     WHOLE_EDGES_MAX,
     WHOLE_TASKS_MAX,
     LabelSize,
     TaskDrawings,
-    around,
 )
 from redrive.console.model.graph.groups import (
     LEVEL_PARTS_MAX,
@@ -21,6 +19,7 @@ from redrive.console.model.graph.groups import (
     GraphForm,
     GroupRow,
     Groups,
+    Step,
     Zoom,
     name_groups,
 )
@@ -368,63 +367,13 @@ def test_the_silhouette_has_every_task_once_in_columns_side_by_side(dag, size):
 # --- Large graphs --------------------------------------------------------------------------------------------------
 
 
-def test_of_a_very_large_graph_the_neighbourhood_is_drawn():
-    dag = Dag(layered(3000, 30, seed=4))
-    part = around(dag, "t1500", 100)
-    assert len(part) == 100
-    assert "t1500" in part
-    assert edges(part) <= edges(dag)
-    assert set(part.parents("t1500")) == set(dag.parents("t1500"))
-
-
-def test_a_task_that_stands_alone_is_drawn_among_other_whole_parts():
-    pairs = [("alone", [])]
-    for number in range(60):
-        pairs += [(f"a{number}x", []), (f"b{number}x", [f"a{number}x"]), (f"c{number}x", [f"b{number}x"])]
-    dag = Dag(pairs)
-    part = around(dag, "alone", 100)
-    assert "alone" in part
-    assert len(part) == 100
-    assert all(set(part.parents(name)) == set(dag.parents(name)) for name in part.names)
-
-
-def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
-    """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
-    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(9 * PART_MAX)]
-    graph = graph_of(chain)
-    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
-    graph.select("n0x")
-    drawn = graph.drawing
-    assert len(drawn.dag) == PART_MAX
-    for _ in range(len(chain) - 1):
-        assert graph.move(1, 0)
-    assert graph.selected == chain[-1][0]
-    assert graph.drawing is not drawn
-
-
-def test_a_drawing_says_whether_it_is_of_the_whole():
+def test_a_graph_with_too_many_tasks_or_lines_has_no_step_with_a_drawing():
     chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(WHOLE_TASKS_MAX + 1)]
-    whole, part = graph_of(chain[:-1]), graph_of(chain)
-    part.select("n7x")
-    assert whole.drawn_around is None
-    assert len(whole.drawing.dag) == WHOLE_TASKS_MAX
-    assert part.drawn_around == "n7x"
-    assert len(part.drawing.dag) == PART_MAX
-
-
-def test_a_graph_with_too_many_lines_is_drawn_in_part():
-    side = 5 * PART_MAX // 8
-    above = [(f"a{n}x", []) for n in range(side)]
-    parents = [name for name, _ in above[: WHOLE_EDGES_MAX // side + 1]]
-    graph = graph_of([*above, *((f"b{n}x", parents) for n in range(side))])
-    assert graph.drawn_around is not None
-
-
-def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
-    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(9 * PART_MAX))])
-    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
-    graph.select("hub")
-    assert graph.drawing is graph.drawing
+    above = [f"a{n}x" for n in range(250)]
+    dense = [*((name, []) for name in above), *((f"b{n}x", above[: WHOLE_EDGES_MAX // 250 + 1]) for n in range(250))]
+    assert Step.DRAWING in graph_of(chain[:-1]).steps
+    assert Step.DRAWING not in graph_of(chain).steps
+    assert Step.DRAWING not in graph_of(dense).steps
 
 
 def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
@@ -449,25 +398,15 @@ def test_the_row_of_a_task_is_found_without_a_search_through_its_group():
     assert time.process_time() - began < 2  # a search in the group takes ten seconds
 
 
-def test_what_is_drawn_around_a_task_stays_where_the_cursor_has_a_parent_and_a_child_in_it():
-    dag = Dag([("a", []), ("b", []), ("last", ["a", "b"]), ("inner", ["a", "b"]), ("below", ["inner"])])
-    drawings = TaskDrawings(dag, len)
-    drawings.set_depth(1)
-    around_a = drawings.current("a")
-    assert set(around_a.dag.names) == {"a", "last", "inner"}
-    assert drawings.keeps("last") and drawings.current("last") is around_a  # it has no child anywhere
-    assert not drawings.keeps("inner") and "below" in drawings.current("inner").dag
-
-
 def test_free_cells_go_to_the_levels_whose_names_lack_few():
     dag = Dag([("extract_orders", []), ("cleaned_day", ["extract_orders"]), ("load", ["cleaned_day"])])
     drawings = TaskDrawings(dag, lambda name: 2 + min(len(name), drawings.label_size.name_cells))
     drawings.set_label_size(LabelSize(8, has_time=False))
-    least = drawings.current(None).width
+    least = drawings.current.width
 
     def name_cells(free: int) -> list[int]:
         drawings.widen(least + 1 + free)
-        drawn = drawings.current(None)
+        drawn = drawings.current
         assert drawn.width == least + min(free, 9)
         return [drawn.place(name)[2] - 2 for name in dag.names]
 
