@@ -269,7 +269,6 @@ class ConsoleApp(ViewConsole):
         return {
             "theme": self.preferences.use_theme,
             "at": self.time_travel.to_time,
-            "manual": lambda topic: self.commands.manual(topic),
         }
 
     def meaning_of(self, name: str) -> str:
@@ -315,7 +314,6 @@ class ConsoleApp(ViewConsole):
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
-            "manual": commands.manual,
             "mouse": preferences.toggle_mouse,
             # time travel
             "step_back": partial(time_travel.step, -1),

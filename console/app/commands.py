@@ -7,14 +7,12 @@ from functools import partial
 
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from .. import manual
 from ..keys.actions import BY_HEADING, BY_NAME, MOVE_ACTIONS, Action, actions_of, shell_line
 from ..keys.keymap import keys_of, shown_key
-from ..manual import page_lines
 from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
-from ..screens.console import errors_shown, run_latest
+from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, CommandPalette, TextDialog, choose, help_lines
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
@@ -27,7 +25,6 @@ from .views import ViewConsole
 #: Commands with an argument that the operator types -> help.
 _ARGUMENT_HELP = {
     "at": "Show the run as it was at a time: 03:12, or an event's number.",
-    "manual": "The page of the manual about this topic.",
 }
 
 
@@ -50,7 +47,7 @@ class CommandMenu:
             return [
                 *legend_lines(glyphs, columns, legend),
                 [],
-                [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
+                [Piece("Explanations are in the manual: redrive help")],
                 [],
                 *self._help_lines(available, columns),
             ]
@@ -63,19 +60,6 @@ class CommandMenu:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, columns)
                 yield []
-
-    def manual(self, topic: str = "") -> None:
-        """Show a page of the manual; without a topic, let the operator choose one."""
-        if topic:
-            self._show_page(topic)
-            return
-        options = [ChoiceOption(one.name, one.name, one.summary) for one in manual.load_topics()]
-        choose(self._console, "Manual", options, self._show_page)
-
-    def _show_page(self, name: str) -> None:
-        with errors_shown(self._console.show_message):
-            page = manual.load_topic(name)
-            self._console.push_screen(TextDialog(page.name, page_lines(page.text)))
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""

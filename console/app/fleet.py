@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -13,8 +12,6 @@ import msgspec
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.spec import LOGICAL_TIME, ParamSpec, decode_flow_spec
-from ...engine.domain.task_options import convert_param, describe_type
 from ...engine.errors import RedriveError, RefusedError, StateFileError
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.start_requests import write_request
@@ -26,15 +23,13 @@ from ..model.board import Board, BoardUpdate, Link, SessionStatus
 from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, outlook, pause_ends, require_acts
 from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
-from ..sessions.address import Endpoint
 from ..sessions.live_run import LiveRun
-from ..sessions.open import open_session
 from ..sessions.session import LiveSession, current_actor
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
-from ..widgets.dialog import AskedText, Dialog, Question, Reply, ask
+from ..text.text import one_line
+from ..widgets.dialog import Dialog, Question, Reply, ask
 from .app import ConsoleApp
 from .theme import Theme
 
@@ -256,7 +251,8 @@ class FleetApp(ConsoleApp):
             case "pause":
                 self._choose_pause(row, act)
             case "start":
-                self.run_worker(self._prompt_for_params(row, act))
+                place = row.flow, row.state_path or "", act.logical
+                self._ask(row, act, lambda _: partial(write_request, *place, {}, who, now_us))
             case "unpause":
                 self._ask(row, act, lambda _: partial(supervisor_file.unpause, [row.id], now_us))
             case "skip" | "unskip":
@@ -277,16 +273,13 @@ class FleetApp(ConsoleApp):
         facts: Sequence[str] = (),
         at_us: int = 0,
         has_reason: bool = False,
-        values: Sequence[AskedText] = (),
     ) -> None:
         """Ask about an act with what it will do, and write it. ``change``: of the answer."""
         missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
         title = f"{act.label.capitalize()}: {row.flow}"
         reason: Literal["none", "optional"] = "optional" if has_reason else "none"
         key = shown_key(act.action)
-        question = Question(
-            title, act.label, trigger=key, facts=[*facts, act.help], preview=missed, reason=reason, values=values
-        )
+        question = Question(title, act.label, trigger=key, facts=[*facts, act.help], preview=missed, reason=reason)
         ask(self, Dialog(question), lambda reply: self._decide(row, act, change(reply), at_us))
 
     def _decide(self, row: ServedSchedule, act: ScheduleAct, change: Callable[[], object], at_us: int = 0) -> None:
@@ -321,22 +314,6 @@ class FleetApp(ConsoleApp):
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
 
-    async def _prompt_for_params(self, row: ServedSchedule, act: ScheduleAct) -> None:
-        """Ask for the parameters of a run, and start it."""
-        try:
-            asked = await read_params(row)
-        except RedriveError as error:
-            self._warn(str(error))
-            return
-
-        def request(reply: Reply) -> Callable[[], object]:
-            place = row.flow, row.state_path or "", act.logical
-            params = {name: text for name, text in zip(asked, reply.values, strict=True) if text}
-            return partial(write_request, *place, params, current_actor(), self._clock.now_us())
-
-        facts = ["An empty line: as the flow says."] if asked else []
-        self._ask(row, act, request, facts=facts, values=[*asked.values()])
-
     def _warn(self, sentence: str) -> None:
         self.show_message(one_line(sentence), Role.WARNING)
 
@@ -354,63 +331,3 @@ class FleetApp(ConsoleApp):
     def reload(self) -> None:
         """Draw everything again."""
         self.redraw()
-
-
-# --- The parameters of a run that is started by hand -----------------------------------------------------------------
-
-
-async def read_params(row: ServedSchedule) -> Mapping[str, AskedText]:
-    """A line for each parameter of a flow by its name, with its value in the latest run.
-
-    Secrets and the logical time have none. Raises RedriveError.
-    """
-    text = await asyncio.to_thread(supervisor_file.read_spec, row.id)
-    try:
-        spec = decode_flow_spec(text)
-    except msgspec.DecodeError:
-        raise StateFileError(
-            f"the parameters of {row.flow} are not known: redrive schedule start takes --param"
-        ) from None
-    previous = await _previous_params(row)
-    shown = {name: one for name, one in spec.params.items() if name not in (*spec.secrets, LOGICAL_TIME)}
-    cells = max(map(len, shown), default=0)
-    return {
-        name: asked_param(name, default, spec.param_types.get(name), previous.get(name), cells)
-        for name, default in shown.items()
-    }
-
-
-async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
-    """The parameters of the latest run; none without a run."""
-    session = await open_session(Endpoint(row.state_path or ""), read_only=True, is_console=False)
-    try:
-        runs = [one.run for one in await session.runs() if one.run.dag_name == row.flow]
-    finally:
-        await session.close()
-    return json.loads(runs[0].params) if runs else {}  # of the latest
-
-
-def asked_param(
-    name: str, default: object, declared: ParamSpec | None, previous: object, name_cells: int = 0
-) -> AskedText:
-    """The line of one parameter. ``declared``: its type and choices; without, it has the type of its default."""
-    kind = declared.type if declared is not None else "str" if default is None else type(default).__name__
-    wanted = describe_type(kind)
-    if declared is not None and declared.choices:
-        wanted = f"one of {', '.join(map(_param_text, declared.choices))}"
-    hint = wanted if default is None else f"{wanted}; default: {_param_text(default)}"
-    types = None if declared is None else {"type": declared.type, "choices": declared.choices}
-
-    def problem(text: str) -> str | None:
-        try:
-            convert_param(text or default, default, types)
-        except ValueError as error:
-            return one_line(f"{name} {error}")
-        return None
-
-    value = "" if previous in (None, default) else _param_text(previous)
-    return AskedText(f"{pad(name, name_cells)}  ", hint, value, problem=problem)
-
-
-def _param_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -224,7 +224,6 @@ _SHOWING = (
     _action("schedule", "S", "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
     _action("redraw", "ctrl+l", "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     _action("mouse", "", "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
-    _action("manual", "", "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
     _action("tour", "X", "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
 )
 

@@ -91,19 +91,6 @@ async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(revenue:
         assert [plain(line) for line in app.screen.view.lines] == wide
 
 
-async def test_the_manual_opens_a_page_from_its_list_or_by_its_topic(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *"manual", "enter")
-        assert "write a flow" in text_of(app)
-        await press(app, pilot, "down", "enter")
-        assert "A task returns a value" in text_of(app)
-        await close_all(app, pilot)
-        await press(app, pilot, "colon", *"manual states", "enter")
-        assert "UPSTREAM_FAILED" in text_of(app)
-        await press(app, pilot, "escape", "colon", *"manual sates", "enter")
-        assert "the closest is states" in text_of(app)
-
-
 async def test_at_eighty_columns_the_palette_says_what_each_command_does(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon")

@@ -241,26 +241,18 @@ async def test_missed_runs_are_dismissed_after_their_list(served: str):
         assert "rates: no run of it was missed" in rows_of(app)[-1]
 
 
-async def test_a_run_is_started_with_typed_parameters(served: str):
-    """The form has the values of the latest run, refuses what the flow would refuse, and asks for no secret."""
+async def test_a_run_is_started_with_the_parameters_of_its_flow(served: str):
     async with schedules_of(served) as (app, press):
         await press("r", "enter")
-        shown = text_of(app)
-        assert "rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
-        assert "one of full, partial; default: full" in shown
-        await press("enter", "x", "enter")
-        assert "size wants" in text_of(app) and requests() == []
-        await press("backspace", "7", "enter", *"odd", "enter")
-        assert "mode" in text_of(app) and requests() == []
-        await press(*["backspace"] * 3, *"partial", "enter", "enter")
-        ((logical, params),) = requests()
-        assert (logical, params) == (None, {"day": "friday", "size": "7", "mode": "partial"})
+        assert "a run of this instant" in text_of(app) and requests() == []
+        await press("a")
+        assert requests() == [(None, {})]
         assert "rates: a run is asked for" in rows_of(app)[-1]
 
 
 async def test_a_missed_run_is_started_with_its_own_time(served: str):
     async with schedules_of(served) as (_, press):
-        await press("r", "j", "enter", "enter", "enter", "enter", "enter")
+        await press("r", "j", "enter", "a")
         assert [logical for logical, _ in requests()] == [MISSED]
 
 
