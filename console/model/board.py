@@ -30,21 +30,11 @@ from ...engine.core.waiting import (
     wait_of,
     waits_for_approval,
 )
+from ...engine.domain import states
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, BreakerRow, ExecutorState, Health, PageRow
-from ...engine.domain.states import (
-    ABOUT_TO_START,
-    DEADLINE_MODE,
-    FINISHED,
-    MOVING,
-    NEEDS_HUMAN,
-    NOT_STARTED,
-    UNDER_WAY,
-    WAITING,
-    TaskState,
-)
 from ...engine.statefile.durations import DurationStats
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
@@ -98,7 +88,7 @@ class Board:
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
             self._count(row)
-        waiting = (row.name for row in self.projection.tasks.values() if row.state in NOT_STARTED)
+        waiting = (row.name for row in self.projection.tasks.values() if row.state in states.NOT_STARTED)
         self._waiting_bits = bits_of(map(self.dag.number.__getitem__, waiting), len(self.dag))
 
     def _clear_found(self) -> None:
@@ -165,11 +155,11 @@ class Board:
         self.dag = _dag_of(self.projection)
         self._count_all()
 
-    def _apply_move(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
-        is_asked = before is TaskState.READY and row.name in self._approvals
+    def _apply_move(self, row: TaskRow, before: states.TaskState, delta: Delta) -> None:
+        is_asked = before is states.TaskState.READY and row.name in self._approvals
         counted: CountedState = Asked.APPROVAL if is_asked else before
         delta.moves.append((row.name, counted, counted_state(row)))
-        delta.are_problems_changed |= (before in NEEDS_HUMAN) != (row.state in NEEDS_HUMAN)
+        delta.are_problems_changed |= (before in states.NEEDS_HUMAN) != (row.state in states.NEEDS_HUMAN)
         self.counts[counted] -= 1
         number = self.dag.number[row.name]
         self._problems.discard(number)
@@ -177,24 +167,24 @@ class Board:
         self.active.discard(row.name)
         self.timed.discard(row.name)
         self._waiting_bits &= ~(1 << number)
-        if row.state in NOT_STARTED:
+        if row.state in states.NOT_STARTED:
             self._waiting_bits |= 1 << number
         self._count(row)
 
     def _count(self, row: TaskRow) -> None:
         self.counts[counted_state(row)] += 1
-        if row.state in UNDER_WAY:
+        if row.state in states.UNDER_WAY:
             self.active.add(row.name)
-        has_time = row.state is TaskState.PENDING and row.next_retry_at is not None
-        if row.state in UNDER_WAY or row.state is TaskState.READY or has_time:
+        has_time = row.state is states.TaskState.PENDING and row.next_retry_at is not None
+        if row.state in states.UNDER_WAY or row.state is states.TaskState.READY or has_time:
             self.timed.add(row.name)
-        if row.state in NEEDS_HUMAN:
+        if row.state in states.NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
         if row.notice is not None:
             self._update_noticed(row)
 
     def _update_noticed(self, row: TaskRow) -> None:
-        if row.notice is not None and row.state in MOVING:
+        if row.notice is not None and row.state in states.MOVING:
             self.noticed.add(row.name)
         else:
             self.noticed.discard(row.name)
@@ -213,12 +203,12 @@ class Board:
     @property
     def finished(self) -> int:
         """The number of tasks that succeeded or were skipped."""
-        return sum(self.counts[state] for state in FINISHED)
+        return sum(self.counts[state] for state in states.FINISHED)
 
     @property
     def dead_letters(self) -> int:
         """The number of tasks that wait for a human's decision."""
-        return self.counts[TaskState.DEAD_LETTER]
+        return self.counts[states.TaskState.DEAD_LETTER]
 
     @property
     def problems(self) -> list[str]:
@@ -237,7 +227,7 @@ class Board:
         """The tasks that wait for a decision: dead letters, then approvals."""
         if self._dead is None:
             failed = map(self.row, self.dag.names_of(self._problems))
-            self._dead = [row.name for row in failed if row.state is TaskState.DEAD_LETTER]
+            self._dead = [row.name for row in failed if row.state is states.TaskState.DEAD_LETTER]
         return [*self._dead, *self.asked]
 
     def held_tasks(self) -> Mapping[str, WaitReason]:
@@ -248,19 +238,19 @@ class Board:
 
     def _find_held(self) -> dict[str, WaitReason]:
         run, now_us = self.projection.run, _ANY_TIME_US
-        tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
+        tasks = self.projection.tasks.items() if self.counts[states.TaskState.CANCELLED] else ()
         late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
         shut = any(one.breaker.needs_operator for one in self.snapshot.breakers.values())
         late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None
         # a pause that nothing outlasts: also before the engine pages for it, and after a requeue in it
-        is_held_by_pause = run.paused_since is not None and (is_blocked or not self.counts[TaskState.RUNNING])
+        is_held_by_pause = run.paused_since is not None and (is_blocked or not self.counts[states.TaskState.RUNNING])
         is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing
         if run.ended_at is not None or not (shut or is_held_by_pause or is_stranded):
             return late
         context, found = self._explain_context(ALIVE), late
         for name, row in self.projection.tasks.items():
-            can_start = row.state in ABOUT_TO_START or row.state in WAITING
+            can_start = row.state in states.ABOUT_TO_START or row.state in states.WAITING
             reason = wait_of(self.projection, name, now_us, context) if can_start else None
             if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_held_by_pause):
                 found[name] = reason
@@ -285,7 +275,7 @@ class Board:
         most frequent failure; else what asks for an approval; else what runs; else what is held; else what failed most,
         or the first."""
         problems = [self.row(name) for name in self.problems]
-        dead = [row for row in problems if row.state is TaskState.DEAD_LETTER]
+        dead = [row for row in problems if row.state is states.TaskState.DEAD_LETTER]
         if problems:
             failures = Counter(row.failure_fingerprint for row in dead or problems)
             return max(dead or problems, key=lambda row: failures[row.failure_fingerprint]).name
@@ -297,7 +287,7 @@ class Board:
     def current_task(self) -> str | None:
         """Return the running task that started last, or else the task that is due next."""
         rows = [self.row(name) for name in self.active]
-        running = [row for row in rows if row.state is TaskState.RUNNING]
+        running = [row for row in rows if row.state is states.TaskState.RUNNING]
         if running:
             return max(running, key=lambda row: (row.started_at or 0, row.position)).name
         due = [row for row in rows if row.next_retry_at is not None]
@@ -308,13 +298,13 @@ class Board:
         numbers = [self.dag.number[name] for name in names]
         own = 0
         for name, number in zip(names, numbers, strict=True):
-            if self.row(name).state in NOT_STARTED:
+            if self.row(name).state in states.NOT_STARTED:
                 own |= 1 << number
         return (self.dag.bits_below(*numbers) & ~own & self._waiting_bits).bit_count()
 
     def names_waiting_below(self, *names: str) -> tuple[str, ...]:
         """Return the descendants that have not started, in the order of the flow."""
-        return tuple(name for name in self.dag.descendants(*names) if self.row(name).state in NOT_STARTED)
+        return tuple(name for name in self.dag.descendants(*names) if self.row(name).state in states.NOT_STARTED)
 
     def related_edges(self, name: str) -> set[tuple[str, str]]:
         """Return the edges (parent, child) between a task and its ancestors and descendants."""
@@ -348,7 +338,7 @@ class Board:
 
 def is_late(row: TaskRow) -> bool:
     """Whether the deadline of the run has cancelled the task."""
-    return row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
+    return row.state is states.TaskState.CANCELLED and row.failure_mode == states.DEADLINE_MODE
 
 
 def _dag_of(projection: RunProjection) -> Dag:

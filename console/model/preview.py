@@ -17,18 +17,7 @@ from ...engine.core.decide import passed_reason
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import rule_of_edge
-from ...engine.domain import trigger_rules
-from ...engine.domain.acts import (
-    BY_NAME,
-    DONE,
-    NO_APPROVAL,
-    ONLY_PAUSED,
-    REFUSED,
-    ActPreview,
-    TargetResult,
-    act_refusal,
-    extension_refusal,
-)
+from ...engine.domain import acts, trigger_rules
 from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -96,7 +85,7 @@ class _Overlay(RequeueGraph):
 
 def preview_requeue(
     board: Board, names: Iterable[str], *, is_abandoned: bool = False, of_rows: bool = False
-) -> ActPreview:
+) -> acts.ActPreview:
     """Preview a new generation of each task. Raises KeyError for an unknown task.
 
     ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued. ``of_rows``: each task runs
@@ -168,7 +157,7 @@ def _note_of_list(overlay: _Overlay, task: str) -> str:
     return describe_following(task, len(happened), later)
 
 
-def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> ActPreview:
+def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> acts.ActPreview:
     """Preview the permission of a failure: children may start. Raises KeyError for an unknown task."""
     overlay = _Overlay(board)
     skipped = []
@@ -187,7 +176,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
 
 
 #: The acts that have one.
-PREVIEWS: Mapping[str, Callable[..., ActPreview]] = {"requeue": preview_requeue, "skip": preview_skip}
+PREVIEWS: Mapping[str, Callable[..., acts.ActPreview]] = {"requeue": preview_requeue, "skip": preview_skip}
 
 
 def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False) -> str | None:
@@ -195,19 +184,21 @@ def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False)
     row, is_paused = board.row(name), board.projection.run.paused_since is not None
     is_ending = row.cancel_requested_at is not None
     if act in ("approve", "reject") and not is_approval(row):
-        return NO_APPROVAL
+        return acts.NO_APPROVAL
     if act == "requeue" and row.state is TaskState.READY and not row.attempt and is_paused:
-        return ONLY_PAUSED
+        return acts.ONLY_PAUSED
     if act == "hurry" and row.state is TaskState.PENDING and row.next_retry_at is None:
-        return BY_NAME[act].refusal
+        return acts.BY_NAME[act].refusal
     if act == "extend" and row.state is TaskState.RUNNING:
-        return extension_refusal(is_abandoned, is_ending, None if row.latest is None else row.latest.timeout_us)
+        return acts.extension_refusal(is_abandoned, is_ending, None if row.latest is None else row.latest.timeout_us)
     if row.state is TaskState.RUNNING and (act == "cancel" or (is_abandoned and act in ("requeue", "skip"))):
         return None
-    return act_refusal(act, row.state, is_ending, " before" if row.generation else "")
+    return acts.act_refusal(act, row.state, is_ending, " before" if row.generation else "")
 
 
-def refusal(preview: ActPreview | None, board: Board, act: str, names: Sequence[str], **options: bool) -> str | None:
+def refusal(
+    preview: acts.ActPreview | None, board: Board, act: str, names: Sequence[str], **options: bool
+) -> str | None:
     """Why an act would change none of these tasks: the first reason; None if it would change one.
 
     ``preview``: of a requeue or a skip; ``options``: of ``refusal_of``.
@@ -276,7 +267,7 @@ def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | No
 
 def _summarize(
     overlay: _Overlay, targets: Sequence[str], notes: Sequence[str], stale: Iterable[str] = ()
-) -> ActPreview:
+) -> acts.ActPreview:
     chosen = set(targets)
     if targets and overlay.board.projection.run.paused_since is not None:
         notes = [*notes, PAUSED_NOTE]
@@ -287,7 +278,7 @@ def _summarize(
             lists.setdefault(trigger_rules.change_kind(before, derived.state, name in chosen), []).append(name)
     below = overlay.board.dag.descendants(*targets) if targets else ()
     in_order: dict[str, Any] = {kind: overlay.in_order(names) for kind, names in lists.items()}
-    results = [TargetResult(name, REFUSED, sentence) for name, sentence in overlay.refused.items()]
+    results = [acts.TargetResult(name, acts.REFUSED, sentence) for name, sentence in overlay.refused.items()]
     stopped = (name for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED)
     blocked = [(name, overlay.at(name).blocked_by) for name in stopped]
     waiting = {name for name in (*targets, *below) if overlay.at(name).state in WAITING}
@@ -295,7 +286,7 @@ def _summarize(
     held = _holders(overlay, waiting)
     held += tuple((name, overlay.at(name).blocked_by or "a task above it") for name in stopped_too)
     released = waiting.difference(chosen, dict(held))
-    return ActPreview(
+    return acts.ActPreview(
         bool(targets),
         "",
         results,
@@ -361,7 +352,7 @@ def requeued_names(acted: OperatorActed) -> Iterator[str]:
     """The tasks that an act requeued, without those that it only unblocked."""
     for task, outcome, _ in acted.answer.get("results") or ():
         before = acted.was.get(task)
-        if outcome == DONE and before is not None:
+        if outcome == acts.DONE and before is not None:
             yield task
 
 

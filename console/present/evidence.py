@@ -22,35 +22,15 @@ from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.domain.text import format_bytes as size_of
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
-from ..model.inbox import (
-    AttemptComparison,
-    AttemptTexts,
-    EvidenceData,
-    InboxCause,
-    compare,
-    failures_of,
-    fingerprint_of_attempt,
-    fingerprint_of_task,
-    kind_of,
-)
+from ..model import inbox as model
 from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
+from . import tasks
 from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
 from .log import line_text
 from .states import sign_and_word, sign_of, state_sign
-from .tasks import (
-    Scene,
-    attempts_text,
-    describe_checks_before,
-    hang_of,
-    latest_first,
-    named_tasks,
-    section,
-    short_failure,
-    waited_text,
-)
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -66,17 +46,17 @@ _HASH_DIGITS = 10
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def verdict_lines(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> Iterator[Line]:
+def verdict_lines(row: TaskRow, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """Whether another attempt would end otherwise, and whether other runs had this failure."""
-    role = Role.STRONG if compare(failures_of(row)).is_deterministic else Role.TEXT
+    role = Role.STRONG if model.compare(model.failures_of(row)).is_deterministic else Role.TEXT
     yield from indented(_sentence(verdict_of((row.name,), scene)), columns, role)
     yield from _history(row, scene, found.history)
 
 
-def evidence_lines(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> Iterator[Line]:
+def evidence_lines(row: TaskRow, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """The attempts of a task, and what speaks for or against another one, without the long texts."""
-    failures = failures_of(row)
-    comparison = compare(failures)
+    failures = model.failures_of(row)
+    comparison = model.compare(failures)
     yield []
     yield from cause_history_lines(found.memory, scene.now_us, columns)
     yield from _messages(failures, found.texts, columns)
@@ -100,11 +80,11 @@ def rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     return [[], *indented(_sentence(rule), columns, Role.DIM)]
 
 
-def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
+def _history(row: TaskRow, scene: tasks.Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
     """Whether other runs had this failure, and when the task last succeeded."""
     if not attempts:
         return
-    fingerprint = fingerprint_of_task(row)
+    fingerprint = model.fingerprint_of_task(row)
     others = {one.run_id for one in attempts} - {scene.board.projection.run.run_id}
     seen = {one.run_id for one in attempts if fingerprint and one.fingerprint_loose == fingerprint} & others
     good = [one.ended_at for one in attempts if one.outcome == "success" and one.ended_at is not None]
@@ -141,7 +121,11 @@ def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDurati
 
 
 def attempt_table(
-    row: TaskRow, comparison: AttemptComparison, scene: Scene, columns: int, texts: Sequence[AttemptTexts] = ()
+    row: TaskRow,
+    comparison: model.AttemptComparison,
+    scene: tasks.Scene,
+    columns: int,
+    texts: Sequence[model.AttemptTexts] = (),
 ) -> list[Line]:
     """As many attempts as fit, as columns, the latest on the right; if some do not, below them all in one row each.
 
@@ -152,7 +136,7 @@ def attempt_table(
     attempts = [replace(row.attempts[key], **written.get(key, {})) for key in sorted(row.attempts)]
     shown = attempts[-max(room // _COLUMN_CELLS_MIN, 1) :]
     size = max(min(room // len(shown), _COLUMN_CELLS_MAX), 8)
-    counts = attempts_text(row) or f"{len(attempts)} in all"
+    counts = tasks.attempts_text(row) or f"{len(attempts)} in all"
     head = "".join(pad(_heading(one, row), size) for one in shown)
     lines: list[Line] = [[Piece(pad(f" {counts}", _LABEL_CELLS), Role.DIM), Piece(head, Role.STRONG)]]
     changed = {*comparison.environment, *comparison.results}
@@ -162,25 +146,25 @@ def attempt_table(
             differs = _CHANGE_NAMES.get(label, label) in changed and len(set(values)) > 1
             lines.append(_fact_line(label, values, size, differs))
     if len(attempts) > len(shown):
-        lines += [[], *(attempt_line(one, scene, columns, checks) for one, checks in latest_first(row))]
+        lines += [[], *(attempt_line(one, scene, columns, checks) for one, checks in tasks.latest_first(row))]
     return lines
 
 
-def attempt_line(attempt: AttemptRow, scene: Scene, columns: int, checks: int = 0) -> Line:
+def attempt_line(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = scene.attempt(attempt)
-    failure = short_failure(attempt.explain or "") or attempt.error or attempt.where or view.style.word
+    failure = tasks.short_failure(attempt.explain or "") or attempt.error or attempt.where or view.style.word
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         sign_of(view.style, scene.glyphs),
         Piece(f" {wall(attempt.started_at)} {offset(view.clock)}  ", Role.DIM),
     ]
-    mark = f"  fp {one_line(fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]}"
+    mark = f"  fp {one_line(model.fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]}"
     room = columns - width(line) - cells(mark)
-    has_mark = bool(fingerprint_of_attempt(attempt)) and room >= _TEXT_CELLS_MIN
+    has_mark = bool(model.fingerprint_of_attempt(attempt)) and room >= _TEXT_CELLS_MIN
     room = room if has_mark else max(columns - width(line), _TEXT_CELLS_MIN)
     tail = [Piece(mark, Role.DIM)] if has_mark else []
-    text = one_line(failure + describe_checks_before(checks))
+    text = one_line(failure + tasks.describe_checks_before(checks))
     return [*line, Piece(shorten(text, room, scene.glyphs.more)), *tail]
 
 
@@ -201,23 +185,23 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
-def _ended(attempt: AttemptRow, scene: Scene) -> str:
+def _ended(attempt: AttemptRow, scene: tasks.Scene) -> str:
     return plain([sign_and_word(scene.attempt(attempt).style, scene.glyphs)])
 
 
-def _attempt_duration(attempt: AttemptRow, scene: Scene) -> str:
+def _attempt_duration(attempt: AttemptRow, scene: tasks.Scene) -> str:
     lasts, limit = format_duration(scene.attempt(attempt).clock), attempt.timeout_us
     return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
 
 
-def _place(attempt: AttemptRow, scene: Scene) -> str:
-    if attempt.where and attempt.where != hang_of(attempt):
+def _place(attempt: AttemptRow, scene: tasks.Scene) -> str:
+    if attempt.where and attempt.where != tasks.hang_of(attempt):
         return one_line(attempt.where)
     name = short_error(attempt.error_type or "")
     return one_line((attempt.explain or "").removeprefix(name))
 
 
-def _killed(attempt: AttemptRow, scene: Scene) -> str:
+def _killed(attempt: AttemptRow, scene: tasks.Scene) -> str:
     if attempt.sigkill_at is not None:
         after = offset(attempt.sigkill_at - attempt.sigterm_at) if attempt.sigterm_at is not None else "at once"
         return f"SIGKILL {after}"
@@ -233,14 +217,14 @@ def _hash(value: str | None) -> str:
 
 
 #: Row by row: label and value.
-_FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
+_FACTS: Sequence[tuple[str, Callable[[AttemptRow, tasks.Scene], str]]] = (
     ("started", lambda attempt, scene: wall(attempt.started_at)),
     ("took", _attempt_duration),
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
     ("line by line", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
-    ("fingerprint", lambda attempt, scene: _text_of(fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]),
+    ("fingerprint", lambda attempt, scene: _text_of(model.fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
     ("kind", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
@@ -254,7 +238,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
     ("cpu", lambda attempt, scene: format_duration(attempt.cpu_user_us) if attempt.cpu_user_us else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
-    ("then waited", lambda attempt, scene: waited_text(attempt)),
+    ("then waited", lambda attempt, scene: tasks.waited_text(attempt)),
     ("late", lambda attempt, scene: "it changed nothing" if attempt.late else ""),
 )
 
@@ -265,7 +249,7 @@ _HASHES = frozenset(["line by line", "code", "input", "parameters", "packages"])
 _CHANGE_NAMES = {"place": "place of the failure", "line by line": "place of the failure"}
 
 
-def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
+def _messages(failures: Sequence[AttemptRow], texts: Sequence[model.AttemptTexts], columns: int) -> Iterator[Line]:
     """The error messages and diagnostics, once where they are the same."""
     messages = {one.attempt: one.error or "" for one in failures}
     diagnostics = {one.attempt: one.long.diagnostic for one in texts}
@@ -300,7 +284,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
     held = [row for row in rows if row.state in ("held", "provisional")]
     if not held:
         return
-    yield from section("Rows set aside", number(len(held)))
+    yield from tasks.section("Rows set aside", number(len(held)))
     for row in held[:_ROWS_SHOWN]:
         yield [Piece(f"   {one_line(row.row_key)}", Role.TEXT), Piece(f"  {one_line(row.error or '')}", Role.DIM)]
     if len(held) > _ROWS_SHOWN:
@@ -308,7 +292,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
 
 
 def text_lines(
-    texts: Sequence[AttemptTexts], log_lines: int, scene: Scene, *, has_diagnostics: bool = True
+    texts: Sequence[model.AttemptTexts], log_lines: int, scene: tasks.Scene, *, has_diagnostics: bool = True
 ) -> Iterator[Line]:
     """The long texts of attempts, each once, and the last ``log_lines`` of their logs."""
     by_heading: dict[str, dict[int, str]] = {}
@@ -326,7 +310,7 @@ def text_lines(
     for heading, by_attempt in by_heading.items():
         for text, attempts in _shared(by_attempt).items():
             whose = f"attempt {attempts[0]}" if len(attempts) == 1 else f"attempts {_numbers(attempts)}, the same"
-            yield from section(heading, whose)
+            yield from tasks.section(heading, whose)
             for line in filter(_is_worth_its_rows, text.splitlines()):
                 yield [Piece("  "), Piece(sanitize(line.replace("\t", "    ")))]
 
@@ -339,15 +323,15 @@ def _is_worth_its_rows(line: str) -> bool:
     return len(line) <= _MARKS_CELLS_MAX or bool(set(line) - set(" ^~"))
 
 
-def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
+def _below(names: Sequence[str], scene: tasks.Scene) -> Iterator[Line]:
     held = scene.board.names_waiting_below(*names)
-    return named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, scene)
+    return tasks.named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, scene)
 
 
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
+def cause_page(cause: model.InboxCause, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
     reason = wait_of(cause.tasks, scene)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
@@ -366,14 +350,16 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
     ]
 
 
-def _cause_of_wait(cause: InboxCause, scene: Scene) -> Iterator[Line]:
+def _cause_of_wait(cause: model.InboxCause, scene: tasks.Scene) -> Iterator[Line]:
     """What waits, since when, and what it holds."""
     yield _kinds_line(cause, scene)
     yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(scene.now_us - cause.oldest)} ago")
     yield from _below(cause.tasks, scene)
 
 
-def _cause_of_failure(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
+def _cause_of_failure(
+    cause: model.InboxCause, scene: tasks.Scene, found: model.EvidenceData, columns: int
+) -> list[Line]:
     return [
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
@@ -385,7 +371,7 @@ def _cause_of_failure(cause: InboxCause, scene: Scene, found: EvidenceData, colu
     ]
 
 
-def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
+def _counted(cause: model.InboxCause, scene: tasks.Scene) -> Iterator[Line]:
     yield _kinds_line(cause, scene)
     yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(scene.now_us - cause.first_seen)} ago")
     yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(scene.now_us - cause.last_seen)} ago")
@@ -394,15 +380,15 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
         yield _labelled_value("downstream", one_line(cause.downstream))
 
 
-def _kinds_line(cause: InboxCause, scene: Scene) -> Line:
+def _kinds_line(cause: model.InboxCause, scene: tasks.Scene) -> Line:
     """How many of its tasks are in the inbox for which kind of reason."""
-    kinds = Counter(kind_of(scene.board.row(name), scene.view(name).reason) for name in cause.tasks)
+    kinds = Counter(model.kind_of(scene.board.row(name), scene.view(name).reason) for name in cause.tasks)
     return _labelled_value(
         "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
     )
 
 
-def _fields(texts: Sequence[AttemptTexts], scene: Scene, columns: int) -> Iterator[Line]:
+def _fields(texts: Sequence[model.AttemptTexts], scene: tasks.Scene, columns: int) -> Iterator[Line]:
     """What the fingerprint of the latest failure is made of."""
     if texts and (text := detail_text(texts[-1].long.fingerprint_detail, scene.glyphs.dot)):
         yield from labelled("taken from", one_line(text), columns)
@@ -412,7 +398,7 @@ def _labelled_value(label: str, value: str) -> Line:
     return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
 
 
-def _spark_line(cause: InboxCause, scene: Scene, columns: int) -> Iterator[Line]:
+def _spark_line(cause: model.InboxCause, scene: tasks.Scene, columns: int) -> Iterator[Line]:
     """The failures over time, as a line of small bars."""
     count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
     rows = [scene.board.row(name) for name in cause.tasks]

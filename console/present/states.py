@@ -6,26 +6,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...engine.core import views
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import (
-    ASKS,
-    BLOCKED,
-    COUNTED_STYLES,
-    CUT_OFF,
-    IDLE,
-    OUTCOME_STYLES,
-    PROBLEMS,
-    STATE_STYLES,
-    UNSAVED,
-    UNSEEN,
-    Asked,
-    CountedState,
-    Sign,
-    Signed,
-    StateStyle,
-    row_style,
-    state_style,
-)
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
@@ -70,27 +52,27 @@ def named_rule(name: str, path: str, glyphs: Glyphs, columns: int) -> Line:
     ]
 
 
-SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)
+SEVERITY: tuple[views.CountedState, ...] = tuple(views.COUNTED_STYLES)
 
 
-def sign_of(style: Signed, glyphs: Glyphs) -> Piece:
+def sign_of(style: views.Signed, glyphs: Glyphs) -> Piece:
     """The sign of a style, in its role."""
     return Piece(glyphs.of(style.sign), Role(style.role))
 
 
-def sign_and_word(style: Signed, glyphs: Glyphs) -> Piece:
+def sign_and_word(style: views.Signed, glyphs: Glyphs) -> Piece:
     """The sign and the word of a style, in its role."""
     return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
 
 
 def row_sign(row: TaskRow, glyphs: Glyphs, runner: RunnerStatus) -> Piece:
     """The sign of a task, in the colour of its role."""
-    return sign_of(row_style(row, runner), glyphs)
+    return sign_of(views.row_style(row, runner), glyphs)
 
 
-def state_sign(state: CountedState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
+def state_sign(state: views.CountedState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
     """The one-cell sign of a task state, in its role."""
-    return sign_of(state_style(state, runner), glyphs)
+    return sign_of(views.state_style(state, runner), glyphs)
 
 
 # --- The legend -------------------------------------------------------------------------------------------------------
@@ -101,8 +83,17 @@ _GAP = "  "
 
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
-    outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    shown: list[Signed] = [*STATE_STYLES.values(), ASKS, CUT_OFF, UNSEEN, UNSAVED, IDLE, BLOCKED, *outcomes]
+    outcomes = [views.OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
+    shown: list[views.Signed] = [
+        *views.STATE_STYLES.values(),
+        views.ASKS,
+        views.CUT_OFF,
+        views.UNSEEN,
+        views.UNSAVED,
+        views.IDLE,
+        views.BLOCKED,
+        *outcomes,
+    ]
     states = [[sign_and_word(style, glyphs)] for style in shown]
     marks = [
         [Piece(sign, role), Piece(f" {words}")]
@@ -162,18 +153,20 @@ def pace_piece(pace: Pace, glyphs: Glyphs) -> Piece:
 # --- Counts of tasks by state: as a bar, as words, and as signs ------------------------------------------------------
 
 
-Counts = Mapping[CountedState, int] | Mapping[TaskState, int]
+Counts = Mapping[views.CountedState, int] | Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
-TO_DECIDE: tuple[CountedState, ...] = (TaskState.DEAD_LETTER, Asked.APPROVAL)
-LIVELY: Collection[CountedState] = UNDER_WAY | FAILED | {TaskState.READY, Asked.APPROVAL}  # a reader wants to find them
+TO_DECIDE: tuple[views.CountedState, ...] = (TaskState.DEAD_LETTER, views.Asked.APPROVAL)
+LIVELY: Collection[views.CountedState] = (
+    UNDER_WAY | FAILED | {TaskState.READY, views.Asked.APPROVAL}
+)  # a reader wants to find them
 #: The parts of a bar in order; the rest are tasks that are not done yet.
-_PARTS: Sequence[tuple[Collection[CountedState], Sign | Glyph, Role]] = (
+_PARTS: Sequence[tuple[Collection[views.CountedState], views.Sign | Glyph, Role]] = (
     (DONE, Glyph.BAR_QUIET, Role.DONE),
     (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
-    (FAILED, Sign.FAILED, Role.FAILED),
-    (TO_DECIDE, Sign.DEAD, Role.HUMAN),
+    (FAILED, views.Sign.FAILED, Role.FAILED),
+    (TO_DECIDE, views.Sign.DEAD, Role.HUMAN),
 )
 
 
@@ -206,7 +199,7 @@ def order_line(order: str, glyphs: Glyphs) -> Line:
     return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
 
 
-def _sum(counts: Counts, states: Collection[CountedState]) -> int:
+def _sum(counts: Counts, states: Collection[views.CountedState]) -> int:
     return sum(count for state, count in counts.items() if state in states)
 
 
@@ -224,7 +217,7 @@ def _shares(parts: Sequence[int], size: int) -> list[int]:
     return cells
 
 
-def leading_state(counts: Counts) -> CountedState:
+def leading_state(counts: Counts) -> views.CountedState:
     """The state whose sign stands for all tasks: the worst; a finished one only if every task is finished."""
     present = {state for state, count in counts.items() if count}
     found = next(state for state in SEVERITY if state in present)
@@ -240,13 +233,13 @@ def progress(counts: Counts, glyphs: Glyphs) -> Line:
 
 def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by sign, the most severe first."""
-    needed = {state: count for state, count in counts.items() if state in PROBLEMS}
+    needed = {state: count for state, count in counts.items() if state in views.PROBLEMS}
     signed = _signed(needed, glyphs, ALIVE)
     return join(([Piece(f"{sign.text}{number(count)}", sign.role)] for sign, count in signed), " ")
 
 
 def _signed(
-    counts: Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[CountedState] = ()
+    counts: Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[views.CountedState] = ()
 ) -> list[tuple[Piece, int]]:
     """How many tasks have each sign, the worst first; states with one sign are one number."""
     found: dict[Piece, int] = {}
@@ -257,7 +250,7 @@ def _signed(
 
 
 def counts_line(
-    counts: Counts, glyphs: Glyphs, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst state first; ``◆3`` counts all that waits for a decision."""
     to_decide = _sum(counts, [state for state in TO_DECIDE if state not in without])
@@ -268,14 +261,14 @@ def counts_line(
 
 
 def _styled(
-    counts: Counts, runner: RunnerStatus, without: Collection[CountedState] = ()
-) -> list[tuple[StateStyle, int]]:
+    counts: Counts, runner: RunnerStatus, without: Collection[views.CountedState] = ()
+) -> list[tuple[views.StateStyle, int]]:
     """How many tasks are shown in each style, the worst first: those whose end is not saved apart from what runs."""
     found, kept = [], {state: count for state, count in counts.items() if state not in without}
     for state in SEVERITY:
         count = kept.get(state, 0)
         unsaved = min(len(runner.unsaved), count) if state is TaskState.RUNNING else 0
-        found += [(UNSAVED, unsaved), (state_style(state, runner), count - unsaved)]
+        found += [(views.UNSAVED, unsaved), (views.state_style(state, runner), count - unsaved)]
     return [(style, count) for style, count in found if count]
 
 
@@ -285,7 +278,7 @@ def counts_text(counts: Counts, runner: RunnerStatus) -> str:
 
 
 def counts_within(
-    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """The counts as words, or as signs if the words need more than ``size`` cells."""
     words = counts_line(counts, glyphs, without, runner)
@@ -295,7 +288,7 @@ def counts_within(
 
 
 def counts_signs(
-    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []

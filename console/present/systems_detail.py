@@ -26,18 +26,9 @@ from ..text.event_text import describe_event
 from ..text.figures import number, wall, wall_day
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, sanitize
+from . import systems
 from .inbox import task_count
 from .states import sign_of
-from .systems import (
-    breaker_style,
-    group_style,
-    page_state,
-    page_style,
-    quarantined_row,
-    retries_left,
-    row_counts,
-    tokens,
-)
 from .tasks import Scene
 
 _INDENT = 3
@@ -54,9 +45,9 @@ def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[
     elif isinstance(subject, PageRow):
         head, rest = _page_head(subject, scene), list(_page_lines(subject, more or PageBody(), scene))
     else:
-        has_states = len(row_counts(subject)) > 1
+        has_states = len(systems.row_counts(subject)) > 1
         rows = [
-            quarantined_row(row, subject.error, columns - _INDENT, scene.context, has_state=has_states)
+            systems.quarantined_row(row, subject.error, columns - _INDENT, scene.context, has_state=has_states)
             for row in more or ()
         ]
         head, rest = _group_head(subject, scene), [*_group_lines(subject, scene), *([[], *rows] if rows else ())]
@@ -82,7 +73,7 @@ def _age(at: int, scene: Scene) -> str:
 
 
 def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
-    style = breaker_style(guard)
+    style = systems.breaker_style(guard)
     word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
     episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
     return _head(guard.name, style, word, [one_line(guard.why), episode], scene)
@@ -99,7 +90,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *tokens(guard, scene.context, _TOKEN_BAR_CELLS, retries_left(guard, scene.context)),
+        *systems.tokens(guard, scene.context, _TOKEN_BAR_CELLS, systems.retries_left(guard, scene.context)),
         Piece(f" {dot} each success adds {spec.bucket_refund:g}, each second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
@@ -145,12 +136,12 @@ def _closing_text(guard: BreakerStatus) -> str:
 
 
 def _page_head(page: PageRow, scene: Scene) -> Line:
-    style, dot = page_style(page.state), scene.glyphs.dot
+    style, dot = systems.page_style(page.state), scene.glyphs.dot
     times = f"{number(page.counted)} times" if page.counted > 1 else ""
     when = f"first {wall_day(page.created_at)}"
     if page.counted > 1 and page.state == "open":
         when += f", last {wall(page.updated_at)}"
-    words = page_state(page, scene.context).text
+    words = systems.page_state(page, scene.context).text
     line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
     if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
@@ -208,10 +199,10 @@ def _sentence(text: object) -> str:
 
 
 def _group_head(group: QuarantineGroup, scene: Scene) -> Line:
-    counts = row_counts(group)
+    counts = systems.row_counts(group)
     word = counts[0] if counts else "none left"
     when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
-    return _head(group.name, group_style(group), word, [", ".join(counts[1:]), when], scene)
+    return _head(group.name, systems.group_style(group), word, [", ".join(counts[1:]), when], scene)
 
 
 def _group_lines(group: QuarantineGroup, scene: Scene) -> Iterator[Line]:

@@ -7,20 +7,9 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby, islice, zip_longest
 
+from ...engine.core import views
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import (
-    AttemptView,
-    OutcomeStyle,
-    Sign,
-    TaskView,
-    attempt_view,
-    describe_kill,
-    end_of_work,
-    kill_steps,
-    state_style,
-    work_us,
-)
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -58,7 +47,7 @@ class CellRank(IntEnum):
 def end_of_past(axis: Span, now_us: int | None, runner: RunnerStatus) -> int:
     """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
     until = now_us if now_us is not None else axis.end
-    return end_of_work(until, runner, until)
+    return views.end_of_work(until, runner, until)
 
 
 class BarCells:
@@ -206,9 +195,9 @@ def bar_line(
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
-        view = attempt_view(attempt, until, runner, row)
+        view = views.attempt_view(attempt, until, runner, row)
         is_kept = attempt.ended_at is None and runner.keeps_end_of(row)
-        unended = attempt.started_at + view.clock if is_kept else end_of_work(until, runner, row.changed_at)
+        unended = attempt.started_at + view.clock if is_kept else views.end_of_work(until, runner, row.changed_at)
         end = attempt.ended_at if attempt.ended_at is not None else unended
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
@@ -226,7 +215,7 @@ def bar_line(
     return canvas.line()
 
 
-def wait_words(row: TaskRow, view: TaskView) -> str:
+def wait_words(row: TaskRow, view: views.TaskView) -> str:
     """What a task waits for that has begun to wait and whose wait has no end by itself; else empty."""
     if row.state is TaskState.DEAD_LETTER or view.reason is WaitReason.APPROVAL:
         return "waits for you" if row.state is TaskState.DEAD_LETTER else "waits for your yes or no"
@@ -275,7 +264,7 @@ def _paint_hang(canvas: BarCells, attempt: AttemptRow, last: int, end: int, cpu:
     canvas.put(last, glyphs.lines[UP | LEFT], Role.RULE, CellRank.BAR)
     after = first + cells(words) + 2
     canvas.write(first + 1, f" {words}{' ' * (last > after)}", Role.TEXT)
-    steps, at = "; ".join(describe_kill(attempt)[1:]), max(last, after) + 2
+    steps, at = "; ".join(views.describe_kill(attempt)[1:]), max(last, after) + 2
     if at + cells(steps) <= end:
         canvas.write(at, steps, Role.DIM)
 
@@ -315,18 +304,22 @@ def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
 
 
 #: The roles of bars by the sign of their attempt; the others are dim.
-_BAR_ROLES: Mapping[Sign, Role] = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
+_BAR_ROLES: Mapping[views.Sign, Role] = {
+    views.Sign.RUNNING: Role.RUNNING,
+    views.Sign.CUT_OFF: Role.WAITING,
+    views.Sign.DONE: Role.DONE,
+}
 
 
-def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, style: OutcomeStyle, end: int) -> None:
+def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, style: views.OutcomeStyle, end: int) -> None:
     first, last, glyphs = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end), canvas.glyphs
-    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(style.sign), Role.DIM), CellRank.BAR)
+    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(views.Sign(style.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_kill_steps(canvas, attempt, last)
     elif attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
         canvas.put(last, glyphs.dead, Role.HUMAN, CellRank.DECISION)
-    elif style.sign not in (Sign.DONE, Sign.RUNNING):
-        sign = Sign.FAILED if attempt.outcome in FAILED_OUTCOMES else style.sign
+    elif style.sign not in (views.Sign.DONE, views.Sign.RUNNING):
+        sign = views.Sign.FAILED if attempt.outcome in FAILED_OUTCOMES else style.sign
         canvas.put(last, glyphs.of(sign), style.role, CellRank.MARK)
 
 
@@ -340,7 +333,7 @@ def _paint_head(canvas: BarCells, row: TaskRow, now_us: int) -> None:
 def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int) -> None:
     """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
     axis, glyphs = canvas.axis, canvas.glyphs
-    marks = [(axis.cell(at), glyphs.of(step.sign), str(step.role)) for step, at in kill_steps(attempt)]
+    marks = [(axis.cell(at), glyphs.of(step.sign), str(step.role)) for step, at in views.kill_steps(attempt)]
     if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
         marks = [(last, *marks[-1][1:])]
     before: int | None = None
@@ -452,7 +445,7 @@ def group_bar_line(
     found = activity.cells(borders[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
     peak = max((cell.running for cell in found), default=0)
-    running = Role(state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
+    running = Role(views.state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
     for place, cell in enumerate(found):
         _paint_cell(canvas, place, cell, peak, running if place >= running_from else Role.DONE)
     if now_us is not None and runner.is_alive:
@@ -596,7 +589,7 @@ def group_lines(
     return [fit(join(that_fit(columns, (0, head), *ranked), ""), columns, scene.glyphs.more), *islice(lines, rows - 1)]
 
 
-def describe_attempt(attempt: AttemptRow, view: AttemptView) -> str:
+def describe_attempt(attempt: AttemptRow, view: views.AttemptView) -> str:
     """One attempt as a sentence."""
     duration = format_duration(view.clock)
     start = f"{wall(attempt.started_at)}, "
@@ -656,7 +649,7 @@ def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
     rows = [scene.board.row(name) for name in path]
     if not rows:
         return "no task has run yet"
-    times = {row.name: work_us(row, scene.now_us, scene.runner) for row in rows}
+    times = {row.name: views.work_us(row, scene.now_us, scene.runner) for row in rows}
     longest = max(times, key=lambda name: times[name])
     words = f"critical path: {counted(len(rows), 'task')}, {format_duration(sum(times.values()))} of work"
     if times[longest]:
@@ -670,7 +663,7 @@ def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
 
 def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
     """``timeout 3s passed at 02:29:27; it was in demo.py:41; SIGTERM; ignored for 2s; SIGKILL at 02:29:29``."""
-    steps, place = describe_kill(attempt), _place_of(attempt)
+    steps, place = views.describe_kill(attempt), _place_of(attempt)
     yield from filter(None, (*steps[:1], place, *steps[1:]))
     if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at

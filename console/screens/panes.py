@@ -22,14 +22,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
 from ..model.log import LogLine
-from ..present.detail import (
-    asked_lines,
-    detail_page,
-    has_room_for_past,
-    past_durations,
-    standing_lines,
-    title_line,
-)
+from ..present import detail
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
 from ..present.tasks import Scene
@@ -448,7 +441,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             return self._nothing(self.columns)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
         has_past = self.texts_view is None
-        return detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows, has_past=has_past)
+        return detail.detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows, has_past=has_past)
 
     def tick(self) -> None:
         """Update ages; those of a cause of many tasks only where one has changed."""
@@ -558,9 +551,9 @@ class TextsView(DetailView):
         row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
         is_another = row is not None and self.cursor not in (None, row.name)
         title = self._nothing(self.columns) if self.has_nothing_above else []
-        title += [title_line(row, scene, self.columns)] if row is not None and is_another else []
+        title += [detail.title_line(row, scene, self.columns)] if row is not None and is_another else []
         if row is not None and row.name in scene.board.asked:
-            return asked_lines(row, scene, found, self.columns, self.rows)
+            return detail.asked_lines(row, scene, found, self.columns, self.rows)
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
         lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
         free, details = self.rows - len(lines) - 1, self.details
@@ -569,10 +562,10 @@ class TextsView(DetailView):
             return lines
         if free >= _BELOW_TEXTS_MIN and self.group is not None:
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
-        if free >= _BELOW_TEXTS_MIN and not (is_beside and has_room_for_past(row, free)):
-            lines += past_durations(row, scene, found, self.columns, free)
+        if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
+            lines += detail.past_durations(row, scene, found, self.columns, free)
         used = sum(count_rows(line, self.columns) for line in lines)
-        return lines if is_beside else [*lines, *standing_lines(row, scene, self.rows - used)]
+        return lines if is_beside else [*lines, *detail.standing_lines(row, scene, self.rows - used)]
 
 
 class TaskScreen(SplitScreen):

@@ -14,18 +14,9 @@ from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDULES, ScheduleRow
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
+from ..model import runs as model
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_filter
-from ..model.runs import (
-    RunGrid,
-    RunOrder,
-    TaskTrend,
-    WaitingRun,
-    is_bad,
-    run_cell,
-    usual_durations,
-    waiting_runs,
-)
 from ..present import run_grid as grids
 from ..present.header import ReplayPosition
 from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
@@ -71,14 +62,14 @@ class RunsScreen(DetailedList):
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
-        self._waiting: dict[str, WaitingRun] = {}
+        self._waiting: dict[str, model.WaitingRun] = {}
         self._durations: dict[str, list[int]] = {}  # of the successes of a flow
         self._schedules: Sequence[ScheduleRow] = ()
         self._columns: Columns[ListedRun, RowContext] = ()
-        self._order = RunOrder.LATEST
-        self._grid = RunGrid()
+        self._order = model.RunOrder.LATEST
+        self._grid = model.RunGrid()
         self._reader: HistoryReader | None = None
-        self._tasks: dict[str, TaskTrend] = {}
+        self._tasks: dict[str, model.TaskTrend] = {}
         self._names = TaskNames()
         self._grid_choice: bool | None = None  # of the operator
         self._other_filter = ""  # of the pane without the keys
@@ -156,9 +147,9 @@ class RunsScreen(DetailedList):
         summaries = await live.session.runs()
         self._schedules = await live.session.query(SCHEDULES)
         rows, groups = await live.session.query(ATTENTION_RUNS), await live.session.query(DEAD_LETTER_GROUPS)
-        waiting = waiting_runs(rows, live.status, live.now_us, groups=groups)
+        waiting = model.waiting_runs(rows, live.status, live.now_us, groups=groups)
         self._waiting = {one.run.run_id: one for one in waiting}
-        self._durations = usual_durations(summaries)
+        self._durations = model.usual_durations(summaries)
         self._summaries = {one.run.run_id: one for one in summaries}
         is_first = not self.table.order
         self._show_order()
@@ -192,17 +183,17 @@ class RunsScreen(DetailedList):
 
     def _show_order(self) -> None:
         wanted = parse_filter(self._other_filter if self.is_in_grid else self.filter_text)
-        states = {one.run.run_id: TaskState(run_cell(one.run).state) for one in self._summaries.values()}
+        states = {one.run.run_id: TaskState(model.run_cell(one.run).state) for one in self._summaries.values()}
         found = [
             one
             for name, one in self._summaries.items()
             if wanted.matches(f"{one.run.dag_name} {name} {states[name]}".casefold())
         ]
-        if self._order is RunOrder.NEEDS:
+        if self._order is model.RunOrder.NEEDS:
             found.sort(key=lambda one: -self._weight(one.run.run_id))
-        elif self._order is RunOrder.SLOWEST:
+        elif self._order is model.RunOrder.SLOWEST:
             found.sort(key=self._slowness, reverse=True)
-        elif self._order is RunOrder.NAME:
+        elif self._order is model.RunOrder.NAME:
             found.sort(key=lambda one: (one.run.dag_name, one.run.run_id))
         self.table.set_order([one.run.run_id for one in found])
         self._fit()
@@ -454,7 +445,7 @@ class RunsScreen(DetailedList):
 
     def _is_notable(self, name: str) -> bool:
         task, place = self._tasks[name], self.place
-        return place is not None and (task.is_slow(place) or is_bad(task.cells[place]))
+        return place is not None and (task.is_slow(place) or model.is_bad(task.cells[place]))
 
     def subject(self) -> object:
         return self.selected_run
@@ -491,7 +482,7 @@ class RunsScreen(DetailedList):
             self.console.selected = task
 
 
-def _state_of(task: TaskTrend) -> TaskState:
+def _state_of(task: model.TaskTrend) -> TaskState:
     """The state in the latest run."""
     last = task.cells[-1] if task.cells else None
     return TaskState.PENDING if last is None else TaskState(last.state)

@@ -16,14 +16,7 @@ from ...engine.core.schedule import daylight_note
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError, StateFileError
 from ...engine.schedule.flow_service import decode_spec
-from ...engine.statefile.supervisor_file import (
-    LedgerRow,
-    ServedSchedule,
-    SupervisorView,
-    read_ledger,
-    read_schedules,
-    read_spec,
-)
+from ...engine.statefile import supervisor_file
 from ..keys.actions import Action, ScreenName
 from ..model.lists import parse_filter
 from ..present import schedules as present
@@ -50,18 +43,20 @@ class ScheduleTimes(NamedTuple):
     """
 
     id: int = 0
-    leader: ServedSchedule | None = None
+    leader: supervisor_file.ServedSchedule | None = None
     coming: Sequence[tuple[int, str]] = ()
-    decided: Sequence[LedgerRow] = ()
+    decided: Sequence[supervisor_file.LedgerRow] = ()
 
 
-def read_times(row: ServedSchedule, leader: ServedSchedule, now_us: int) -> ScheduleTimes:
+def read_times(
+    row: supervisor_file.ServedSchedule, leader: supervisor_file.ServedSchedule, now_us: int
+) -> ScheduleTimes:
     """Read the times of a schedule. Raises StateFileError."""
-    served = decode_spec(read_spec(leader.id)) if leader.id and leader.gone_since is None else None
+    served = decode_spec(supervisor_file.read_spec(leader.id)) if leader.id and leader.gone_since is None else None
     schedule = None if served is None or served.schedule.follows else served.schedule
     times = islice(schedule.after(now_us), present.TIMES_MAX) if schedule is not None else ()
     coming = [(at, daylight_note(schedule, at)) for at in times if schedule is not None]
-    return ScheduleTimes(row.id, leader, coming, read_ledger(row.id))
+    return ScheduleTimes(row.id, leader, coming, supervisor_file.read_ledger(row.id))
 
 
 class SchedulesScreen(MachineScreen):
@@ -73,10 +68,10 @@ class SchedulesScreen(MachineScreen):
         super().__init__(self._line, self._empty_line, 0)
         self._fleet = console
         self._before = flow  # the flow under the cursor at first
-        self._view = SupervisorView("", None, ())
+        self._view = supervisor_file.SupervisorView("", None, ())
         self._is_read = False
-        self._shown: dict[str, ServedSchedule] = {}
-        self._columns: Columns[ServedSchedule, int] = present.SCHEDULE_COLUMNS
+        self._shown: dict[str, supervisor_file.ServedSchedule] = {}
+        self._columns: Columns[supervisor_file.ServedSchedule, int] = present.SCHEDULE_COLUMNS
         self._times = ScheduleTimes()
         self._problem = ""
 
@@ -85,7 +80,7 @@ class SchedulesScreen(MachineScreen):
         return self.console.live.clock_us
 
     @property
-    def row(self) -> ServedSchedule | None:
+    def row(self) -> supervisor_file.ServedSchedule | None:
         return self._shown.get(self.table.cursor_key or "")
 
     # --- Reading ----------------------------------------------------------------------------------------------------
@@ -105,7 +100,7 @@ class SchedulesScreen(MachineScreen):
     async def read_rows(self) -> None:
         """Read everything again."""
         try:
-            self._view, self._problem = await asyncio.to_thread(read_schedules), ""
+            self._view, self._problem = await asyncio.to_thread(supervisor_file.read_schedules), ""
         except StateFileError as error:
             self._problem = str(error)
         self._is_read = True
