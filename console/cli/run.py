@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +146,13 @@ def detach(flow: str | None, state: str, run_id: str | None, options: RunOptions
 
 
 def run_plain(
-    flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False
+    flow: str | None,
+    state: str,
+    run_id: str | None,
+    options: RunOptions,
+    *,
+    output: bool = False,
+    on_lock: Callable[[], None] | None = None,
 ) -> RunResult:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
     from ...engine.executor.executor import Executor
@@ -160,6 +166,7 @@ def run_plain(
         options=options,
         on_events=printer.print_events,
         on_output=printer.print_output if output else None,
+        on_lock=on_lock,
         handle_signals=True,
     )
     result = executor.run_result()
@@ -269,18 +276,24 @@ def run_command(
         }
         folder = os.path.dirname(path_for_run(state, lambda: name))
         file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
-        is_other = not is_named and _is_of_other_job(file, job)
-        flow = _write_flow(file, _flow_text(name, job, words, options, page_line, ping_url))
+        flow = follow_link(str(file))
         path = path_for_run(state, lambda: name, flow)
+        text, is_other = _flow_text(name, job, words, options, page_line, ping_url), False
+
+        def write_flow() -> None:  # behind the lock: the run that has it imports this file
+            nonlocal is_other
+            is_other = not is_named and _is_of_other_job(file, job)
+            _write_flow(file, text)
+
         run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
         if output or (has_terminal() and sys.stdout.isatty() and not log_only):
-            result = run_plain(flow, path, None, run_options, output=True)
+            result = run_plain(flow, path, None, run_options, output=True, on_lock=write_flow)
         else:
             from .passthrough import Passthrough
             from .unattended import run_quietly
 
             streams = None if log_only else Passthrough(spools=retries > 0)
-            result = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams)
+            result = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams, on_lock=write_flow)
     except RedriveError as error:
         if code_of_error(error) is ExitCode.BAD_USAGE:
             raise NotRunError(str(error)) from error
@@ -381,11 +394,8 @@ def _flow_text(
     return "\n".join([_HEAD, job, "", "from redrive.engine import Flow", "", *calls, command, ""])
 
 
-def _write_flow(path: Path, text: str) -> str:
-    """Write the flow file of a command, all of it at once, and return its path. Raises RedriveError."""
-    from ...engine.executor.state_file_lease import create_state_folder
-
-    create_state_folder(str(path))
+def _write_flow(path: Path, text: str) -> None:
+    """Write the flow file of a command, all of it at once. Raises RedriveError."""
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         if _text_of(path) != text:
@@ -394,7 +404,6 @@ def _write_flow(path: Path, text: str) -> str:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise RedriveError(f"{path} cannot be written: {error.strerror}; choose another place with --state") from None
-    return str(follow_link(str(path)))
 
 
 _HEAD = "# Written by `redrive exec`, which writes it anew when its command changes."

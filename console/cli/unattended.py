@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from ...engine.domain.event_payloads import TaskMoved
@@ -37,6 +37,7 @@ def run_quietly(
     *,
     report: TextIO | None = None,
     streams: Passthrough | None = None,
+    on_lock: Callable[[], None] | None = None,
 ) -> RunResult:
     """Run the executor in this process; print a report unless the run has succeeded.
 
@@ -54,6 +55,7 @@ def run_quietly(
         options=options,
         on_events=record.add,
         streams=streams,
+        on_lock=on_lock,
         handle_signals=True,
     )
     try:

@@ -75,6 +75,7 @@ class Executor:
         on_events: EventListener | None = None,
         on_output: OutputListener | None = None,
         streams: Streams | None = None,
+        on_lock: Callable[[], None] | None = None,
         on_open: Callable[[str], None] | None = None,
         handle_signals: bool = False,
     ) -> None:
@@ -87,6 +88,7 @@ class Executor:
             state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
             executor_id=uuid.uuid4().hex if machine is None else machine.random_hex(16),
             options=options,
+            on_lock=on_lock,
         )
         self._machine = machine
         self._on_events = on_events

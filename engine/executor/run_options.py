@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,7 @@ class RunRequest:
     state_path: str
     executor_id: str
     options: RunOptions
+    on_lock: Callable[[], None] | None = None  # called when the state file is ours, before the flow is imported
 
 
 def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[str, object]) -> str:

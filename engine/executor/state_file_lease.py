@@ -114,6 +114,8 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     try:
         check_sole_writer(request.state_path)
         held.lock_file(wait=options.wait)
+        if request.on_lock is not None:
+            request.on_lock()
         environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         inherited_fds = (held.fileno(),)
         reaper = Reaper.start(request.executor_id)

@@ -82,7 +82,9 @@ def test_the_second_of_two_at_a_time_is_refused(states: Path) -> None:
     words = ("exec", "--name", "long", "--", "sh", "-c", "touch started; while [ ! -e end ]; do sleep 0.02; done")
     first = start_redrive(*words)
     wait_until(Path("started").exists)
-    assert run_redrive(*words).returncode == 75
+    text = (states / "long.exec.py").read_text()
+    assert run_redrive(*words[:-1], "touch other").returncode == 75
+    assert (states / "long.exec.py").read_text() == text  # what the first one, and its resume, run
     Path("end").touch()
     assert first.wait(LIMIT_SECONDS) == 0
 
