@@ -82,10 +82,8 @@ def require_own_state_file(path: str) -> None:
     """
     doubt = next(doubts([path]), None)
     if doubt is not None:
-        raise StateFileError(
-            f"{doubt}: nothing is run with it; remove it, make it yours alone (chown, chmod 600), or choose another "
-            "with --state"
-        )
+        mend = "remove it, make it yours alone (chown, chmod 600), or " if os.path.isfile(path) else ""  # or a device
+        raise StateFileError(f"{doubt}: nothing is run with it; {mend}choose another with --state")
 
 
 def doubts(paths: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from redrive.engine.errors import StateFileError, StorageError
 from redrive.engine.executor import host
 from redrive.engine.statefile import ownership
 from redrive.engine.statefile.lock_file import lock_path
-from redrive.engine.statefile.ownership import open_sidecar
+from redrive.engine.statefile.ownership import open_sidecar, require_own_state_file
 from redrive.engine.store import database, lock, write_ahead_log
 from support.commands import run_redrive
 
@@ -77,6 +77,11 @@ def test_a_state_file_that_others_made_or_may_write_is_refused_before_anything_r
         who = {0o666: "can be written by every user", 0o664: "can be written by the group", 0o600: "belongs to"}[mode]
         assert who in done.stderr and "nothing is run with it" in done.stderr
     assert state.read_bytes() == before
+
+
+def test_nobody_is_told_to_remove_a_device() -> None:
+    with pytest.raises(StateFileError, match="nothing is run with it; choose another"):
+        require_own_state_file("/dev/null")
 
 
 def test_the_doctor_warns_of_a_state_file_that_others_may_write(state: Path) -> None:
