@@ -128,7 +128,7 @@ def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
 #: Action -> why it can do nothing to a schedule.
 NO_ACT: Mapping[str, str] = {
     "pause_schedule": "it is not served, and has no schedule",
-    "skip_next": "it has no next run",
+    "skip_next": "it has no next run; a flow after others has one from the begin of its day",
     "start_run": "nobody serves it: redrive serve FOLDER starts its runs, and redrive run PROGRAM one",
     "dismiss_missed": "no run of it was missed",
     "acknowledge_start": "no failed start and no warning is to be acknowledged",

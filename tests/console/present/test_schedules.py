@@ -89,6 +89,7 @@ SERVED = ServedSchedule(1, "etl.py", "etl.py", None, "etl")._replace(heartbeat_a
         ("skip_next", SERVED, []),
         ("skip_next", SERVED._replace(next_logical=NOW), ["skip"]),
         ("skip_next", SERVED._replace(skip_logical=NOW), ["unskip"]),
+        ("skip_next", SERVED._replace(skip_logical=NOW, ledger_until=NOW), []),  # of a flow after others
         ("start_run", SERVED, ["start"]),
         ("start_run", SERVED._replace(stopped_at=NOW), []),
         ("acknowledge_start", SERVED, []),
