@@ -21,7 +21,8 @@ from .session import Session, list_question, listed_events, log_question
 
 
 #: Of a log that is printed: a page costs a round trip; and its end, where that is enough.
-_PAGE_CHUNKS, _PAGE_CHARACTERS, _END_CHUNKS = 50_000, 2 * 1024 * 1024, 500
+_PAGE = {"limit": 50_000, "most": 2 * 1024 * 1024}
+_END = {"after": -1, "limit": 500}
 
 
 class OutputLine(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class OutputStream:
         self.run_id = run_id
         self.task = task
         self.attempt = attempt
+        self._where = run_id, task, attempt
         self._session = session
         self._tail = tail
         self._assembler = assembler or LineAssembler()
@@ -62,10 +64,9 @@ class OutputStream:
 
     def ask_ahead(self) -> None:
         """Ask what ``read_new`` reads first: of several streams in one round trip."""
-        where = self.run_id, self.task, self.attempt
-        size = list_question(OUTPUT, run_id=where[0], task=where[1], attempt=where[2])
-        page = log_question(*where, limit=_PAGE_CHUNKS, most=_PAGE_CHARACTERS)
-        self._session.ask_ahead([size, page if self._tail is None else log_question(*where, -1, _END_CHUNKS)])
+        size = list_question(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        first = {"after": 0, **_PAGE} if self._tail is None else _END
+        self._session.ask_ahead([size, log_question(*self._where, **first)])
 
     async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
         """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""
@@ -74,7 +75,7 @@ class OutputStream:
         chunks = await self._end(size)
         while chunks or (
             (last_id is None or self._last_id < last_id)
-            and (chunks := await self._log(self._last_id, _PAGE_CHUNKS, _PAGE_CHARACTERS))
+            and (chunks := await self._session.log(*self._where, after=self._last_id, **_PAGE))
         ):
             for chunk in chunks:
                 for line in self._lines_of(chunk, size):
@@ -87,13 +88,10 @@ class OutputStream:
             for text in self._assembler.close():
                 yield OutputLine(self._last_at, text)
 
-    async def _log(self, after: int, limit: int, most: int | None = None) -> Sequence[LogChunk]:
-        return await self._session.log(self.run_id, self.task, self.attempt, after, limit, most=most)
-
     async def _end(self, size: int) -> Sequence[LogChunk]:
         """The first time, the last chunks: nothing if they have not all lines that are wanted."""
         tail, self._tail = self._tail, None
-        chunks = () if tail is None else await self._log(-1, _END_CHUNKS)
+        chunks = () if tail is None else await self._session.log(*self._where, **_END)
         if tail is None or sum(chunk.text.count("\n") for chunk in chunks) <= tail:
             return ()
         self._read_bytes = max(size - sum(len(_encoded(chunk)) + chunk.dropped for chunk in chunks), 0)

@@ -148,20 +148,10 @@ class Session(Protocol):
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         return await self.read(partial(row_of, AttemptText), ("attempt_text", where))
 
-    async def log(
-        self,
-        run_id: str,
-        task: str,
-        attempt: int,
-        after: int = 0,
-        limit: int = 500,
-        before: int | None = None,
-        most: int | None = None,
-    ) -> Sequence[LogChunk]:
+    async def log(self, run_id: str, task: str, attempt: int, /, **window: int | None) -> Sequence[LogChunk]:
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
         with ``after`` < 0, the last ones of all; ``most``: so many characters end them as well."""
-        question = log_question(run_id, task, attempt, after, limit, before, most)
-        return await self.read(partial(rows_of, LogChunk), question)
+        return await self.read(partial(rows_of, LogChunk), log_question(run_id, task, attempt, **window))
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
@@ -225,17 +215,8 @@ def list_question(listing: Listing[Row], **options: Option) -> Question:
     return "query", {"what": listing.name, "options": options}
 
 
-def log_question(
-    run_id: str,
-    task: str,
-    attempt: int,
-    after: int = 0,
-    limit: int = 500,
-    before: int | None = None,
-    most: int | None = None,
-) -> Question:
+def log_question(run_id: str, task: str, attempt: int, /, **window: int | None) -> Question:
     """What ``Session.log`` reads."""
-    window = {"after": after, "limit": limit, "before": before, "most": most}
     return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 

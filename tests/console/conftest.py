@@ -196,17 +196,9 @@ class FakeSession:
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         return self.texts.get((task, attempt), AttemptText())
 
-    async def log(
-        self,
-        run_id: str,
-        task: str,
-        attempt: int,
-        after: int = 0,
-        limit: int = 500,
-        before: int | None = None,
-        most: int | None = None,
-    ) -> Sequence[LogChunk]:
-        chunks = self.logs.get((task, attempt), ())
+    async def log(self, run_id: str, task: str, attempt: int, /, **window: int | None) -> Sequence[LogChunk]:
+        chunks, before = self.logs.get((task, attempt), ()), window.get("before")
+        after, limit = window.get("after") or 0, window["limit"] or 0
         if before is not None:
             return [chunk for chunk in chunks if chunk.id < before][-limit:]
         return chunks[-limit:] if after < 0 else [chunk for chunk in chunks if chunk.id > after][:limit]

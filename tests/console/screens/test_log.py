@@ -41,11 +41,11 @@ class Door(FakeSession):
 
     asked: list[Any]
 
-    async def log(self, run_id, task, attempt, after=0, limit=500, before=None, most=None):
-        if limit != BESIDE_THE_GRAPH:
-            self.asked.append((task, attempt, after, limit))
+    async def log(self, run_id, task, attempt, /, **window):
+        if window["limit"] != BESIDE_THE_GRAPH:
+            self.asked.append((task, attempt, window["after"], window["limit"]))
         self._raise()
-        return await super().log(run_id, task, attempt, after, limit, before)
+        return await super().log(run_id, task, attempt, **window)
 
 
 @pytest.fixture

@@ -15,18 +15,9 @@ class PagedSession(FakeSession):
 
     pages = 0
 
-    async def log(
-        self,
-        run_id: str,
-        task: str,
-        attempt: int,
-        after: int = 0,
-        limit: int = 500,
-        before: int | None = None,
-        most: int | None = None,
-    ) -> Sequence[LogChunk]:
+    async def log(self, run_id: str, task: str, attempt: int, /, **window: int | None) -> Sequence[LogChunk]:
         self.pages += 1
-        return await super().log(run_id, task, attempt, after, 1)
+        return await super().log(run_id, task, attempt, after=window["after"], limit=1)
 
 
 async def test_lines_come_before_the_next_page_is_read() -> None:
