@@ -12,15 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ZshComplete,
-    add_completion_class,
-    get_completion_class,
-    split_arg_string,
-)
+from click import shell_completion as shells
+from click.shell_completion import CompletionItem
 
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
@@ -41,13 +34,13 @@ _VARIABLE = "_REDRIVE_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def print_script(shell: str) -> None:
     """As: eval "$(redrive completion bash)"."""
-    completion = get_completion_class(shell)
+    completion = shells.get_completion_class(shell)
     assert completion is not None  # click.Choice admits only shells that click knows
     click.echo(completion(cli, {}, "redrive", _VARIABLE).source())
 
 
-@add_completion_class
-class BashCompletion(BashComplete):
+@shells.add_completion_class
+class BashCompletion(shells.BashComplete):
     """Completion in bash, which inserts words as they are: each is quoted here. zsh and fish quote by themselves.
 
     bash divides words also at ``@``, ``:`` and ``=``, and replaces what stands behind the last of them, with the ``@``.
@@ -74,30 +67,29 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         line = os.environ.get("COMP_LINE")
         if line is None:  # a script of an earlier version
             return super().get_completion_args()
-        _, *words = split_arg_string(line)
+        _, *words = shells.split_arg_string(line)
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         part = os.environ["COMP_PART"].strip(os.environ["COMP_BREAKS"])
-        part = "".join(split_arg_string(part))
+        part = "".join(shells.split_arg_string(part))
         self._kept = incomplete.removesuffix(part).removesuffix("@") if incomplete.endswith(part) else ""
         return words, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
         """Quote with backslashes, so that the word goes on as it was typed, without what bash keeps of it."""
-        value = str(item.value)
-        return f"{item.type},{_SHELL_UNSAFE.sub(_backslash, value.removeprefix(self._kept))}"
+        return f"{item.type}," + _SHELL_UNSAFE.sub(r"\\\g<0>", str(item.value).removeprefix(self._kept))
 
     _kept = ""
 
 
-@add_completion_class
-class FishCompletion(FishComplete):
+@shells.add_completion_class
+class FishCompletion(shells.FishComplete):
     """Completion in fish; click's script ends a name at its first comma."""
 
-    source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+    source_template = shells.FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
-@add_completion_class
-class ZshCompletion(ZshComplete):
+@shells.add_completion_class
+class ZshCompletion(shells.ZshComplete):
     """Completion in zsh, whose ``_describe`` takes a backslash for the quote of a colon."""
 
     def format_completion(self, item: CompletionItem) -> str:
@@ -106,10 +98,6 @@ class ZshCompletion(ZshComplete):
 
 
 _SHELL_UNSAFE = re.compile(r"[^\w.:/@%+,=-]")
-
-
-def _backslash(match: re.Match[str]) -> str:
-    return f"\\{match[0]}"
 
 
 def complete_words(
@@ -163,8 +151,8 @@ def _names(context: click.Context, sql: str) -> Sequence[Name]:
     words = [*(context.params.get("words") or ()), *context.args]
     named = Named(context.params.get("state"), context.params.get("run_id"))
     try:
-        if named.state is None and words and (found := name_run(words[0], MACHINE)) and _is_flow(found):
-            named = found
+        if named.state is None and words and (found := name_run(words[0], MACHINE)):
+            named = found if found.state is None or MACHINE.is_place(found.state) else named
     except RedriveError:
         return []
 
@@ -174,10 +162,6 @@ def _names(context: click.Context, sql: str) -> Sequence[Name]:
         return runs.read_names(connection, sql, run_id)
 
     return _read(named.state, read)
-
-
-def _is_flow(named: Named) -> bool:
-    return named.state is None or MACHINE.is_place(named.state)
 
 
 def _read(state: str | None, read: Callable[[sqlite3.Connection], Sequence[Row]]) -> Sequence[Row]:

@@ -25,17 +25,8 @@ from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.text import echo, echo_lines, one_line
+from . import operate
 from .group import ExitCode, code_of_answers, command
-from .operate import (
-    Acted,
-    ActPlace,
-    ActRequest,
-    act_on,
-    place_of,
-    postpone_options_of,
-    print_answer,
-    send_action,
-)
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
@@ -68,8 +59,8 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 
         require_free(state)
     if deadline is not None:
-        postponed = ActRequest("postpone", options=postpone_options_of(deadline), hints=False)
-        code = send_action(endpoint, postponed)
+        postponed = operate.ActRequest("postpone", options=operate.postpone_options_of(deadline), hints=False)
+        code = operate.send_action(endpoint, postponed)
         if code != ExitCode.SUCCESS:
             return code
     plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)
@@ -167,7 +158,7 @@ def _is_accepted(why: str, question: str) -> bool:
 def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     """Its run stays unfinished. Without --drain running attempts are ended, and run again later."""
 
-    async def use(session: LiveSession) -> tuple[Answer, ActPlace, SessionStatus]:
+    async def use(session: LiveSession) -> tuple[Answer, operate.ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
         if answer.ok and wait:
@@ -176,7 +167,7 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
         return answer, place, status
 
     answer, place, before = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
+    operate.print_answer(answer, as_json, place)
     if (pid := before.service_pid) is not None:
         echo(f"redrive serve (pid {pid}) goes on with its schedule; kill {pid} ends it", err=True)
     return code_of_answers(answer)
@@ -188,15 +179,17 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
 @shared.json_option
 def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
     """Running attempts keep the old code."""
-    answer, _ = act_on(file.to_change(), partial(_send, act="reload", options={}, reason=reason), as_json=as_json)
+    answer, _ = operate.act_on(
+        file.to_change(), partial(_send, act="reload", options={}, reason=reason), as_json=as_json
+    )
     return code_of_answers(answer)
 
 
-async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> Acted:
+async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> operate.Acted:
     """Send an act about the run that the executor runs."""
     run = (await session.snapshot(session.status.executor.run_id)).run
     command = new_command(act, run.run_id, (), reason, options)
-    return await session.send(command), place_of(session, run)
+    return await session.send(command), operate.place_of(session, run)
 
 
 async def _wait_until_gone(session: LiveSession, pid: int | None) -> None:

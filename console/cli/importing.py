@@ -26,16 +26,7 @@ from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
-from .crontab import (
-    AT_BOOT,
-    Job,
-    flows_of_crontab,
-    is_of_line,
-    lines_with_user,
-    local_zone,
-    missing_program,
-    parse_crontab,
-)
+from . import crontab as crontabs
 from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, command_with_commands
@@ -71,17 +62,17 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     also: its program is missing.
     """
     has_user = system or os.path.abspath(source or "").startswith(_SYSTEM_CRONTABS)
-    crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
-    with_user = [] if has_user else lines_with_user(crontab.jobs)
+    crontab = crontabs.parse_crontab(_text_of(source), zone or crontabs.local_zone(), has_user=has_user)
+    with_user = [] if has_user else crontabs.lines_with_user(crontab.jobs)
     left_out = [(job.number, f"it names a user, {job.line.split()[0]}: --system") for job in with_user]
     left_out += crontab.left_out
     jobs, at_boot = (
-        [job for job in crontab.jobs if job not in with_user and (job.fields == AT_BOOT) is is_boot]
+        [job for job in crontab.jobs if job not in with_user and (job.fields == crontabs.AT_BOOT) is is_boot]
         for is_boot in (False, True)
     )
     text_of = partial(_text_of_file, folder)
     units = units_of_lines(at_boot, text_of)
-    files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", text_of)
+    files = crontabs.flows_of_crontab(jobs, _SOURCES.get(source, source) or "", text_of)
     if not files and not left_out and not units:
         raise RedriveError("there is no line in it that starts a command")
     write_new_files(folder, [*files, *units])
@@ -100,7 +91,7 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     return code
 
 
-def _print_changes(jobs: Sequence[Job], files: Sequence[FlowText]) -> None:
+def _print_changes(jobs: Sequence[crontabs.Job], files: Sequence[FlowText]) -> None:
     """Print each line that a flow has in another form, old and new."""
     changed = [(job, file.changed) for job, file in zip(jobs, files, strict=True) if file.changed]
     if changed:
@@ -110,7 +101,7 @@ def _print_changes(jobs: Sequence[Job], files: Sequence[FlowText]) -> None:
         echo(f"      + {one_line(line)}")
 
 
-def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText], *, is_of_host: bool) -> bool:
+def _print_remarks(jobs: Sequence[crontabs.Job], files: Sequence[FlowText], *, is_of_host: bool) -> bool:
     """Print what an operator has to know, with the lines of which it is true.
 
     Return whether a program is missing on the machine of the crontab, or is a user perhaps.
@@ -119,7 +110,7 @@ def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText], *, is_of_host
     missing = False
     for job, file in zip(jobs, files, strict=True):
         sentences = list(file.remarks)
-        if program := missing_program(job):
+        if program := crontabs.missing_program(job):
             may_be_user = job.user is None and job.line.startswith(f"{program} /")
             missing |= is_of_host or may_be_user
             hint = " If it is a user: --system." if may_be_user else ""
@@ -210,7 +201,7 @@ def print_comparison(folder: str, old: Sequence[OldTimes], files: Sequence[FlowT
     for times, file, path in zip(old, files, paths, strict=True):
         comparison = compare_starts(times, flows[path], now)
         there = _text_of_file(folder, file.name) or ""
-        if comparison.agrees and there != file.text and not is_of_line(there, file.text):
+        if comparison.agrees and there != file.text and not crontabs.is_of_line(there, file.text):
             comparison = replace(comparison, problem="NOT IMPORTED: the file holds something else")
         is_compared &= comparison.old is not None or bool(comparison.problem)
         rows.append((times.label, file.name, *comparison.cells()))

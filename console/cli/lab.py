@@ -15,17 +15,8 @@ import click
 import msgspec
 
 from ...engine.analysis import load_models as analysis
-from ...engine.core.policy import (
-    PlannedWait,
-    RetryPolicy,
-    draw_delay,
-    fixed_policy,
-    mean_wait_seconds,
-    planned_waits,
-    policy_warnings,
-    worst_case_elapsed_seconds,
-    worst_case_wait_seconds,
-)
+from ...engine.core import policy as policies
+from ...engine.core.policy import RetryPolicy
 from ...engine.domain.task_options import GRACE_SECONDS
 from ...engine.errors import FlowError
 from ..text.figures import bar, number, number_table
@@ -101,7 +92,7 @@ def policy_of(**fields: Any) -> RetryPolicy:
 
 def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
     rows: list[Sequence[str]] = [("retry", "ceiling", "shortest", "longest", "sample", "longest so far", "")]
-    waits = planned_waits(policy)
+    waits = policies.planned_waits(policy)
     rows += [_wait_row(policy, wait, sample) for wait, sample in zip(waits, _draws(policy, dice), strict=False)]
     echo_lines(number_table(rows))
 
@@ -110,11 +101,11 @@ def _draws(policy: RetryPolicy, dice: random.Random) -> Iterator[float]:
     """Draw the waits of one task in order, at least one: a wait may depend on the one before."""
     previous: float | None = None
     for index in range(policy.max_attempts):
-        previous, _ = draw_delay(policy, index, previous, dice.uniform)
+        previous, _ = policies.draw_delay(policy, index, previous, dice.uniform)
         yield previous
 
 
-def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
+def _wait_row(policy: RetryPolicy, wait: policies.PlannedWait, sample: float) -> tuple[str, ...]:
     capped = "capped" if wait.ceiling >= policy.cap else ""
     spans = (wait.ceiling, wait.shortest, wait.longest, sample, wait.longest_total)
     return (str(wait.retry_index), *(f"{span:.2f} s" for span in spans), capped)
@@ -122,26 +113,26 @@ def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[st
 
 def _sentences(policy: RetryPolicy, timeout: float | None, grace: float, deadline: float | None) -> Iterator[str]:
     """The sum of the waits, the worst case beside the deadline, and what is unwise. Durations in seconds."""
-    longest, mean = worst_case_wait_seconds(policy), mean_wait_seconds(policy)
+    longest, mean = policies.worst_case_wait_seconds(policy), policies.mean_wait_seconds(policy)
     yield f"{policy.max_attempts} starts wait {longest:g} s at the most, {mean:g} s on average"
     if timeout is not None:
-        worst = worst_case_elapsed_seconds(policy, timeout, grace)
+        worst = policies.worst_case_elapsed_seconds(policy, timeout, grace)
         kill = f"{timeout:g} s" + (f" + {grace:g} s" if grace else "")
         yield f"at the worst {policy.max_attempts} x ({kill}) + {longest:g} s of waiting = {worst:g} s"
         if deadline is not None:
             left = deadline - worst
             verdict = f"{left:g} s to spare" if left >= 0 else f"{-left:g} s too long"
             yield f"the deadline is {deadline:g} s: {verdict}"
-    yield from (f"warning: {concern}" for concern in policy_warnings(policy))
+    yield from (f"warning: {concern}" for concern in policies.policy_warnings(policy))
 
 
 def _facts(policy: RetryPolicy, timeout: float | None, grace: float) -> dict[str, object]:
     return {
-        "waits": [msgspec.to_builtins(wait) for wait in planned_waits(policy)],
-        "longest_seconds": worst_case_wait_seconds(policy),
-        "mean_seconds": mean_wait_seconds(policy),
-        "worst_case_seconds": None if timeout is None else worst_case_elapsed_seconds(policy, timeout, grace),
-        "warnings": list(policy_warnings(policy)),
+        "waits": [msgspec.to_builtins(wait) for wait in policies.planned_waits(policy)],
+        "longest_seconds": policies.worst_case_wait_seconds(policy),
+        "mean_seconds": policies.mean_wait_seconds(policy),
+        "worst_case_seconds": None if timeout is None else policies.worst_case_elapsed_seconds(policy, timeout, grace),
+        "warnings": list(policies.policy_warnings(policy)),
     }
 
 
@@ -203,9 +194,9 @@ def print_herd(scenario: str) -> int:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
     model = analysis.SCENARIOS[scenario]
     base, cap, delay = _POLICIES[scenario]
-    policies = {"fixed": fixed_policy(delay), **analysis.with_jitter(RetryPolicy(base=base, cap=cap))}
+    tried = {"fixed": policies.fixed_policy(delay), **analysis.with_jitter(RetryPolicy(base=base, cap=cap))}
     rows: list[Sequence[str]] = [("POLICY", "CALLS", "DONE", "PEAK", "STARTS", "MOST", "LOST", "OTHERS LOST")]
-    rows += [_herd_row(name, model, policy) for name, policy in policies.items()]
+    rows += [_herd_row(name, model, policy) for name, policy in tried.items()]
     echo_lines([*_describe_herd(scenario, model), *number_table(rows)])
     return 0
 

@@ -83,10 +83,10 @@ class LocalSession(FileSession):
         from ...engine.store import follow
 
         batches = follow.follow(self._path, since)
-        pending: asyncio.Task[list[Event]] | None = None
+        pending: asyncio.Future[list[Event]] | None = None
         try:
             while True:
-                pending = pending or asyncio.ensure_future(_next(batches))
+                pending = pending or asyncio.ensure_future(anext(batches))
                 done, _ = await asyncio.wait({pending}, timeout=HEARTBEAT_SECONDS)
                 if not done:
                     yield ()
@@ -129,10 +129,6 @@ class LocalSession(FileSession):
         if self._watched_descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._watched_descriptor)
             self._watched_descriptor = None
-
-
-async def _next(batches: AsyncIterator[list[Event]]) -> list[Event]:
-    return await anext(batches)
 
 
 # --- A run that this console started: an executor is started on demand ----------------------------------------------

@@ -22,23 +22,11 @@ from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, Health
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
+from . import session as answers
 from .address import SshAddress, SshOptions, parse
 from .bundle import SENDING, module_of
 from .connection import Connection, EventBuffer, Message, answered, clock_offset_us, offers_in
-from .session import (
-    LiveSession,
-    Question,
-    Value,
-    board_question,
-    decode_events,
-    decode_projection,
-    decoding,
-    merge_history,
-    part_question,
-    row_of,
-    rows_of,
-    unanswered,
-)
+from .session import LiveSession, Question, Value, decoding
 
 if TYPE_CHECKING:
     from ...engine.statefile.state_files import Offer
@@ -65,16 +53,7 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
 class SshSession(LiveSession):
     """Created by ``open``."""
 
-    def __init__(
-        self,
-        address: SshAddress,
-        options: SshOptions,
-        read_only: bool,
-        is_console: bool,
-        asks: Sequence[Question],
-        whole: str | None = None,
-        is_list: bool = False,
-    ) -> None:
+    def __init__(self, address: SshAddress, options: SshOptions, read_only: bool, settings: dict[str, Any]) -> None:
         self._address = address
         self._options = options
         self._path = address.path
@@ -86,11 +65,7 @@ class SshSession(LiveSession):
         self._partial: RunProjection | None = None  # returned by ``snapshot`` before it was complete
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
-        self._settings: dict[str, Any] = {"path": address.path, "is_console": is_console, "asks": asks}
-        if whole is not None:
-            self._settings["whole"] = whole
-        if is_list:
-            self._settings["list"] = True
+        self._settings = settings  # of the agent
         self._asked: list[tuple[Question, Awaitable[Any]]] = []  # ahead, whose answers nobody has read
         self._opening: dict[str, tuple[Sequence[Question], asyncio.Task[Any]]] = {}  # files that are opened ahead
         self._open_there = address.path  # the file that the agent opened last
@@ -118,7 +93,9 @@ class SshSession(LiveSession):
         ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
-        session = cls(parse(target), options, read_only, is_console, asks, whole, is_list)
+        address = parse(target)
+        settings = {"path": address.path, "is_console": is_console, "asks": asks, "whole": whole, "list": is_list}
+        session = cls(address, options, read_only, settings)
         await session._connection.open()
         return session
 
@@ -134,7 +111,7 @@ class SshSession(LiveSession):
             self.open_ahead(path, ())
         asks, opening = self._opening.pop(path)
         opened = await opening
-        self._settings.pop("list", None)
+        self._settings["list"] = False
         self._uuid, self._heartbeat = None, AgentHeartbeat()
         with decoding("a state file"):
             self._on_hello(opened, asks)
@@ -212,10 +189,10 @@ class SshSession(LiveSession):
         filled, self._completed = self._completed, None
         if filled is not None and run_id in (None, filled.run.run_id):
             return filled
-        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else board_question(run_id))
+        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else answers.board_question(run_id))
         self._reset = None
         with decoding("a run"):
-            projection = decode_projection(board)
+            projection = answers.decode_projection(board)
             is_partial = bool(board["done"] or board["parents"] is None)
         if is_partial:
             await self._load_rest_within(projection, board["parents"] is None, patience_seconds)
@@ -224,9 +201,9 @@ class SshSession(LiveSession):
     async def part(
         self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
-        part = await self._read(part_question(run_id, names, has_blockers))
+        part = await self._read(answers.part_question(run_id, names, has_blockers))
         with decoding("a part of a run"):
-            return decode_projection(part)
+            return answers.decode_projection(part)
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of events after ``since``; see ``LiveSession``. A new call ends an earlier one."""
@@ -263,13 +240,13 @@ class SshSession(LiveSession):
             answer = await self._connection.request("send", modules=(SENDING,), command=command.as_json())
         except LinkError as error:
             if self.status.link is Link.CLOSED or isinstance(error, NoAnswerError):
-                raise unanswered(command, self, error) from None
+                raise answers.unanswered(command, self, error) from None
             raise
         with decoding("an answer"):
             return parse_answer(answer)
 
     async def usage(self) -> Sequence[TaskUsage]:
-        return rows_of(TaskUsage, await self._connection.request("usage", modules=(SENDING,)))
+        return answers.rows_of(TaskUsage, await self._connection.request("usage", modules=(SENDING,)))
 
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
 
@@ -296,7 +273,7 @@ class SshSession(LiveSession):
             options = {"run_id": projection.run.run_id, "start": start, "count": count, "has_parents": has_parents}
             window = await self._read(("history", options))
             with decoding("a part of a run"):
-                if not merge_history(projection, window, start):
+                if not answers.merge_history(projection, window, start):
                     break  # the tasks of the run have changed
                 following = window["next"]
                 if following is not None and following <= start:
@@ -328,7 +305,7 @@ class SshSession(LiveSession):
             self._asked = [(one, answered(sent)) for one, sent in zip(questions, hello["answers"], strict=True)]
             # One that was sent after it may have been handled before.
             self._heartbeat = max(self._heartbeat, _heartbeat_of(hello["beat"]), key=lambda beat: beat.now)
-        self._path = row_of(str, hello["path"])
+        self._path = answers.row_of(str, hello["path"])
         self._settings["path"] = self._path  # a reconnection must not choose another default file
         if asks is None:
             self._open_there = self._path
@@ -356,13 +333,13 @@ class SshSession(LiveSession):
             self._tick()
         elif "reset" in message:
             self._uuid = message["uuid"]
-            self._require_snapshot(SnapshotNeeded(one_line(row_of(str, message["reset"]))))
+            self._require_snapshot(SnapshotNeeded(one_line(answers.row_of(str, message["reset"]))))
 
     def _on_events(self, rows: Sequence[Sequence[Any]]) -> None:
         if self._buffer is None:
             return
         try:
-            events = decode_events(rows)
+            events = answers.decode_events(rows)
         except StateFileError as error:  # a reconnection would not help
             self._buffer.fail(error)
         else:
@@ -390,7 +367,7 @@ def unpacked_events(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
 
 def _heartbeat_of(sent: object) -> AgentHeartbeat:
     """Return the heartbeat with sentences that are safe to show in errors and in the status."""
-    heartbeat = row_of(AgentHeartbeat, sent)
+    heartbeat = answers.row_of(AgentHeartbeat, sent)
     return msgspec.structs.replace(
         heartbeat,
         problem=heartbeat.problem and one_line(heartbeat.problem),

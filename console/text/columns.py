@@ -6,6 +6,7 @@ A new column is one entry of that table. Only ``_fit`` divides the width of a sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import pieces
@@ -116,7 +117,7 @@ def _fit(widths: Sequence[Width], size: int) -> dict[int, int]:
     """
     shown, found = dict(enumerate(widths)), dict[int, int]()
     _leave_out(shown, size, _most, lambda width: width.is_spare)
-    _leave_out(shown, size, _least, lambda width: width.rank > 0)
+    _leave_out(shown, size, attrgetter("least"), lambda width: width.rank > 0)
     left = size - sum(width.gap + width.least for width in shown.values())
     for place, width in sorted(shown.items(), key=lambda one: one[1].most == FILL):
         more = left if width.most == FILL else max(min(_most(width) - width.least, left), 0)
@@ -133,10 +134,6 @@ def _leave_out(
     while ranks and sum(width.gap + needed(width) for width in shown.values()) > size:
         place = max(ranks, key=ranks.__getitem__)
         del shown[place], ranks[place]
-
-
-def _least(width: Width) -> int:
-    return width.least
 
 
 def _most(width: Width) -> int:
@@ -179,17 +176,13 @@ def measured(columns: Columns[Row, Context], rows: Sequence[Row], context: Conte
     for column in columns:
         width = column.width
         if width is not None and width.most not in (None, FILL):
-            longest = max((_cells_of(column, width, row, context) for row in rows), default=0)
+            most = _most(width)
+            longest = max((pieces.width(_line(_shown(column, row, context), most)) for row in rows), default=0)
             if not longest and width.rank:
                 continue
             column = limited(column, width, longest)
         found.append(column)
     return found
-
-
-def _cells_of(column: Column[Row, Context], width: Width, row: Row, context: Context) -> int:
-    """What a column says of a row, in cells."""
-    return pieces.width(_line(_shown(column, row, context), _most(width)))
 
 
 def limited(column: Column[Row, Context], width: Width, longest: int) -> Column[Row, Context]:
