@@ -30,12 +30,7 @@ from .state_files import files_of
 
 acting_options = shared.options(
     shared.to_tasks,
-    click.option(
-        "--fingerprint",
-        metavar="FP",
-        help="All tasks that failed with this fingerprint.",
-        shell_complete=shared.complete_causes,
-    ),
+    shared.cause_option("All tasks that failed with this fingerprint."),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
         "--all-runs",
@@ -62,6 +57,7 @@ acting_options = shared.options(
     click.option("--resume", is_flag=True, help="Then start an executor for the run, if none runs it."),
     shared.json_option,
 )
+run_options = shared.options(shared.of_run, shared.reason_option, shared.json_option)
 
 
 requeue_options = shared.options(
@@ -98,8 +94,10 @@ def skip(file: shared.NamedFile, substitute: str | None, **options: Any) -> int:
 
 _COMMANDS_SHOWN = 5  # in the sentence that asks which run is meant
 
-#: Acts on tasks without options of their own -> the rest of their help.
+#: Acts without options of their own -> the rest of their help; those on a run have none.
 _PLAIN_ACTS = {
+    "pause": "",
+    "unpause": "",
     "approve": "TASK waits for an approval (`redrive help approvals`).",
     "reject": "TASK waits for an approval (`redrive help approvals`). What depends on it does not run.",
     "cancel": "TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.",
@@ -107,11 +105,11 @@ _PLAIN_ACTS = {
 
 
 def _declare_act(act: str, text: str) -> None:
-    @acting_options
-    def act_on_tasks(file: shared.NamedFile, **options: Any) -> int:
-        return _act(act, file, {}, **options)
+    @(acting_options if text else run_options)
+    def act_on_it(file: shared.NamedFile, **given: Any) -> int:
+        return (_act if text else _act_on_run)(act, file, {}, **given)
 
-    command(act, text)(act_on_tasks)
+    command(act, text)(act_on_it)
 
 
 for _name, _text in _PLAIN_ACTS.items():
@@ -123,37 +121,20 @@ for _name, _text in _PLAIN_ACTS.items():
 @click.argument("duration", metavar="DURATION")
 @shared.reason_option
 @shared.json_option
-def extend(file: shared.NamedFile, duration: str, reason: str, as_json: bool) -> int:
+def extend(file: shared.NamedFile, duration: str, **given: Any) -> int:
     """As: redrive extend load 10m"""
-    seconds = shared.seconds_of(duration, "DURATION")
-    return _act("extend", file, {"seconds": seconds}, yes=True, reason=reason, as_json=as_json)
+    return _act("extend", file, {"seconds": shared.seconds_of(duration, "DURATION")}, yes=True, **given)
 
 
 # --- The commands on a run -------------------------------------------------------------------------------------------
 
 
 @command("postpone")
-@shared.of_run
+@run_options
 @click.argument("when", metavar="DURATION|TIME|never")
-@shared.reason_option
-@shared.json_option
-def postpone(file: shared.NamedFile, when: str, reason: str, as_json: bool) -> int:
+def postpone(file: shared.NamedFile, when: str, **given: Any) -> int:
     """What the old one has cancelled runs again."""
-    return _act_on_run("postpone", file, reason, as_json, operate.postpone_options_of(when))
-
-
-def _declare_run_act(act: str) -> None:
-    @shared.of_run
-    @shared.reason_option
-    @shared.json_option
-    def act_on_run(file: shared.NamedFile, reason: str, as_json: bool) -> int:
-        return _act_on_run(act, file, reason, as_json)
-
-    command(act)(act_on_run)
-
-
-for _name in ("pause", "unpause"):
-    _declare_run_act(_name)
+    return _act_on_run("postpone", file, operate.postpone_options_of(when), **given)
 
 
 def _act(act: str, file: shared.NamedFile, options: Mapping[str, Json], *, all_runs: bool = False, **given: Any) -> int:
@@ -172,9 +153,8 @@ def _act(act: str, file: shared.NamedFile, options: Mapping[str, Json], *, all_r
     return operate.act_on_all_runs(file, request)
 
 
-def _act_on_run(act: str, file: shared.NamedFile, reason: str, as_json: bool, options: Mapping[str, Json] = {}) -> int:
-    request = operate.ActRequest(act, reason=reason, options=options, as_json=as_json)
-    return operate.send_action(file.to_change(), request)
+def _act_on_run(act: str, file: shared.NamedFile, options: Mapping[str, Json], **given: Any) -> int:
+    return operate.send_action(file.to_change(), operate.ActRequest(act, options=options, **given))
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
@@ -322,13 +302,7 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
 @command("note")
 @shared.of_run
 @click.argument("text")
-@click.option(
-    "--fingerprint",
-    required=True,
-    metavar="FP",
-    help="Of the cause, from `redrive inbox`.",
-    shell_complete=shared.complete_causes,
-)
+@shared.cause_option("Of the cause, from `redrive inbox`.", required=True)
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
 @shared.json_option
 def send_note(file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, as_json: bool) -> int:

@@ -33,7 +33,7 @@ def params_at(flow: str, params: Mapping[str, object], text: str) -> dict[str, s
     return {LOGICAL_TIME: iso_time(coming if coming <= last else first, zone)}
 
 
-def instant_of(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -> int:
+def instant_of(text: str, zone: tzinfo | None, option: str, *, whole_day: bool = False) -> int:
     """Parse a date or a time, in the time zone of the schedule unless it has its own."""
     try:
         if len(text) <= _DATE_CHARACTERS:

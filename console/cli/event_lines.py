@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import TextIO
 
@@ -58,15 +58,11 @@ class EventLabeller:
         task = event.run_id, event.task
         if event.new == TaskState.SENSING:
             self._sensing.add(task)
-            return not _is_power_of_two(sensor_checks(payload))
+            return (checks := sensor_checks(payload)) & (checks - 1) != 0  # no power of two
         if event.new in (TaskState.READY, TaskState.RUNNING):
             return task in self._sensing
         self._sensing.discard(task)
         return False
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
 
 
 # --- Prints the lines of events and the output of tasks while a run goes on ------------------------------------------
@@ -118,15 +114,15 @@ class EventPrinter:
         if task not in self._running:
             self._early_output[task] = self._early_output.get(task, "") + text
             return
-        self.write("".join(f"{line}\n" for line in self._output_lines(task, text)))
+        self.write(self._output_lines(task, text))
 
     def _output_lines(self, task: str, text: str) -> Iterator[str]:
         assembler = self._open_output.setdefault(task, LineAssembler())
         return (_output_line(task, line) for line in assembler.append(text))
 
-    def write(self, text: str) -> None:
-        """Print text at once. Errors of stdout are not raised."""
-        self._write_safe(sanitize_lines(text))
+    def write(self, lines: Iterable[str]) -> None:
+        """Print lines at once. Errors of stdout are not raised."""
+        self._write_safe(sanitize_lines("".join(f"{line}\n" for line in lines)))
 
     def _write_safe(self, text: str) -> None:
         if self._stream is None:

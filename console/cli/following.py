@@ -42,7 +42,7 @@ def follow_view(endpoint: Endpoint, read: Read, *, as_json: bool) -> int:
         return ended + _REST_FACTOR * (ended - began)
 
     async def use(session: LiveSession) -> int:
-        batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
+        batches = cast("AsyncGenerator[Sequence[Event]]", session.events((await session.part(None, ())).seq))
         due_at = await show(session)
         async with aclosing(batches):
             async for batch in batches:
@@ -54,11 +54,6 @@ def follow_view(endpoint: Endpoint, read: Read, *, as_json: bool) -> int:
         return 0
 
     return with_session(endpoint, use)
-
-
-async def _head(session: Session) -> int:
-    """The number of the latest event in the state file."""
-    return (await session.part(None, ())).seq
 
 
 class AppendedView:

@@ -11,12 +11,11 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import click
-import msgspec
 
 from ... import __version__
 from ...engine.agent import executor_socket
@@ -53,8 +52,7 @@ _CHECK_SECONDS_MAX = 3600.0
 WAL_LARGE_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorFinding:
+class DoctorFinding(NamedTuple):
     """One line of the output."""
 
     level: Literal["ok", "note", "warning", "error"]
@@ -71,7 +69,7 @@ def run_checks(file: NamedFile, as_json: bool) -> int:
     findings = _host(file.name or "", file.ssh) if is_far else [*_program(), *_machine(), *_state(file.name)]
     for finding in findings:
         if as_json:
-            echo_json(with_schema("doctor", msgspec.to_builtins(finding)))
+            echo_json(with_schema("doctor", finding._asdict()))
         else:
             echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
     return 1 if any(finding.level == "error" for finding in findings) else 0

@@ -56,7 +56,11 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
         raise click.UsageError("--follow goes with one state file")
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
-        return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=_asks_of_session)
+
+        def asks(run_id: str | None) -> Sequence[Question]:
+            return [OFFER, *asks_of_inbox(run_id)]
+
+        return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
     print_lines(lines)
     return exit_code_of(needs)
@@ -84,9 +88,6 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
         needs = needs_of(found, machine_now_us())
         return needs, [] if is_quiet else await _lines_of_files(found, needs, files, file.ssh, as_json)
 
-    async def of_hosts(sessions: Mapping[str, SshSession], found: Sequence[Offer]) -> Answer:
-        return await answer(found, _files_by(sessions))
-
     async def of_session(session: Session) -> Answer:
         files = _Files(lambda path, questions: session.ask_ahead(questions), lambda path, use: use(session))
         return await answer([await offer_of_session(session)], files)
@@ -94,7 +95,7 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
     if hosts:
         from .hosts import with_hosts  # here: it imports the event loop
 
-        return with_hosts(hosts, file.ssh, of_hosts)
+        return with_hosts(hosts, file.ssh, lambda sessions, found: answer(found, _files_by(sessions)))
     if target is not None and is_remote(target):
         return read_once(Endpoint(target, file.ssh), of_session, lambda run_id: [OFFER])
 
@@ -126,10 +127,6 @@ def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
             raise
 
     return _Files(begin, read)
-
-
-def _asks_of_session(run_id: str | None) -> Sequence[Question]:
-    return [OFFER, *asks_of_inbox(run_id)]
 
 
 async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
@@ -191,14 +188,12 @@ class _Plan(NamedTuple):
 
     Attributes:
         needs: what needs a human in it.
-        only: the file, if it is the only one that is shown: then also that its latest run needs nothing.
         runs: which are of interest, that one first.
         alike: of several that need the same for the same cause, each -> the latest, which stands for all.
         read: those of which the tasks are shown.
     """
 
     needs: Sequence[Need]
-    only: Offer | None
     runs: Sequence[str]
     alike: Mapping[str, str]
     read: Sequence[str]
@@ -209,11 +204,12 @@ class _Plan(NamedTuple):
 
 
 def _plan(needs: Sequence[Need], only: Offer | None, as_json: bool) -> _Plan:
+    """``only``: the file, if it is the only one that is shown: then also that its latest run needs nothing."""
     latest = only.latest.run_id if only is not None and only.latest is not None else None
     needing = [need.run_id for need in needs if need.kind in OF_RUNS]
     runs = [run_id for run_id in dict.fromkeys([latest, *needing]) if run_id is not None]
     alike = {} if as_json else _runs_alike(needs)
-    plan = _Plan(needs, only, runs, alike, ())
+    plan = _Plan(needs, runs, alike, ())
     shown = [run_id for run_id in runs if run_id not in alike][:_RUNS_MAX]
     notices = [run_id for run_id in shown if (need := plan.need_of(run_id)) and need.is_notice and run_id != latest]
     return plan._replace(read=[run_id for run_id in shown if run_id not in notices])

@@ -42,7 +42,7 @@ from .group import ExitCode, code_of_answers
 from .named_tasks import unknown_task
 from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
-from .run import detach, remote_resume_hint
+from .run import Start, detach, remote_resume_hint
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
@@ -111,13 +111,12 @@ def names_in_bulk(projection: RunProjection, request: ActRequest) -> list[str] |
     """
     act, patterns, failure_class = request.act, request.names, request.failure_class
     globs = [pattern for pattern in patterns if pattern not in projection.tasks and _GLOB_CHARACTERS & set(pattern)]
+    exact = set(patterns) - set(globs)
+    if missing := sorted(exact - projection.tasks.keys()):
+        raise unknown_task(projection, missing[0])
     if not globs and not request.has_filter:
         return None
     states = {TaskState(state) for state in request.only} or BULK_STATES[act]
-    exact = set(patterns) - set(globs)
-    missing = sorted(exact - projection.tasks.keys())
-    if missing:
-        raise unknown_task(projection, missing[0])
 
     def is_meant(row: TaskRow) -> bool:
         if failure_class not in (None, row.failure_class):
@@ -234,7 +233,7 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
 
     answer, place = act_on(endpoint, use, as_json=request.as_json)
     if request.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
-        return detach(None, place.address, place.run.run_id, RunOptions(resume=True))
+        return detach(Start(None, place.address, place.run.run_id, RunOptions(resume=True)))
     if request.hints:
         print_resume_hints(request.act, (answer, place))
     return code_of_answers(answer)
@@ -379,11 +378,7 @@ def select_targets(
 
     ``downstream``: of the tasks with the fingerprint only those that call it. Raises RedriveError.
     """
-    names = list(dict.fromkeys(names))
-    for name in names:
-        if name not in projection.tasks:
-            raise unknown_task(projection, name)
-    rows = [projection.tasks[name] for name in names]
+    rows = [projection.tasks[name] for name in dict.fromkeys(names)]
     if fingerprint is not None:
         rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN]
         rows = [row for row in rows if any(one.startswith(fingerprint) for one in _fingerprints_of(row))]

@@ -223,8 +223,8 @@ class Words(click.types.StringParamType):
 
             ssh = SshOptions(python or "python3", ssh_option, become)
             acts = self.acts if isinstance(self.acts, bool) else any(given[name] for name in self.acts)
-            if self.needed and not words and not (self.needed == "flow" and (state or run_id)):
-                raise click.UsageError(f"name a {self.needed}")
+            if self.needed == "flow" and not (words or state or run_id):
+                raise click.UsageError("name a flow")
             with _printed_choices():
                 if self.several:
                     files = [self.read((word,), ssh, state, None) for word in words]
@@ -233,6 +233,8 @@ class Words(click.types.StringParamType):
                     files += [self.read((), ssh, state, run) for run in run_ids]
                     return function(files or [self.read((), ssh, state, None)], **given)
                 file = self.read(words, ssh, state, run_id, acts=acts)
+            if self.needed == "task" and not file.tasks:
+                raise click.UsageError("name a task")
             try:
                 return function(file, **given)
             except NoSuchTaskError as error:
@@ -325,6 +327,12 @@ class Number(click.IntRange):
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
+
+
+def cause_option(explanation: str, *, required: bool = False) -> Callable[[Command], Command]:
+    """``--fingerprint`` of a command."""
+    of_cause = partial(click.option, "--fingerprint", metavar="FP", shell_complete=complete_causes)
+    return of_cause(help=explanation, required=required)
 
 
 def param_option(explanation: str) -> Callable[[Command], Command]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 
 import click
@@ -43,7 +44,8 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
 
     async def read(session: Session) -> str:
         if is_short:
-            return await _read_short(session)
+            board, now_us = Board(await session.snapshot(session.run_id, successes="states")), session.now_us()
+            return incident_summary(board, session.address, now_us, runner_of(board.projection.run, session.status))
         return report_html(await read_report(session), _colours("light"), _colours("dark"))
 
     with collector_paused():  # all that is made stays until the report is written
@@ -51,23 +53,14 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
     if path is None:
         echo(text, nl=False)
         return 0
+    private = partial(os.open, mode=0o600)  # errors and logs hold secrets; a file that is there keeps its mode
     try:
-        with open(path, "w", encoding="utf-8", opener=_open_private) as report:
+        with open(path, "w", encoding="utf-8", opener=private) as report:
             report.write(text)
     except OSError as error:
         raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo(f"{path}: {format_bytes(len(text.encode()))}")
     return 0
-
-
-async def _read_short(session: Session) -> str:
-    board = Board(await session.snapshot(session.run_id, successes="states"))
-    return incident_summary(board, session.address, session.now_us(), runner_of(board.projection.run, session.status))
-
-
-def _open_private(path: str, flags: int) -> int:
-    """Create a file for its owner alone, because errors and logs hold secrets. A file that is there keeps its mode."""
-    return os.open(path, flags, 0o600)
 
 
 def _colours(name: str) -> PageColours:

@@ -6,9 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -23,7 +24,11 @@ from .group import ExitCode, code_of_error, code_of_result, command, command_lin
 from .options import Number, param_option, params_of, running_options, seconds_of, written_option
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
+    from typing import TextIO
+
     from ...engine.executor.run_end import RunResult
+    from .event_lines import EventPrinter
+    from .passthrough import Passthrough
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,11 @@ class RunArguments:
     output: bool = False
     quiet: bool = False
     detach: bool = False
+    has_tour: bool = False  # in the console, the line of the demo's tour
 
-    def options(self, *, stay: bool = False, resume: bool = False) -> RunOptions:
+    def options(self, *, resume: bool = False) -> RunOptions:
         """The options of the executor. Who names a flow file trusts it; a resumed run names none."""
-        run = self.run
-        return replace(run, stay=stay or run.stay, resume=resume, trust=run.trust or not resume)
+        return replace(self.run, resume=resume, trust=self.run.trust or not resume)
 
 
 def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
@@ -96,40 +101,49 @@ def remote_resume_hint(target: str) -> str:
 def run_demo(**options: Any) -> int:
     from ...engine import examples
 
-    arguments = run_arguments({}, **options)
+    arguments = run_arguments({}, has_tour=True, **options)
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    return start_executor(flow, state, None, arguments, has_tour=True)
+    return start_executor(flow, state, None, arguments)
+
+
+class Start(NamedTuple):
+    """What an executor is to run. ``flow`` None: that of the run; ``run_id`` None: a new one; ``on_lock``: called here
+    behind the lock of the state file."""
+
+    flow: str | None
+    state: str
+    run_id: str | None
+    options: RunOptions
+    on_lock: Callable[[], None] | None = None
+
+    def run(self, **listeners: Any) -> RunResult:
+        """Run the executor in this process."""
+        from ...engine.executor.executor import Executor
+
+        return Executor(**self._asdict(), handle_signals=True, **listeners).run_result()
 
 
 def start_executor(
-    flow: str | None,
-    state: str,
-    run_id: str | None,
-    arguments: RunArguments,
-    *,
-    resume: bool = False,
-    has_tour: bool = False,
+    flow: str | None, state: str, run_id: str | None, arguments: RunArguments, *, resume: bool = False
 ) -> int:
-    """Start an executor: detached, with plain lines, or with the console, there with the line of the demo's tour."""
+    """Start an executor: detached, with plain lines, or with the console."""
+    start = Start(flow, state, run_id, arguments.options(resume=resume))
     if arguments.detach:
-        return detach(flow, state, run_id, arguments.options(resume=resume))
+        return detach(start)
     if arguments.quiet:
-        from .unattended import run_quietly
-
-        return code_of_result(run_quietly(flow, state, run_id, arguments.options(resume=resume)))
+        return code_of_result(run_quietly(start))
     if arguments.plain or arguments.output or not has_terminal():
-        options = arguments.options(resume=resume)
-        return code_of_result(run_plain(flow, state, run_id, options, output=arguments.output))
+        return code_of_result(run_plain(start, output=arguments.output))
     from .attach import code_of_console, splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
-        options = arguments.options(resume=resume, stay=True)
+        start = start._replace(options=replace(start.options, stay=True))
         if hold is None:
-            return code_of_result(run_plain(flow, state, run_id, options))
-        from ..app.launch import start  # behind the first frame: it imports the engine
+            return code_of_result(run_plain(start))
+        from ..app import launch  # behind the first frame: it imports the engine
 
-        return code_of_console(start(hold, flow, state, run_id, options, has_tour=has_tour))
+        return code_of_console(launch.start(hold, *start[:4], has_tour=arguments.has_tour))
 
 
 def has_terminal() -> bool:
@@ -137,72 +151,85 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+def detach(start: Start) -> int:
     from ...engine.executor import host
 
-    pid = host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))
-    echo(f"executor {pid} runs; {shell_command(['redrive', 'attach', state])}")
+    pid = host.spawn(flow=start.flow, state=start.state, run_id=start.run_id, options=asdict(start.options))
+    echo(f"executor {pid} runs; {shell_command(['redrive', 'attach', start.state])}")
     return 0
 
 
-def run_plain(
-    flow: str | None,
-    state: str,
-    run_id: str | None,
-    options: RunOptions,
-    *,
-    output: bool = False,
-    on_lock: Callable[[], None] | None = None,
-) -> RunResult:
+def run_plain(start: Start, *, output: bool = False) -> RunResult:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
-    from ...engine.executor.executor import Executor
     from .event_lines import EventPrinter
 
-    printer = EventPrinter(sys.stdout, state)
-    executor = Executor(
-        run_id=run_id,
-        flow=flow,
-        state=state,
-        options=options,
-        on_events=printer.print_events,
-        on_output=printer.print_output if output else None,
-        on_lock=on_lock,
-        handle_signals=True,
-    )
-    result = executor.run_result()
+    printer = EventPrinter(sys.stdout, start.state)
+    result = run_with_lines(printer, start, output=output)
+    printer.write(other_runs_lines(start.state, result.run_id))
+    return result
+
+
+def run_with_lines(printer: EventPrinter, start: Start, *, output: bool = False) -> RunResult:
+    """Run the executor in this process with the lines of its events, the last one about the end."""
+    result = start.run(on_events=printer.print_events, on_output=printer.print_output if output else None)
     if not printer.has_printed_end:
-        printer.write(f"{end_sentence(result, state)}\n")
-    printer.write("".join(f"{line}\n" for line in other_runs_lines(state, result.run_id)))
+        printer.write([end_sentence(result, start.state)])
+    return result
+
+
+def run_quietly(start: Start, *, report: TextIO | None = None, streams: Passthrough | None = None) -> RunResult:
+    """Run the executor in this process; print a report unless the run has succeeded.
+
+    ``report``: where to, if not on stdout; ``streams``: they have the output of the tasks, which the report leaves out.
+
+    Raises:
+        NotRunError: a stream did not take all of the output.
+    """
+    from .event_lines import EventPrinter
+    from .unattended import FailureRecord
+
+    record = FailureRecord(start.state)
+    printer = EventPrinter(report or sys.stdout, start.state)
+    try:
+        try:
+            result = start.run(on_events=record.add, streams=streams)
+        finally:
+            if streams is not None:
+                streams.finish()
+    except RedriveError:
+        printer.write(record.lines())  # the command prints the error itself
+        raise
+    if code_of_result(result) != ExitCode.SUCCESS:
+        printer.write(record.lines())
+        from .failure_report import report_lines  # here: most runs succeed
+
+        printer.write(report_lines(os.path.abspath(start.state), result, has_output=streams is None))
+    if streams is not None and streams.failure:
+        raise NotRunError(streams.failure)
     return result
 
 
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
-
-    try:
-        return _other_runs_lines(state, run_id)
-    except RedriveError:
-        return []  # the run has ended as it has; the next command reports the file
-
-
-def _other_runs_lines(state: str, run_id: str) -> list[str]:
     from ...engine.statefile.lists import ATTENTION_RUNS, query
     from ...engine.store import database
 
-    with database.reading(state) as connection:
-        if all(row.run_id == run_id for row in query(connection, ATTENTION_RUNS, {})):
-            return []
-    from ..model.runs import waiting_runs  # here, because they take as long as a task
-    from ..present.runs import waiting_sentence
-    from ..sessions.once import with_session
-    from ..sessions.session import Session
+    with suppress(RedriveError):  # the run has ended as it has; the next command reports the file
+        with database.reading(state) as connection:
+            if all(row.run_id == run_id for row in query(connection, ATTENTION_RUNS, {})):
+                return []
+        from ..model.runs import waiting_runs  # here, because they take as long as a task
+        from ..present.runs import waiting_sentence
+        from ..sessions.once import with_session
+        from ..sessions.session import Session
 
-    async def read(session: Session) -> list[str]:
-        waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, session.now_us(), run_id)
-        command = shell_command(["redrive", "inbox", session.address])
-        return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
+        async def read(session: Session) -> list[str]:
+            waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, session.now_us(), run_id)
+            command = shell_command(["redrive", "inbox", session.address])
+            return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 
-    return with_session(Endpoint(state), read)
+        return with_session(Endpoint(state), read)
+    return []
 
 
 def end_sentence(result: RunResult, state: str) -> str:
@@ -285,15 +312,14 @@ def run_command(
             is_other = not is_named and _is_of_other_job(file, job)
             _write_flow(file, text)
 
-        run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
+        start = Start(flow, path, None, RunOptions(trust=True, wait=wait, few_tasks=True), write_flow)
         if output or (has_terminal() and sys.stdout.isatty() and not log_only):
-            result = run_plain(flow, path, None, run_options, output=True, on_lock=write_flow)
+            result = run_plain(start, output=True)
         else:
             from .passthrough import Passthrough
-            from .unattended import run_quietly
 
             streams = None if log_only else Passthrough(spools=retries > 0)
-            result = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams, on_lock=write_flow)
+            result = run_quietly(start, report=sys.stderr, streams=streams)
     except RedriveError as error:
         if code_of_error(error) is ExitCode.BAD_USAGE:
             raise NotRunError(str(error)) from error

@@ -16,14 +16,13 @@ from msgspec.structs import asdict
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
-from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
+from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name
 from ...engine.core.spec import LOGICAL_TIME, FlowSpec
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateRole
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
 from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds
 from ...engine.errors import FlowError, NotFoundError, RefusedError
-from ...engine.executor.executor import Executor
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
 from ...engine.schedule.flow_files import FlowFile, FlowFinder, group_by_interpreter, read_flow_files
@@ -36,19 +35,10 @@ from ...engine.statefile.state_files import offers
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
 from ..model.runs import zone_of
-from ..present.schedules import (
-    SCHEDULE_COLUMNS,
-    TIMES_COLUMNS,
-    as_ranges,
-    decision_sentence,
-    in_graph,
-    logical_text,
-    missed_times,
-    require_acts,
-    schedule_notes,
-)
+from ..present import schedules as present
 from ..sessions.session import current_actor, machine_now_us
 from ..sessions.target import state_for_flow
+from ..text.columns import Column, Columns, json_value
 from ..text.pieces import Piece
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .days import instant_of, read_served
@@ -56,8 +46,8 @@ from .event_lines import EventPrinter
 from .group import CommandWithCommands, ExitCode, command, command_with_commands
 from .operate import postpone_options_of
 from .options import Number, json_option, param_option, params_of, serving_options, written_option
-from .output import echo_values, print_list, print_table, with_schema
-from .run import end_sentence, run_arguments
+from .output import print_list, print_table, with_schema
+from .run import Start, run_arguments, run_with_lines
 
 
 @command("serve")
@@ -121,7 +111,7 @@ async def _read_sources(finder: FlowFinder) -> list[FlowFile]:
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:
-    return lambda sentence: printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}\n")
+    return lambda sentence: printer.write([f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}"])
 
 
 # --- Backfill ------------------------------------------------------------------------------------------------------
@@ -199,7 +189,7 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Ba
     if as_json:
         for one in found:
             value = {
-                **_value(served, one.logical),
+                **json_value(NEXT_COLUMNS, one.logical, served),
                 "run_id": one.run_id,
                 "state": one.state,
                 "to_do": backlog.includes(one),
@@ -237,16 +227,11 @@ def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, optio
         params = {**options.params, LOGICAL_TIME: iso_time(one.logical, zone)}
         options = replace(options, params=params, logical_time=one.logical, replaced_run=one.run_id)
     _reporter(printer)(f"run {run_id}")
-    executor = Executor(
-        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.print_events, handle_signals=True
-    )
     try:
-        result = executor.run_result()
+        result = run_with_lines(printer, Start(flow, state, run_id, options))
     except RefusedError as error:  # another process was faster
         _reporter(printer)(str(error))
         return False
-    if not printer.has_printed_end:
-        printer.write(f"{end_sentence(result, state)}\n")
     return result.interrupted and result.run_state is RunState.RUNNING
 
 
@@ -286,16 +271,16 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
     if context.invoked_subcommand is not None:
         return None
     view, now_us = read_schedules(), machine_now_us()
-    rows = tuple(in_graph(view.schedules)) if graph else view.rows
+    rows = tuple(present.in_graph(view.schedules)) if graph else view.rows
     empty = (
         "no flow comes after another"
         if graph
         else "no schedule is known: redrive serve FOLDER starts the runs of the flows in it"
     )
-    print_list("schedules", SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
+    print_list("schedules", present.SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
     if as_json or graph or not rows:
         return ExitCode.SUCCESS
-    echo_lines(["", *map(one_line, schedule_notes(view.schedules, now_us))])
+    echo_lines(["", *map(one_line, present.schedule_notes(view.schedules, now_us))])
     return ExitCode.SUCCESS
 
 
@@ -314,7 +299,7 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
     served = run_with_log(read_served(target, params_of(param)))
     times = list(islice(served.schedule.after(SystemClock().now_us()), count))
     if as_json:
-        echo_values("schedule", (_value(served, at) for at in times))
+        print_list("schedule", NEXT_COLUMNS, times, served, as_json=True, empty="")
         return ExitCode.SUCCESS
     echo(one_line(_headline(served)))
     if not any(row.flow == served.name and is_served(row, machine_now_us()) for row in read_schedules().schedules):
@@ -322,19 +307,24 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
     if served.schedule.follows:
         return ExitCode.SUCCESS
     here, there = _other_zone(served, times)
-    print_table([("LOGICAL TIME", here, "NOTE"), *(_row(served, at, there) for at in times)])
+    other: Column[int, ServedFlow] = Column("here", here, None, lambda at, served: f"{_here(at, there):%a %H:%M:%S %z}")
+    columns = [*NEXT_COLUMNS[:-1], other, NEXT_COLUMNS[-1]]
+    print_list("schedule", columns, times, served, as_json=False, empty="")
     return ExitCode.SUCCESS
 
 
-def _value(served: ServedFlow, at: int) -> dict[str, object]:
-    schedule = served.schedule
-    return {
-        "flow": served.name,
-        "run_id": logical_name(at, schedule.zone),
-        "logical_time": iso_time(at, schedule.zone),
-        "due_at": schedule.due_at(at),
-        "note": daylight_note(schedule, at),
-    }
+NEXT_COLUMNS: Columns[int, ServedFlow] = (
+    Column("flow", None, lambda at, served: served.name),
+    Column("run_id", None, lambda at, served: logical_name(at, served.schedule.zone)),
+    Column(
+        "logical_time",
+        "LOGICAL TIME",
+        lambda at, served: iso_time(at, served.schedule.zone),
+        lambda at, served: f"{local_time(at, served.schedule.zone):%a %Y-%m-%d %H:%M:%S %z}",
+    ),
+    Column("due_at", None, lambda at, served: served.schedule.due_at(at)),
+    Column("note", "NOTE", lambda at, served: daylight_note(served.schedule, at)),
+)
 
 
 def _headline(served: ServedFlow) -> str:
@@ -364,11 +354,6 @@ def _here(at: int, zone: tzinfo | None) -> datetime:
     return datetime.fromtimestamp(at // 1_000_000, UTC).astimezone(zone)
 
 
-def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
-    wall, other = local_time(at, served.schedule.zone), _here(at, there)
-    return f"{wall:%a %Y-%m-%d %H:%M:%S %z}", f"{other:%a %H:%M:%S %z}", daylight_note(served.schedule, at)
-
-
 @schedule.command("pause")
 @optional_flow
 @all_option
@@ -382,7 +367,7 @@ def pause_schedules(flow: str | None, until: str | None, reason: str, all_flows:
         end = machine_now_us() + round(options["seconds"] * 1e6) if options else FOREVER
     rows = _rows(flow, all_flows=all_flows)
     supervisor_file.pause([row.id for row in rows], end, reason, current_actor())
-    echo_lines(decision_sentence(row, "pause", end) for row in rows)
+    echo_lines(present.decision_sentence(row, "pause", end) for row in rows)
     return ExitCode.SUCCESS
 
 
@@ -403,10 +388,10 @@ def unpause_schedules(flow: str | None, all_flows: bool) -> int:
 def skip_next_run(flow: str, undo: bool) -> int:
     """Do not start the next run of FLOW; the one after it starts."""
     (row,) = _rows(flow)
-    require_acts(row, "skip_next", machine_now_us())
+    present.require_acts(row, "skip_next", machine_now_us())
     logical = row.next_logical or row.skip_logical or 0  # the last run of a schedule may be skipped already
     supervisor_file.skip(row.id, None if undo else logical, current_actor())
-    echo(decision_sentence(row, "unskip" if undo else "skip", logical))
+    echo(present.decision_sentence(row, "unskip" if undo else "skip", logical))
     return ExitCode.SUCCESS
 
 
@@ -418,7 +403,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
 def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
-    require_acts(row, "start_run", machine_now_us())
+    present.require_acts(row, "start_run", machine_now_us())
     served = decode_spec(supervisor_file.read_spec(row.id))
     if served is None or row.state_path is None:
         raise RefusedError(f"{row.flow} cannot be read: {row.start_error or 'wait until redrive serve has read it'}")
@@ -426,21 +411,21 @@ def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) ->
     params = params_of(param)
     _check_params(served, params)
     write_request(row.flow, row.state_path, logical, params, current_actor(), machine_now_us())
-    echo(decision_sentence(row, "start-now" if logical is None else "start", logical or 0))
+    echo(present.decision_sentence(row, "start-now" if logical is None else "start", logical or 0))
     return ExitCode.SUCCESS
 
 
 def _time_to_start(row: ServedSchedule, served: ServedFlow, text: str, early: bool) -> int:
     """Return the logical time that is meant. Raises RefusedError for one that must not start now."""
-    logical = _instant_of(row, text)
+    logical = instant_of(text, zone_of(row), "--at")
     coming = next(served.schedule.after(logical - 1), None)
     if coming != logical:
-        nearest = "" if coming is None else f"; the next one after it is {logical_text(row, coming)}"
-        raise RefusedError(f"{row.flow} has no run at {logical_text(row, logical)} by its schedule{nearest}")
+        nearest = "" if coming is None else f"; the next one after it is {present.logical_text(row, coming)}"
+        raise RefusedError(f"{row.flow} has no run at {present.logical_text(row, logical)} by its schedule{nearest}")
     found = backfill_slots(row.state_path, served, logical, logical) if row.state_path else []
     if found and found[0].run_id is not None:
         raise RefusedError(
-            f"the run of {row.flow} for {logical_text(row, logical)} has started already: {found[0].run_id};"
+            f"the run of {row.flow} for {present.logical_text(row, logical)} has started already: {found[0].run_id};"
             " redrive backfill --again runs a day anew"
         )
     if logical > machine_now_us() and not early and not _starts_early(row, logical):
@@ -450,7 +435,7 @@ def _time_to_start(row: ServedSchedule, served: ServedFlow, text: str, early: bo
 
 def _starts_early(row: ServedSchedule, logical: int) -> bool:
     """Ask about a run that is still to come. Raises RefusedError without a terminal."""
-    what = f"the run of {row.flow} for {logical_text(row, logical)} is still to come"
+    what = f"the run of {row.flow} for {present.logical_text(row, logical)} is still to come"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise RefusedError(f"{what}; --early starts it now, and then not at its time; without --at a run of now starts")
     return click.confirm(one_line(f"{what}: start it now, and then not at its time?"), err=True)
@@ -482,16 +467,16 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
     """Remove missed runs of FLOW from the list, and starts that nobody took; without a TIME all of them."""
     now_us = machine_now_us()
     for row in _rows(flow, all_flows=all_flows):
-        chosen = [_instant_of(row, text) for text in at]
+        chosen = [instant_of(text, zone_of(row), "TIME") for text in at]
         if unknown := set(chosen) - {run.logical_time for run in row.missed}:
-            when = logical_text(row, min(unknown))
+            when = present.logical_text(row, min(unknown))
             raise NotFoundError(f"{row.flow} missed no run of {when}; it missed {_listed(row) or 'none'}")
         if not at:
             for request in row.requests:
                 remove(request)
         if row.missed_times or not all_flows:
             supervisor_file.dismiss(row.id, chosen or None, now_us, current_actor())
-            echo(decision_sentence(row, "dismiss", count=len(chosen) or row.missed_times))
+            echo(present.decision_sentence(row, "dismiss", count=len(chosen) or row.missed_times))
     return ExitCode.SUCCESS
 
 
@@ -500,9 +485,9 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
 def acknowledge_start(flow: str) -> int:
     """Say that the failed start of FLOW, or a warning, is known; it is tried again all the same."""
     (row,) = _rows(flow)
-    require_acts(row, "acknowledge_start", machine_now_us())
+    present.require_acts(row, "acknowledge_start", machine_now_us())
     supervisor_file.acknowledge(row.id, machine_now_us())
-    echo(decision_sentence(row, "acknowledge"))
+    echo(present.decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
 
 
@@ -514,9 +499,9 @@ def forget_flow(flow: str) -> int:
         echo(one_line(f"{flow}: forgotten in {path}"))
         return ExitCode.SUCCESS
     (row,) = _rows(flow)
-    require_acts(row, "forget_flow", machine_now_us())
+    present.require_acts(row, "forget_flow", machine_now_us())
     flow_times.forget(row)
-    echo(decision_sentence(row, "forget"))
+    echo(present.decision_sentence(row, "forget"))
     return ExitCode.SUCCESS
 
 
@@ -532,8 +517,8 @@ def _unknown_schedule(flow: str) -> str | None:
 def print_times(flow: str, as_json: bool) -> int:
     """What became of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
     (row,) = _rows(flow)
-    entries, empty = as_ranges(supervisor_file.read_ledger(row.id)), f"no run of {row.flow} has been due"
-    print_list("times", TIMES_COLUMNS, entries, row, as_json=as_json, empty=empty)
+    entries, empty = present.as_ranges(supervisor_file.read_ledger(row.id)), f"no run of {row.flow} has been due"
+    print_list("times", present.TIMES_COLUMNS, entries, row, as_json=as_json, empty=empty)
     return ExitCode.SUCCESS
 
 
@@ -559,13 +544,4 @@ def _served(flow: str) -> tuple[ServedSchedule, ...]:
 
 
 def _listed(row: ServedSchedule) -> str:
-    return ", ".join(missed_times(row))
-
-
-def _instant_of(row: ServedSchedule, text: str) -> int:
-    """Parse an instant; without an offset it is of the flow's zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(f"{text!r}: write an instant, as 2026-11-24T02:00") from None
-    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone_of(row)))
+    return ", ".join(present.missed_times(row))

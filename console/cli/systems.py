@@ -30,7 +30,7 @@ from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import Question, Session, board_question, list_question, machine_now_us, new_command
 from ..sessions.target import is_remote, run_in
-from ..text.columns import Column, Columns, field
+from ..text.columns import Columns, field
 from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
@@ -79,14 +79,10 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         await _print_rows(session, board.projection, (), as_json=as_json)
 
     def asks(run_id: str | None) -> Sequence[Question]:
-        return [*_asks_of_run(run_id), list_question(BREAKERS), list_question(PAGES)]
+        return [board_question(run_id), list_question(BREAKERS), list_question(PAGES)]
 
     with_session(endpoint, use, asks)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
-
-
-def _asks_of_run(run_id: str | None) -> Sequence[Question]:
-    return [board_question(run_id)]
 
 
 # --- ``redrive systems breakers``: lists circuit breakers, and sets them by hand -------------------------------------
@@ -120,7 +116,7 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
             _print_breakers(board, as_json, session.now_us())
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use, lambda run_id: [*_asks_of_run(run_id), list_question(BREAKERS)])
+    return with_session(endpoint, use, lambda run_id: [board_question(run_id), list_question(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -289,7 +285,7 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
             echo(place_line(projection.run, session.address))
         await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
-    with_session(endpoint, use, _asks_of_run)
+    with_session(endpoint, use, lambda run_id: [board_question(run_id)])
     return ExitCode.SUCCESS
 
 
@@ -352,24 +348,15 @@ def _command(
 # --- ``redrive systems pools``: who holds slots in the pools of this machine, and who waits for them -----------------
 
 
-def _slot(entry: PoolEntry, now_us: int) -> str:
-    return "waits" if entry.slot is None else str(entry.slot + 1)
-
-
 POOL_COLUMNS: Columns[PoolEntry, int] = (
     field("pool", "POOL"),
-    Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
+    field("slot", "SLOT", lambda entry, now_us: "waits" if entry.slot is None else str(entry.slot + 1)),
     field("task", "TASK"),
     field("flow", "FLOW"),
     field("run_id", "RUN"),
     field("state_file"),
     field("pid", "PID"),
-    Column(
-        "since",
-        "FOR",
-        lambda entry, now_us: entry.since,
-        lambda entry, now_us: format_duration(max(0, now_us - entry.since)),
-    ),
+    field("since", "FOR", lambda entry, now_us: format_duration(max(0, now_us - entry.since))),
 )
 
 

@@ -61,14 +61,14 @@ def test_a_reader_that_has_gone_is_no_error(capfd: pytest.CaptureFixture[str]) -
     os.close(read_end)
     with os.fdopen(write_end, "w") as stream:
         printer = EventPrinter(stream)
-        printer.write("nobody reads this\n")
-        printer.write("nor this\n")
+        printer.write(["nobody reads this"])
+        printer.write(["nor this"])
     assert capfd.readouterr().err == ""
 
 
 def test_each_batch_is_on_its_way_when_it_was_taken() -> None:
     stream = io.StringIO()
-    EventPrinter(stream).write("at once\n")
+    EventPrinter(stream).write(["at once"])
     assert stream.getvalue() == "at once\n"
 
 

@@ -90,6 +90,7 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
         (("requeue", "night.db", "--fingerprint", "zz", "--reason", "x"), 2, "failed with fingerprint zz"),
         (("requeue", "fails", "--rate", "0/s", "--reason", "x"), 2, "write a number above 0 a second"),
         (("skip", "fails", "--substitute", "{", "--reason", "x"), 2, "--substitute: not JSON"),
+        (("extend", "night.db", "1m"), 2, "name a task"),
         (("extend", "night.db", "fails", "soon"), 2, "is not a duration"),
         (("extend", "night.db", "fails", "9" * 400), 2, "is longer than 100 years"),
         (("pause", "night.db"), 1, "the run has ended: FAILED"),
