@@ -93,6 +93,11 @@ class ConsoleApp(ViewConsole):
         return self.operator_actions.redrive_line()
 
     @property
+    def can_undo(self) -> bool:
+        """Whether an act of the run can be taken back."""
+        return self.operator_actions.can_undo
+
+    @property
     def tour_line(self) -> Line:
         """The line of the demo's tour; empty if it is hidden or there is none."""
         return self.tour.line

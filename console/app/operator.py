@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
+from ...engine.core.projection import is_operator_act
 from ...engine.core.waiting import RunnerKind, waits_for_approval
 from ...engine.domain import acts
 from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command, Target
@@ -155,6 +156,7 @@ class OperatorActions:
         self._goes_on = False  # the act that is about to be sent gets an executor
         self._grace: GracePeriod | None = None
         self._redrive: Event | None = None  # the latest requeue of several tasks
+        self._acts: Sequence[Event] = ()  # the latest acts of this run, the oldest first
 
     # --- The acts -------------------------------------------------------------------------------------------------
 
@@ -290,6 +292,12 @@ class OperatorActions:
         else:
             run_latest(self._console, partial(self._find_undo, board), "undo")
 
+    @property
+    def can_undo(self) -> bool:
+        """Whether an act of this run can be taken back, by what is known here."""
+        act, board = last_undoable(self._acts), self._console.live.board
+        return act is not None and board is not None and _undone_names(act[1], board) is not None
+
     async def _find_undo(self, board: Board) -> None:
         act = last_undoable(await self._latest_acts(board))
         if act is None:
@@ -297,13 +305,10 @@ class OperatorActions:
             return
         event, acted = act
         when = since(event.at, self._console.live.now_us)
-        names = list(acted.was)
-        if acted.act == "requeue":
-            unstarted = set(progress_of(acted, board).unstarted)
-            names = [name for name in names if name in unstarted]
-            if not names and list(requeued_names(acted)):
-                self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")
-                return
+        names = _undone_names(acted, board)
+        if names is None:
+            self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")
+            return
         what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
         question = confirmations.undo_question(what, names)
         self.confirm(
@@ -321,7 +326,7 @@ class OperatorActions:
 
     def on_board_replaced(self, board: Board) -> None:
         """Find a redrive that another or an earlier console has started."""
-        self._redrive = None
+        self._redrive, self._acts = None, ()
         # without a connection, the header shows no progress
         run_latest(self._console, partial(self._find_redrive, board), "redrive", shows_errors=False)
 
@@ -339,6 +344,7 @@ class OperatorActions:
         event = latest_redrive(events)
         if event is not None:
             self._redrive = event
+        self._acts = [*self._acts, *filter(is_operator_act, events)][-_JOURNAL_ROWS:]
         for event in events:
             self._sent.pop(event.command_id or "", None)  # what has happened needs no answer
 
@@ -563,3 +569,14 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
     if len(causes) == 1 and set(causes[0].tasks) == set(names) and is_sole_cause(board, causes[0]):
         options["fingerprint"] = causes[0].fingerprint
     return options
+
+
+def _undone_names(acted: OperatorActed, board: Board) -> Sequence[str] | None:
+    """The tasks that an undo of an act would change; None if they are all those of a requeue, and have started."""
+    names = list(acted.was)
+    if acted.act == "requeue":
+        unstarted = set(progress_of(acted, board).unstarted)
+        names = [name for name in names if name in unstarted]
+        if not names and list(requeued_names(acted)):
+            return None
+    return names

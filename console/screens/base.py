@@ -417,6 +417,8 @@ class ConsoleScreen(Screen[None]):
         """Whether an action can do anything to what is selected; an act can do nothing while changes are locked."""
         if action.act is not None and self.console.lock_reason is not None:
             return False
+        if action.name == "undo":
+            return self.console.can_undo
         live, name = self.console.live, self.console.selected
         if live.board is None or name not in live.board.projection.tasks or not self.acts_on_one:
             return True

@@ -96,6 +96,10 @@ class Console(Protocol):
         """The progress of a redrive that is under way; empty if there is none."""
 
     @property
+    def can_undo(self) -> bool:
+        """Whether an act of the run can be taken back."""
+
+    @property
     def tour_line(self) -> Line:
         """The line of the demo's tour; empty if it is hidden or there is none."""
 

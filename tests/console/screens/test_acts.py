@@ -257,6 +257,8 @@ async def test_an_old_act_is_undone_after_a_question(revenue: FakeSession, clock
         _act("three", "undo", {}, clock.now - 40 * S, options={"command": "two"}),
     ]
     async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "4")
+        assert "z undo…" in rows_of(app)[-1], "an act can be taken back"
         await press(app, pilot, "z")
         assert "skip by bob@ops-2 1m00 ago" in text_of(app)
         assert "clean_refunds" in text_of(app)

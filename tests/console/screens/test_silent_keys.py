@@ -191,7 +191,7 @@ async def test_requeue_and_skip_are_offered_only_for_what_they_can_change(
 
 async def test_an_empty_inbox_offers_nothing_that_needs_a_row(clock: StillClock) -> None:
     async with open_console(FakeSession(projection_of([("load", [])])), clock, "4", size=SIZE) as driver:
-        assert driver.lines[-1].split() == ["z", "undo…", "q", "quit", "?", "keys"]
+        assert driver.lines[-1].split() == ["q", "quit", "?", "keys"]
 
 
 async def test_follow_is_not_offered_in_the_log_of_an_ended_attempt(revenue: FakeSession, clock: StillClock) -> None:
