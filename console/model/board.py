@@ -445,7 +445,8 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor.alive:
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
-        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=status.health.ended)
+        silent_since, unsaved = status.executor.silent_since, status.health.ended
+        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=unsaved, silent_since=silent_since)
     gone_at = status.executor.gone_at
     if status.executor.original is not None:
         return RunnerStatus(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from ...engine.core.views import RUN_STYLES, UNSEEN, StateStyle, run_style, run_view
+from ...engine.core.views import PAUSED, RUN_STYLES, SILENT, UNSEEN, StateStyle, run_style, run_view
 from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
@@ -41,6 +41,7 @@ from .states import RowContext, bar, counts_line, height, named_rule, order_line
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
+_PAUSED = "paused for "  # the beginning of why a run stands
 _COPY, _UNSEEN = "a copy", UNSEEN.word  # whose executor lives; whose executor nobody here can see
 _RUNNING = RUN_STYLES[RunState.RUNNING]
 _STARTS_US = 5_000_000  # the time that a due run takes to start
@@ -59,7 +60,7 @@ def _now_us(entry: FleetEntry, context: RowContext) -> int:
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
-        return "alive"
+        return "alive" if entry.executor.silent_since is None else SILENT.word
     if any(row.has_failed_start() for row in entry.offer.supervised):
         return _CANNOT_START
     if entry.offer.service_pid is not None:
@@ -202,7 +203,7 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
         return one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT
     if paused is not None and paused.paused_since is not None:
-        words = f"paused for {age(now_us - paused.paused_since)} {pause_author(paused)}"
+        words = f"{_PAUSED}{age(now_us - paused.paused_since)} {pause_author(paused)}"
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
         return one_line(words), mends, Role.WAITING if alarm is None else Role.TEXT
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
@@ -274,6 +275,8 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
 def _error_first(words: str, room: int, glyphs: Glyphs) -> str:
     """``task: error`` where it has no room: the error, and of the name of the task what that leaves."""
     name, colon, error = words.partition(": ")
+    if cells(words) > room and name.startswith(_PAUSED):  # SINCE says for how long, and the flow below by whom
+        return f"{PAUSED.word}{colon}{error}"
     left = max(room - cells(colon + error), _NAME_CELLS_MIN)
     if cells(words) <= room or not colon or " " in name:
         return words
@@ -416,15 +419,18 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
                 words.setdefault(key, need)
     waiting = [one_line(one.offer.path) for one in entries if _is_connecting(one)]
     connecting: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
+    sentences = {key: need_sentence(words[key], now_us + rows[0].offer.clock_offset_us) for key, rows in found.items()}
     return connecting + [
-        [
-            Piece(" "),
-            Piece(glyphs.dead, Role.HUMAN),
-            Piece(f" {first_names(rows, 1, _name)}", Role.STRONG),
-            Piece(f"  {need_sentence(words[key], now_us + rows[0].offer.clock_offset_us)}"),
-        ]
+        [Piece(" "), Piece(glyphs.dead, Role.HUMAN), *_label(rows, sentences[key]), Piece(f" {sentences[key]}")]
         for key, rows in found.items()
     ]
+
+
+def _label(entries: Sequence[FleetEntry], sentence: str) -> Line:
+    """What a need of the machine holds up; nothing of a host that its sentence names."""
+    names = first_names(entries, 1, _name)
+    is_named = names.startswith("ssh://") and names.removeprefix("ssh://") in sentence
+    return [] if is_named else [Piece(f" {names} ", Role.STRONG)]
 
 
 def _name(entry: FleetEntry) -> str:
@@ -535,8 +541,7 @@ def _since(entry: FleetEntry, context: RowContext) -> Words:
 
 def _executor(entry: FleetEntry, context: RowContext) -> Piece:
     word = executor_text(entry)
-    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START, _COPY, _UNSEEN)
-    return Piece(word, Role.WARNING if is_missing else Role.DIM)
+    return Piece(word, Role.DIM if word in ("alive", "served") else Role.WARNING)
 
 
 def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import CUT_OFF, IDLE, UNSEEN, Asked, RunView, describe_run, run_code, run_style, run_view
+from ...engine.core.views import HALTED, Asked, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
@@ -199,7 +199,7 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
         )
         alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
         parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
-    notes += [shown.fact] if shown.style in (CUT_OFF, UNSEEN, IDLE) and waiting is None else []
+    notes += [shown.fact] if shown.style in HALTED and waiting is None else []
     parts += [[Piece(note, Role.WARNING)] for note in notes]
     known = (TaskState.FAILED, TaskState.UPSTREAM_FAILED) if waiting is not None else ()
     parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))

@@ -89,6 +89,7 @@ def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Lin
         views.ASKS,
         views.CUT_OFF,
         views.UNSEEN,
+        views.SILENT,
         views.UNSAVED,
         views.IDLE,
         views.BLOCKED,

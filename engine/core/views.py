@@ -127,6 +127,8 @@ PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 #: The same whose executor nobody here can see: it may live.
 UNSEEN = StateStyle(Sign.CUT_OFF, "not seen", StateRole.WAITING)
+#: An unfinished run whose executor lives and gives no sign of life: nobody knows what goes on.
+SILENT = StateStyle(Sign.CUT_OFF, "silent", StateRole.WAITING)
 #: A RUNNING task whose attempt has ended, while the state file cannot be written.
 UNSAVED = StateStyle(Sign.CUT_OFF, "unsaved", StateRole.WAITING)
 
@@ -142,6 +144,8 @@ PAUSED = StateStyle(Sign.READY, "paused", StateRole.WAITING)
 SERVED = StateStyle(Sign.READY, "served", StateRole.WAITING)
 #: An unfinished run whose executor has ended in order, as before a requeue: nothing goes on without another one.
 IDLE = StateStyle(Sign.READY, "idle", StateRole.WAITING)
+#: Of an unfinished run: nothing goes on, as far as anybody knows here.
+HALTED = (CUT_OFF, UNSEEN, SILENT, IDLE)
 ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
@@ -299,6 +303,8 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
         return BLOCKED
     if not runner.is_alive:
         return _WITHOUT_EXECUTOR.get(runner.kind, IDLE if runner.has_left else CUT_OFF)
+    if runner.silent_since is not None:
+        return SILENT
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
@@ -330,7 +336,7 @@ def _stopped_at(run: RunLike, runner: RunnerStatus) -> int | None:
     if run.blocked_since is not None:
         return run.blocked_since
     if runner.is_alive:
-        return None
+        return runner.silent_since
     return runner.gone_at if runner.gone_at is not None and runner.gone_at > run.started_at else run.started_at
 
 
@@ -340,8 +346,8 @@ def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: i
         return lasts.strip()
     if style is SERVED:
         return "redrive serve starts an executor"
-    if style in (CUT_OFF, UNSEEN, IDLE):
-        who = "no sign of its executor" if style is UNSEEN else "no executor"
+    if style in HALTED:
+        who = "no sign of its executor" if style in (UNSEEN, SILENT) else "no executor"
         return f"{who}{lasts}" if stopped_at != run.started_at else who
     return f"for {format_duration(now_us - run.paused_since)}" if style is PAUSED and run.paused_since else ""
 

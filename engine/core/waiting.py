@@ -119,6 +119,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         remedy: how to start an executor, as the end of a sentence.
         has_left: the last executor of the run ended in order: it cut nothing off.
         answers: how an approval is answered, by keys; empty: by commands of the shell.
+        silent_since: when a living one gave its last sign of life, once that is late.
         unsaved: when the attempts of RUNNING tasks ended, microseconds UTC, while the state file cannot be written.
     """
 
@@ -129,6 +130,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     has_left: bool = False
     answers: str = ""
     unsaved: Mapping[str, int] = {}
+    silent_since: int | None = None
 
     @property
     def is_alive(self) -> bool:

@@ -18,7 +18,7 @@ from redrive.console.model.runs import FleetEntry, WaitingRun, fleet_entries
 from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import detail_page, summary_lines, title_line
 from redrive.console.present.evidence import cause_page
-from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row, run_lines
+from redrive.console.present.fleet import FLEET_COLUMNS, executor_text, fleet_row, run_lines
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.inbox import cause_row, verdict_of
@@ -269,7 +269,7 @@ def run_words(board, status, now_us):
 
 def run_word(text):
     """The first word of a state in a text."""
-    found = re.search("blocked|paused|cut off|no executor|idle|served|waiting|running", text.lower())
+    found = re.search("blocked|paused|cut off|silent|no executor|idle|served|waiting|running", text.lower())
     return found[0] if found else text
 
 
@@ -501,6 +501,19 @@ def test_the_summary_of_a_killed_run_names_its_end():
     text = incident_summary(board, "x.db", NOW, runner)
     assert "cut off after 1m00, no executor for 40s" in text
     assert "1 cut off" in text
+
+
+def test_a_run_whose_executor_gives_no_sign_of_life_is_silent_and_not_running():
+    board = run_of(TaskState.RUNNING)
+    facts = RunFacts("run-1", "flow", START, working=1)
+    executor = ExecutorState(True, pid=7, run_id="run-1", silent_since=NOW - 40 * S)
+    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=executor))
+    assert run_code(board.projection.run, runner, board.counts) == "SILENT"
+    line = plain(run_line(board, "x.db", None, NOW, 200, UTF8, runner=runner))
+    assert "silent 0/1" in line and "no sign of its executor for 40s" in line
+    entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=executor)], NOW)[0]
+    assert "silent" in plain(fleet_row(entry, FLEET_COLUMNS, RowContext(NOW, UTF8), 150))
+    assert executor_text(entry) == "silent"
 
 
 def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off():
