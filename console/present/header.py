@@ -324,7 +324,7 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         if status.executor.silent_seconds >= OLD_SECONDS:
             return [Piece(f"executor {int(status.executor.silent_seconds)}s ago", Role.WARNING)]
         if status.storage_problem is not None:
-            return [Piece("executor cannot write", Role.WARNING)]
+            return [Piece("executor stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
     run = None if board is None else board.projection.run
     if run is not None and run.ended_at is not None:
@@ -350,7 +350,7 @@ def storage_line(status: SessionStatus, address: str) -> Line:
     """Why a living executor starts nothing; empty while it can write the state file."""
     if status.storage_problem is None or not status.executor.alive or status.is_stale:
         return []
-    sentence = status.storage_problem.replace(_folder(address), "")
+    sentence = status.storage_problem.replace(_folder(address), "").replace("; ", " · ")
     return [Piece(one_line(f"nothing is started: {sentence}"), Role.WARNING)]
 
 

@@ -36,12 +36,16 @@ def rendered(status: SessionStatus, size: int = 120) -> list[str]:
 
 def test_an_executor_that_cannot_write_is_not_called_alive():
     assert ["executor alive"] == rendered(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)))
-    assert ["executor cannot write"] == rendered(
+    assert ["executor stuck, cannot write"] == rendered(
         SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES)
     )
-    assert ["cannot write"] == rendered(
+    assert ["stuck, cannot write"] == rendered(
         SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), size=50
     )
+
+
+def test_beside_the_tabs_of_80_columns_one_word_says_that_it_cannot_write():
+    assert rendered(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), 80)[-1] == "stuck"
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
@@ -54,7 +58,7 @@ def test_what_is_known_to_be_old_comes_before_what_it_said():
 @pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
     text = plain(storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), address))
-    assert text.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
+    assert text.startswith("nothing is started: the disk that holds nightly.db is full · free some space")
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():
