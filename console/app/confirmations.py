@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import TaskRow
-from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX, ActPreview
 from ...engine.domain.rows import RunSummary
-from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, OPEN
 from ...engine.domain.text import counted, first_names, format_seconds
 from ..keys.keymap import shown_key
 from ..model.board import Board
 from ..model.inbox import InboxCause
+from ..model.preview import lost_tasks
 from ..present.inbox import task_count
 from ..present.preview import consequences
 from ..present.states import sign_of
@@ -344,8 +344,7 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     paused = [[Piece(f"The run is paused: it starts nothing until {shown_key('pause')} unpauses it.", Role.WARNING)]]
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
-    running = (row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING)
-    doubtful = [row.name for row in running if not spec_of(row).idempotent]
+    _, doubtful = lost_tasks(board)
     return Question(
         title=f"Start an executor here for {board.projection.run.run_id}",
         facts=[

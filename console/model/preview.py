@@ -262,6 +262,13 @@ def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | No
     return doubts
 
 
+def lost_tasks(board: Board) -> tuple[list[str], list[str]]:
+    """The tasks that ran when their executor was lost: those that run again, and those that may have happened."""
+    running = [row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING]
+    is_safe = {row.name: spec_of(row).idempotent for row in running}
+    return [name for name in is_safe if is_safe[name]], [name for name in is_safe if not is_safe[name]]
+
+
 # --- Lists --------------------------------------------------------------------------------------------------------
 
 

@@ -335,11 +335,12 @@ def is_comparable(run: RunRow, is_moving: bool) -> bool:
     return (run.ended_at is not None or is_working) and not part_of(run.options)
 
 
-def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
-    """The ended attempts of a task in any run, with a cell each. ``rows``: the latest first."""
+def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow], clock_us: int | None = None) -> TaskTrend:
+    """The attempts of a task in any run, with a cell each. ``rows``: the latest first; ``clock_us``: of what runs."""
     states = {"success": TaskState.SUCCESS, **dict.fromkeys(FAILED_OUTCOMES, TaskState.FAILED)}
     found = [RunTaskRow(name, states[row.outcome], 1, row.duration_us) for row in rows if row.outcome in states]
-    return TaskTrend(name, tuple(reversed(found)))
+    running = () if clock_us is None else (RunTaskRow(name, TaskState.RUNNING, 1, clock_us),)
+    return TaskTrend(name, (*reversed(found), *running))
 
 
 WHOLE_RUN = "the whole run"

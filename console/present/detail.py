@@ -188,8 +188,8 @@ def _value_text(value: object) -> str:
 
 
 def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
-    """How long the task took in each attempt so far, beside its timeout, in about ``rows`` rows."""
-    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS])
+    """How long the task took in each attempt, beside its timeout, in about ``rows`` rows."""
+    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], scene.view(row.name).clock)
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
         return []
     slots, rows = even_slots(past, columns - CHART_LABEL_CELLS - 1), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)

@@ -19,12 +19,12 @@ from ...engine.core.views import BLOCKED, RUN_STYLES, row_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, ActPreview, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, describe_doubts
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, added_message, compare, failures_of, human_wait, verdict
-from ..model.preview import RedriveProgress, doubts_about
+from ..model.preview import RedriveProgress, doubts_about, lost_tasks
 from ..model.runs import WaitingRun
 from ..text.columns import (
     FILL,
@@ -122,12 +122,12 @@ _HELD_WORDS = {
 }
 
 
-def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> Line:
-    """The line in place of an empty list. ``why``: the run as a whole needs a human."""
+def empty_line(total: int, filter_text: str, glyphs: Glyphs, *, run_needs: bool) -> Line:
+    """The line in place of an empty list. ``run_needs``: the run as a whole needs a human, as the pane says."""
     if filter_text and total:
         return no_match_line(filter_text, f" {number(total)}")
-    if why:
-        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(f" {why}; none of its tasks needs a human")]
+    if run_needs:
+        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(" the run needs a human; none of its tasks does")]
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
 
 
@@ -145,9 +145,11 @@ def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool, is_b
     """
     running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
+    heading = heading if scene.runner.silent_since is None else "Ran when last heard of"
     ends, said = _ends_of(need, scene, can_resume=can_resume), need_sentence(need, scene.now_us)
     if need.kind is NeedKind.LATE and not need.is_notice:
-        said = f"the deadline was {format_duration(need.since - scene.board.projection.run.started_at)} after the start"
+        allowed_us = need.since - scene.board.projection.run.started_at
+        said = f"{run_sentence(need, scene.now_us)}, {format_duration(allowed_us)} after the start"
     return [
         *indented(said, columns, Role.STRONG),
         *(_by_key(*ends) if ends else ()),
@@ -176,12 +178,20 @@ def waiting_lines(names: Sequence[str], scene: Scene, *, has_details: bool) -> l
 def _ends_of(need: Need, scene: Scene, *, can_resume: bool) -> Sequence[tuple[str, str]]:
     """What ends a need of the run as a whole: the actions, and what their keys do."""
     if need.kind in (NeedKind.LOST, NeedKind.STUCK):
-        return [("resume_here", "goes on with the run here")] if can_resume else []
+        return [("resume_here", f"goes on with the run here{_lost_then(scene)}")] if can_resume else []
     if need.kind is not NeedKind.LATE:
         return []
     if scene.board.projection.run.ended_at is None:
         return [("postpone", "gives the run another deadline, or none")]
     return [("view_runs", f"lists the runs, where {shown_key('ack_run')} acknowledges that it was late")]
+
+
+def _lost_then(scene: Scene) -> str:
+    """What an executor does with the attempts that another has lost."""
+    again, doubtful = lost_tasks(scene.board)
+    words = [f"{counted(len(again), 'task')} run{'s' if len(again) == 1 else ''} again"] if again else []
+    words += [f"{first_names(doubtful, 1, one_line)} may have happened: you decide"] if doubtful else []
+    return f": {', '.join(words)}" if words else ""
 
 
 def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:

@@ -216,11 +216,12 @@ def duration_lines(
     under the cursor. Empty if nothing has ended, or without room.
     """
     lasted = [(cell.duration_us or 0) if cell is not None else 0 for cell in task.cells]
-    longest, height = max(lasted, default=0), rows - 1
+    ended = [lasts for lasts, cell in zip(lasted, task.cells, strict=True) if not _runs(cell)]
+    longest, height = max(ended, default=0), rows - 1
     if rows < _CHART_ROWS_MIN or not longest:
         return []
     limit_us = timeout_us if timeout_us is not None and timeout_us <= _TIMEOUT_SHOWN * longest else None
-    most = max(longest, limit_us or 0)
+    most = max(*lasted, limit_us or 0)
     limit_row = height - max(-(-limit_us * height // most), 1) if limit_us is not None else -1
     roles = [_column_role(task, slot.at, place) for slot in slots]
     is_narrow = label_cells < len(f" timeout {format_duration(limit_us or 0)} ")
@@ -247,7 +248,13 @@ def timeout_of(row: TaskRow) -> int | None:
 def _column_role(task: TaskTrend, at: int, place: int | None) -> Role:
     if at == place:
         return Role.STRONG
+    if _runs(task.cells[at]):
+        return Role.RUNNING
     return Role.FAILED if is_bad(task.cells[at]) else Role.WARNING if task.is_slow(at) else Role.DONE
+
+
+def _runs(cell: RunTaskRow | None) -> bool:
+    return cell is not None and cell.state is TaskState.RUNNING
 
 
 def _describe_durations(typical_us: int | None, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:

@@ -640,6 +640,7 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         (6, glyphs.sigkill, Role.FAILED, "SIGKILL"),
         (8, glyphs.lost, Role.WAITING, "lost"),
         (10, glyphs.sensing, Role.WAITING, "not ready"),
+        (11, glyphs.cut_off, Role.WAITING, views.CUT_OFF.word),
     ):
         yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 

@@ -31,7 +31,7 @@ from ..present.tasks import Scene, TaskNames
 from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
 from ..text.figures import number
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line
 from ..widgets.bars import Bar, Rule
 from ..widgets.line_view import LineView
@@ -41,7 +41,7 @@ from .console import Console
 from .panes import TextsView, read_page
 
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
-_MACHINE_ROWS_MAX = 3
+_MACHINE_ROWS_MAX, _ROWS_OF_NEED = 3, 2  # of what the machine needs
 _PANEL_ROWS_MIN = 4
 _MARGIN = 1
 _WHOLE_SIZES = (*SPREAD_SIZES, *TALL_SIZES, LABEL_SIZES[0])  # the first that fits; with whole names
@@ -177,6 +177,7 @@ class FleetScreen(MachineScreen):
         if len(lines) > _MACHINE_ROWS_MAX:
             more = f"   {len(lines) - _MACHINE_ROWS_MAX + 1} more"
             lines = [*lines[: _MACHINE_ROWS_MAX - 1], [Piece(more, Role.WARNING)]]
+        lines = [row for line in lines for row in wrap(line, self.app.size.width, indent=3)[:_ROWS_OF_NEED]]
         self.machine_bar.set_row_count(len(lines))
         self.machine_bar.show_lines(lines)
         room = self.app.size.height - _FRAME_ROWS - len(lines)

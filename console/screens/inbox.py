@@ -269,7 +269,8 @@ class InboxScreen(TaskScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, self._sentence_of_run)
+        needs = self._need is not None
+        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, run_needs=needs)
 
     @property
     def _sentence_of_run(self) -> str:

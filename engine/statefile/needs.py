@@ -200,7 +200,8 @@ def _need_of_row(offer: Offer, row: NeedRow) -> Need:
 
 
 def _failure(task: str, error: Optional[str]) -> str:
-    return "{}: {}".format(task, error) if error else task
+    begin = "{}: ".format(task)
+    return task if not error else error if error.startswith(begin) else begin + error
 
 
 def _needs_of_breakers(offer: Offer, now_us: int) -> Iterator[Need]:

@@ -158,7 +158,19 @@ def test_a_group_took_as_long_as_from_its_first_start_to_its_last_end():
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
 def test_the_legend_drops_whole_entries(glyphs, columns):
-    signs = ["retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "grace", "SIGKILL", "lost", "not ready"]
+    signs = [
+        "retried",
+        "waits",
+        "failed",
+        "dead letter",
+        "timeout",
+        "SIGTERM",
+        "grace",
+        "SIGKILL",
+        "lost",
+        "not ready",
+        "cut off",
+    ]
     words = ["few to many ran", *signs]
     (line,) = bar_legend(bar_entries(glyphs), glyphs, columns, has_groups=True)
     entries = [entry.split(" ", 1)[1] for entry in plain(line).strip().split("  ")]
