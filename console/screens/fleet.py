@@ -19,7 +19,7 @@ from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES, LabelSize
-from ..model.graph.groups import GRAPH_MAX, GraphForm, Zoom
+from ..model.graph.groups import GRAPH_MAX, Step
 from ..model.graph.view import GROUP_ROWS, Graph, fits
 from ..model.inbox import Inbox, InboxCause
 from ..model.lists import next_order, parse_filter
@@ -27,7 +27,7 @@ from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
 from ..present.states import RowContext, no_match_line
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import TaskNames
 from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
 from ..text.figures import number
@@ -124,7 +124,6 @@ class FleetScreen(MachineScreen):
         self._grouped: GroupDrawing | None = None
         self._causes: Sequence[InboxCause] = ()
         self._run_problem = ""  # why the run of the row cannot be read
-        self._names = TaskNames()
         self.machine_bar = Bar(0, id="machine")
         self.texts = TextsView(self.scene, id="texts")
         self.texts.can_focus = False
@@ -237,10 +236,8 @@ class FleetScreen(MachineScreen):
 
     def board_replaced(self, board: Board) -> None:
         """Draw the run under the cursor."""
-        self._names = TaskNames(board.projection.tasks)
-        graph = Graph(board, self._label_width, Zoom.GRAPH)
-        graph.form = GraphForm.DRAWING
-        self._graph = graph
+        self.names = TaskNames(board.projection.tasks)
+        self._graph = Graph(board, self._label_width, Step.DRAWING)
         self._find_causes(board)
         self._fit_drawing()
         self._show_panel()
@@ -269,12 +266,6 @@ class FleetScreen(MachineScreen):
             self._find_causes(board)
             self.show_key_bar()
         self._show_panel()
-
-    def scene(self) -> Scene:
-        """The context for drawing the run under the cursor."""
-        scene = super().scene()
-        scene.names = self._names
-        return scene
 
     @property
     def _text_lines(self) -> list[Line]:
@@ -477,7 +468,5 @@ class FleetScreen(MachineScreen):
 
     def go_to_next(self, step: int) -> None:
         """To the next match, without a filter to the next file that needs a human."""
-        before = self.table.cursor
-        self.table.move_to_next(step, lambda path: bool(self.filter_text) or self._entries[path].attention_count > 0)
-        if self.table.cursor == before:
-            self.console.show_message("no other flow matches" if self.filter_text else "no other flow needs a human")
+        needs_human = lambda path: self._entries[path].attention_count > 0  # noqa: E731
+        self.go_to_row(self.table, step, needs_human, "no other flow needs a human")

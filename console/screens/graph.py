@@ -14,7 +14,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
-from ..model.graph.groups import GraphForm, Step, Zoom
+from ..model.graph.groups import Step
 from ..model.lists import parse_filter, searched_text
 from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
@@ -56,12 +56,12 @@ class GraphScreen(TaskScreen):
         self._group_drawing: GroupDrawing | None = None
         self._group_columns = 0  # for which it was laid out
         self._path_key: object = None  # what the critical path was computed from
-        self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
+        self._titles = TaskNames()  # of groups
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         self.strip_view = Bar(STRIP_ROWS)
         self._refresh_scene()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
-        self._has_chosen_form = False
+        self._has_chosen_step = False
         self._is_following = False
         self._is_filter_stale = False  # tasks have moved since
 
@@ -119,17 +119,17 @@ class GraphScreen(TaskScreen):
         self._show_heading()
 
     def _choose_overview(self, graph: model.Graph, drawn: model.Graph) -> None:
-        """Draw above the list, else in the place of one that has no room, until the operator wants another form."""
-        before, room = graph.form, model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
-        if not self._has_chosen_form:
-            graph.form = GraphForm.ROWS
+        """Draw above the list, else in the place of one that has no room, until the operator wants another step."""
+        before, room = graph.zoom, model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
+        if not self._has_chosen_step and graph.zoom is Step.DRAWING:
+            graph.zoom = Step.ROWS
         self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
         is_cut = graph.step is Step.ROWS and self._overview is model.Overview.NOTHING and len(graph.dag) >= room.rows
         columns = room.list_columns - (room.list_columns < room.columns)  # a blank before the frame
         is_whole = (is_cut or graph.is_drawing) and model.fits_screen(graph, columns, room.rows - 1)
-        if is_whole and not self._has_chosen_form:
-            graph.form = GraphForm.DRAWING
-        if graph.form is not before:
+        if is_whole and not self._has_chosen_step:
+            graph.zoom = Step.DRAWING
+        if graph.zoom is not before:
             self.graph_view.step_changed()
 
     def _place_texts(self) -> None:
@@ -245,7 +245,7 @@ class GraphScreen(TaskScreen):
         return self._scene
 
     def _refresh_scene(self) -> None:
-        self._scene = replace(super().scene(), names=self._names, titles=self._titles)
+        self._scene = replace(super().scene(), titles=self._titles)
 
     @property
     def graph(self) -> model.Graph | None:
@@ -256,18 +256,17 @@ class GraphScreen(TaskScreen):
         before = self.graph
         graph = model.Graph(board, lambda name: label_width(name, self.scene(), graph.drawings.label_size))
         if before is not None and before.dag is board.dag:
-            graph.zoom, graph.form = before.zoom, before.form
+            graph.zoom = before.zoom
         else:
             self._group_drawing, self._group_columns = None, 0
-            self._names = TaskNames(board.projection.tasks)
+            self.names = TaskNames(board.projection.tasks)
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
         if self.console.selected is not None:
             graph.select(self.console.selected)
         self._refresh_scene()
         drawn = model.Graph(
-            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Zoom.GRAPH
+            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Step.DRAWING
         )
-        drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
@@ -454,11 +453,8 @@ class GraphScreen(TaskScreen):
         graph = self.graph
         if graph is None:
             return
-        self._has_chosen_form = True
-        can_turn = step < 0 or Step.DRAWING in graph.steps
-        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.ROWS) == (step > 0) and can_turn:
-            graph.form = GraphForm.DRAWING if step > 0 else GraphForm.ROWS
-        elif not graph.zoom_by(step):
+        self._has_chosen_step = True
+        if not graph.zoom_by(step):
             self.console.show_message(f"there is no step with {'more' if step > 0 else 'less'} detail")
             return
         self._show_overview()

@@ -11,7 +11,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -284,22 +284,8 @@ GRAPH_MAX = 60  # tasks that are shown individually at first
 FAN_MAX = 24  # the same, of one level
 
 
-class Zoom(IntEnum):
-    """The zoom levels, from far to near."""
-
-    GROUPS = 0
-    GRAPH = 1
-
-
-class GraphForm(IntEnum):
-    """The form of the nearest zoom level."""
-
-    ROWS = 0
-    DRAWING = 1
-
-
 class Step(StrEnum):
-    """What the screen shows: the groups, the tasks in either form, or those that a filter found."""
+    """What the screen shows, from far to near: the groups, the tasks as a list, or drawn; or what a filter found."""
 
     GROUPS = "groups"
     ROWS = "rows"
@@ -307,12 +293,12 @@ class Step(StrEnum):
     FOUND = "found"
 
 
-def first_zoom(dag: Dag) -> Zoom:
+def first_zoom(dag: Dag) -> Step:
     """Return the initial zoom: the tasks of a small graph or a chain, else the groups; these also of a fan."""
     if is_chain(dag) or len(dag) <= FAN_MAX or (dag.depth == 1 and len(dag) <= GRAPH_MAX):
-        return Zoom.GRAPH
+        return Step.ROWS
     is_fan = max(Counter(dag.levels).values()) > FAN_MAX and 3 * len({*name_groups(dag.names)}) <= len(dag)
-    return Zoom.GROUPS if is_fan or len(dag) > GRAPH_MAX else Zoom.GRAPH
+    return Step.GROUPS if is_fan or len(dag) > GRAPH_MAX else Step.ROWS
 
 
 def has_map(dag: Dag) -> bool:

@@ -25,7 +25,7 @@ from .drawing import (
     fits_whole,
     is_chain,
 )
-from .groups import GRAPH_MAX, GraphForm, Groups, Step, Zoom, first_zoom, groups_of, has_map
+from .groups import GRAPH_MAX, Groups, Step, first_zoom, groups_of, has_map
 from .rows import Silhouette, TaskRows
 
 
@@ -36,14 +36,13 @@ class Graph:
     it does not depend on the size of the graph.
     """
 
-    def __init__(self, board: Board, label_width: Callable[[str], int], zoom: Zoom | None = None) -> None:
+    def __init__(self, board: Board, label_width: Callable[[str], int], zoom: Step | None = None) -> None:
         self.board = board
         self.dag = board.dag
         self._height = 24  # rows on the screen
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
-        self.zoom = zoom if zoom is not None else Zoom.GROUPS if has_map(self.dag) else first_zoom(self.dag)
-        self.form = GraphForm.ROWS
+        self.zoom = zoom or (Step.GROUPS if has_map(self.dag) else first_zoom(self.dag))
         self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
@@ -89,11 +88,7 @@ class Graph:
     @property
     def step(self) -> Step:
         """What is shown."""
-        if self.found is not None:
-            return Step.FOUND
-        if self.zoom is Zoom.GRAPH:
-            return Step.ROWS if self.form is GraphForm.ROWS else Step.DRAWING
-        return Step.GROUPS
+        return self.zoom if self.found is None else Step.FOUND
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -223,11 +218,11 @@ class Graph:
     # --- Moving ----------------------------------------------------------------------------------------------------
 
     def zoom_by(self, step: int) -> bool:
-        """Zoom in (1) or out (-1) and keep the selection. False at the last level."""
-        wanted = self.zoom + step
-        if wanted not in list(Zoom):
+        """Zoom in (1) or out (-1) and keep the selection. False at the last step."""
+        place = self.steps.index(self.zoom) + step
+        if not 0 <= place < len(self.steps):
             return False
-        self.zoom = Zoom(wanted)
+        self.zoom = self.steps[place]
         if self.selected is not None:
             self.select(self.selected)
         return True
@@ -438,11 +433,11 @@ def choose_overview(
     dag = graph.dag
     if graph.is_drawing or not any(dag.child_numbers):
         return Overview.NOTHING
-    if (len(dag) <= GRAPH_MAX and not (graph.zoom is Zoom.GROUPS and has_map(dag))) or is_chain(dag):
+    if (len(dag) <= GRAPH_MAX and not (graph.zoom is Step.GROUPS and has_map(dag))) or is_chain(dag):
         found = _choose_for_tasks(drawn, room)
         if found is not Overview.NOTHING or is_chain(dag):
             return found
-    if graph.zoom is Zoom.GROUPS:
+    if graph.zoom is Step.GROUPS:
         drawing = groups(room.columns)
         if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS

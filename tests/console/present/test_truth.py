@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.eta import estimate
-from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.model.graph.groups import Step
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import FleetEntry, WaitingRun, fleet_entries
@@ -150,19 +150,19 @@ def scene_of(board, status, now_us):
 def graph_of(board, scene, step):
     graph = Graph(board, lambda name: label_width(name, scene))
     graph.selected = None
-    graph.zoom, graph.form = step
+    graph.zoom = step
     return graph
 
 
 def drawing_texts(board, scene):
-    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.DRAWING))
+    graph = graph_of(board, scene, Step.DRAWING)
     for name in graph.dag.names:
         x, y, size = graph.drawing.place(name)
         yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight()))[x : x + size]
 
 
 def row_texts(board, scene):
-    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.ROWS))
+    graph = graph_of(board, scene, Step.ROWS)
     for y in range(graph.height):
         yield graph.rows.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.model.graph.groups import Step
 from redrive.console.present import group
 from redrive.console.screens import panes
 from redrive.console.screens.panes import DetailScreen
@@ -173,18 +173,17 @@ async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSessio
         await press(app, pilot, "equals_sign")
         for _ in range(3):
             graph = app.screen.graph_view.graph
-            steps.append((graph.zoom, graph.form))
+            steps.append(graph.zoom)
             assert app.selected == "clean_refunds"
             await press(app, pilot, "minus")
-        assert steps[0] == (Zoom.GRAPH, GraphForm.DRAWING)
-        assert steps[-1][0] is Zoom.GROUPS
+        assert steps == [Step.DRAWING, Step.ROWS, Step.GROUPS]
 
 
 async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock: StillClock):
     session = wide_run(300)
     failed_task(session.projection, "part_1_42")
     async with shown(session, clock) as (app, pilot):
-        assert app.screen.graph_view.graph.zoom is Zoom.GROUPS
+        assert app.screen.graph_view.graph.zoom is Step.GROUPS
         assert "◆ part_1_42" in text_of(app)
         assert "◆1" in row_with(app, "▾ part")
         await press(app, pilot, "G", "enter")
@@ -342,7 +341,7 @@ async def test_above_the_list_of_a_large_run_stands_its_silhouette_and_the_list_
         pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "equals_sign")
-        assert app.screen.graph.zoom is Zoom.GRAPH and app.screen.silhouette_view.display
+        assert app.screen.graph.zoom is Step.ROWS and app.screen.silhouette_view.display
         app.screen.graph_view.select("b7y")
         await settle(app, pilot)
         assert "2,701 tasks in 4 levels" in text_of(app)
@@ -406,8 +405,8 @@ async def test_what_is_too_large_to_draw_has_no_step_after_its_list(clock: Still
         projection_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)])
     )
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
-        assert app.screen.graph.form is GraphForm.ROWS
+        await press(app, pilot, "equals_sign", "equals_sign")
+        assert app.screen.graph.zoom is Step.ROWS
         assert "no step with more detail" in text_of(app)
 
 

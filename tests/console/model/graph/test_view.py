@@ -16,11 +16,9 @@ from redrive.console.model.graph.drawing import (
 from redrive.console.model.graph.groups import (
     LEVEL_PARTS_MAX,
     PROBLEMS_SHOWN,
-    GraphForm,
     GroupRow,
     Groups,
     Step,
-    Zoom,
     name_groups,
 )
 from redrive.console.model.graph.view import Graph
@@ -38,6 +36,8 @@ FAMILIES = [
     ("report", [f"check_{n}" for n in range(20)]),
     *((f"mail_{n}", ["report"]) for n in range(30)),
 ]
+
+STEPS = (Step.GROUPS, Step.ROWS, Step.DRAWING)
 
 
 def graph_of(pairs, *dead, size=(80, 24)):
@@ -73,8 +73,7 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
     make = groups.GraphGroup
     monkeypatch.setattr(groups, "GraphGroup", lambda *fields: build_row.append(fields) or make(*fields))
     board = Board(projection_of(FAMILIES))
-    drawn = Graph(board, len, zoom=Zoom.GRAPH)
-    drawn.form = GraphForm.DRAWING
+    drawn = Graph(board, len, zoom=Step.DRAWING)
     drawn.resize(80, 24)
     drawn.select("load_3")
     failed_task(board.projection, "load_3")
@@ -88,15 +87,15 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
 
 
 def test_a_small_graph_begins_task_by_task_and_a_large_one_by_groups():
-    assert graph_of([("a", []), ("b", ["a"])]).zoom is Zoom.GRAPH
-    assert graph_of(FAMILIES).zoom is Zoom.GROUPS
-    assert graph_of([(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(300)]).zoom is Zoom.GRAPH
+    assert graph_of([("a", []), ("b", ["a"])]).zoom is Step.ROWS
+    assert graph_of(FAMILIES).zoom is Step.GROUPS
+    assert graph_of([(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(300)]).zoom is Step.ROWS
 
 
 def test_where_names_say_nothing_the_groups_are_levels():
     chains = [(f"w{n:05x}z", [f"w{n - 1:05x}z"] if n % 200 else []) for n in range(3000)]
     graph = graph_of(chains)
-    assert graph.zoom is Zoom.GROUPS
+    assert graph.zoom is Step.GROUPS
     assert shown(graph)[:2] == ["w* L0-16 x255", "w* L17-33 x255"]
     assert len(shown(graph)) == LEVEL_PARTS_MAX
 
@@ -269,22 +268,21 @@ def test_the_selection_survives_every_zoom(dag, data):
     before = graph.selected
     for step in data.draw(st.lists(st.sampled_from([1, -1]), max_size=8)):
         graph.zoom_by(step)
-        graph.form = data.draw(st.sampled_from(list(GraphForm)))
         assert graph.selected == before
         assert 0 <= graph.cursor_row < graph.height
 
 
-@given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(GraphForm)), st.data())
-def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, form, data):
+@given(dags(most=30), st.sampled_from(STEPS), st.data())
+def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, data):
     graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
-    graph.zoom, graph.form = zoom, form
+    graph.zoom = zoom
     for dx, dy in data.draw(st.lists(st.tuples(st.integers(-1, 1), st.integers(-9, 9)), max_size=12)):
         graph.move(dx, dy)
         assert graph.selected in dag
         assert 0 <= graph.cursor_row < graph.height
 
 
-@pytest.mark.parametrize("zoom", list(Zoom))
+@pytest.mark.parametrize("zoom", [Step.GROUPS, Step.ROWS])
 def test_walking_down_reaches_the_last_row_and_up_the_first(zoom):
     graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
     graph.zoom = zoom
@@ -312,15 +310,15 @@ def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
 
 def test_sideways_in_list_and_drawing_goes_along_the_edges():
     graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
-    for form in GraphForm:
-        graph.form = form
+    for zoom in (Step.ROWS, Step.DRAWING):
+        graph.zoom = zoom
         graph.select("d")
         assert graph.move(-1, 0)
         assert graph.selected == "c"
         assert graph.move(-1, 0)
         assert graph.selected == "a"
         assert not graph.move(-1, 0)
-    graph.form = GraphForm.ROWS
+    graph.zoom = Step.ROWS
     graph.move(1, 0)
     assert graph.selected == "c", "of several children the one that needs a human"
 
@@ -335,7 +333,7 @@ def test_the_next_problem_is_shown_even_where_its_group_counts_it_only():
 
 def test_a_click_selects_what_it_hits_and_nothing_beside_it():
     graph = graph_of([("a", []), ("b", ["a"])])
-    graph.form = GraphForm.DRAWING
+    graph.zoom = Step.DRAWING
     assert graph.select_at(*graph.drawing.place("b")[:2])
     assert graph.selected == "b"
     assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
