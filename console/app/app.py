@@ -288,7 +288,7 @@ class ConsoleApp(ViewConsole):
     def calls(self) -> Mapping[str, Callable[[], object]]:
         """Name of an action -> what its key calls; for the others, ``VIEW_CALLS`` has a method of a view."""
         operator, run, systems = self.operator_actions, self.run_control, self.systems_actions
-        commands, preferences, time_travel = self.commands, self.preferences, self.time_travel
+        commands, time_travel = self.commands, self.time_travel
         on_tasks, on_run, on_item = self._on_tasks, self._on_run, self._on_item
         return {
             # the run
@@ -319,7 +319,7 @@ class ConsoleApp(ViewConsole):
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
-            "mouse": preferences.toggle_mouse,
+            "mouse": self.toggle_mouse,
             # time travel
             "step_back": partial(time_travel.step, -1),
             "step_forward": partial(time_travel.step, 1),

@@ -99,7 +99,7 @@ def _argument_entry(text: str) -> ChoiceOption | None:
     return ChoiceOption(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
 
 
-# --- The operator's preferences: theme and mouse ----------------------------------------------------------------------
+# --- The operator's preferences ----------------------------------------------------------------------
 
 
 class Preferences:
@@ -119,11 +119,6 @@ class Preferences:
         except OSError as error:
             message, role = f"theme {name}; the choice could not be saved: {error.strerror}", Role.WARNING
         self._console.show_message(message, role)
-
-    def toggle_mouse(self) -> None:
-        """Turn the mouse on, or leave it to the terminal."""
-        is_on = self._console.toggle_mouse()
-        self._console.show_message("clicks come here" if is_on else "the terminal selects text")
 
 
 # --- Copies an error, a command line or a summary to the clipboard of the operator's machine -------------------------

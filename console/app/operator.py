@@ -24,7 +24,7 @@ from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
-from ...engine.domain.text import first_names
+from ...engine.domain.text import first_names, format_duration, format_seconds
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS, BY_NAME
@@ -33,7 +33,6 @@ from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
 from ..model.replay import last_undoable
-from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
 from ..present.tasks import Scene
 from ..screens.console import run_latest
@@ -58,27 +57,15 @@ SECOND_US = 1_000_000
 _JOURNAL_ROWS = 100
 _NOTES_SHOWN = 2
 
-#: Seconds -> label. The command line takes any duration.
-_EXTENSIONS = (
-    ChoiceOption("600", "10 minutes"),
-    ChoiceOption("1800", "30 minutes"),
-    ChoiceOption("3600", "1 hour"),
-    ChoiceOption("10800", "3 hours"),
-)
 
-_DEADLINES = (
-    ChoiceOption("3600", "In an hour"),
-    ChoiceOption("1800", "In half an hour"),
-    ChoiceOption("10800", "In three hours"),
-    ChoiceOption("", "None"),
-)
+def _for_seconds(before: str, *choices: int) -> tuple[ChoiceOption, ...]:
+    """Durations to choose from, the best first. The command line takes any."""
+    return tuple(ChoiceOption(str(seconds), f"{before}{format_seconds(seconds)}") for seconds in choices)
 
-SNOOZES = (
-    ChoiceOption("3600", "In an hour"),
-    ChoiceOption("900", "In a quarter of an hour"),
-    ChoiceOption("14400", "In four hours"),
-    ChoiceOption("43200", "In twelve hours"),
-)
+
+_EXTENSIONS = _for_seconds("", 600, 1800, 3600, 10800)
+_DEADLINES = (*_for_seconds("in ", 3600, 1800, 10800), ChoiceOption("", "none"))
+SNOOZES = _for_seconds("in ", 3600, 900, 14400, 43200)
 
 
 class TaskAct(NamedTuple):
@@ -304,7 +291,7 @@ class OperatorActions:
             self.show_warning("there is no act of this run that can be undone")
             return
         event, acted = act
-        when = since(event.at, self._console.live.now_us)
+        when = format_duration(self._console.live.now_us - event.at)
         names = _undone_names(acted, board)
         if names is None:
             self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")

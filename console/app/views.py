@@ -288,13 +288,11 @@ class ViewConsole(ConsoleBase):
         self.repaint()
         self.show_message("clock times" if self.absolute_times else "no clock times", seconds=_TIMES_SECONDS)
 
-    def toggle_mouse(self) -> bool:
-        """Turn the mouse on or off. Return whether it is on."""
-        driver = self.console_driver
-        if driver is None:
-            return False
-        driver.set_mouse(not driver.captures_mouse)
-        return driver.captures_mouse
+    def toggle_mouse(self) -> None:
+        """Turn the mouse on, or leave it to the terminal."""
+        if (driver := self.console_driver) is not None:
+            driver.set_mouse(not driver.captures_mouse)
+            self.show_message("clicks come here" if driver.captures_mouse else "the terminal selects text")
 
     # --- Colours --------------------------------------------------------------------------------------------------
 

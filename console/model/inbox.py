@@ -270,10 +270,9 @@ def _most_common(titles: list[str]) -> str:
 def entry_of(row: TaskRow) -> InboxCause:
     latest = row.latest
     title = title_of(row, latest)
-    loose, strict = (None, None) if latest is None else (latest.fingerprint_loose, latest.fingerprint)
-    fingerprint = loose or strict or row.failure_fingerprint or row.dead_letter_kind or title
+    fingerprint = _fingerprint_of_failure(row) or row.dead_letter_kind or title
     message = row.error or (latest.error if latest is not None else None) or ""
-    same_failures = [one for one in failures_of(row) if (one.fingerprint_loose or one.fingerprint) == fingerprint]
+    same_failures = [one for one in failures_of(row) if fingerprint_of_attempt(one) == fingerprint]
     since = row.ended_at or row.changed_at
     ends = [attempt.ended_at for attempt in same_failures if attempt.ended_at is not None]
     downstream = row.spec.downstream if row.spec is not None else None

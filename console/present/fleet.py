@@ -301,11 +301,7 @@ def run_to_show(entry: FleetEntry) -> str | None:
 
 def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the flow under the cursor, with its name and its file."""
-    return (
-        [Piece(glyphs.rule * columns, Role.RULE)]
-        if entry is None
-        else named_rule(_flow_name(entry), entry.offer.path, glyphs, columns)
-    )
+    return named_rule(*("", "") if entry is None else (_flow_name(entry), entry.offer.path), glyphs, columns)
 
 
 def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Line]:
@@ -525,12 +521,9 @@ def _state_sign(entry: FleetEntry, context: RowContext) -> Piece:
     return sign_and_word(run_style(run, entry.runner, entry.counts), context.glyphs)
 
 
-def _done_text(entry: FleetEntry) -> str:
-    return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}" if entry.run is not None else ""
-
-
 def _fleet_done(entry: FleetEntry, context: RowContext) -> Words:
-    return Piece(_done_text(entry), Role.DIM)
+    done = f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}" if entry.run is not None else ""
+    return Piece(done, Role.DIM)
 
 
 def _since(entry: FleetEntry, context: RowContext) -> Words:
@@ -588,7 +581,14 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("executor_alive", "EXECUTOR", lambda one, context: one.executor.alive, _executor),
     Column("executor_pid", None, lambda one, context: one.executor.pid if one.executor.alive else None),
     Column("service_pid", None, lambda one, context: one.offer.service_pid),
-    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, _NIGHTS, _nights),
+    Column(
+        "nights",
+        "LAST 14 NIGHTS",
+        _night_ends,
+        _night_signs,
+        _NIGHTS,
+        _nights,
+    ),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, context: one.offer.path, _path_or_problem),

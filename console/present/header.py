@@ -382,11 +382,6 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     return [Piece(f"{_executor_loss(status)}{since} · {how}{were}{pid}", Role.WARNING)]
 
 
-def since(at_us: int, now_us: int) -> str:
-    """An age in words: ``14m07``."""
-    return format_duration(now_us - at_us)
-
-
 def _age(seconds: float) -> str:
     return clock(round(seconds * 1_000_000)).strip()
 

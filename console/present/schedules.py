@@ -387,8 +387,10 @@ def as_ranges(decided: Sequence[LedgerRow]) -> list[LedgerRow]:
     return found
 
 
-def rule_line(row: ServedSchedule, glyphs: Glyphs, columns: int) -> Line:
+def rule_line(row: ServedSchedule | None, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the schedule under the cursor: its flow, its expression and zone, and its file."""
+    if row is None:
+        return named_rule("", "", glyphs, columns)
     words = rhythm_words(row.expression)
     expression = " ".join(filter(None, (row.expression, None if row.after else row.timezone)))
     expression = f"{words} ({expression})" if words != row.expression else expression

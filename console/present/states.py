@@ -39,7 +39,9 @@ _PATH_CELLS_MIN = 12
 
 
 def named_rule(name: str, path: str, glyphs: Glyphs, columns: int) -> Line:
-    """The rule above what is under the cursor, with its name, and its file where that has room."""
+    """The rule above what is under the cursor, with its name, if it has one, and its file where that has room."""
+    if not name:
+        return [Piece(glyphs.rule * columns, Role.RULE)]
     name, path = f" {name} ", f" {one_line(path)} "
     room = columns - cells(name) - 6
     path = shorten_middle(path, room, glyphs.more) if room > _PATH_CELLS_MIN else ""

@@ -221,10 +221,6 @@ def _failed_share(guard: BreakerStatus, context: RowContext) -> str:
     return f"{_failures(guard, context)} of {guard.totals(context.now_us)[0]}"
 
 
-def _failure_rate(guard: BreakerStatus, context: RowContext) -> Cell:
-    return lambda room: rate(guard, context, room)
-
-
 def retries_left(guard: BreakerStatus, context: RowContext) -> str:
     return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
 
@@ -244,15 +240,19 @@ def _reopens(guard: BreakerStatus, context: RowContext) -> str:
     return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - context.now_us, 0))}"
 
 
-def rate(guard: BreakerStatus, context: RowContext, room: int) -> Line:
-    """The share of failed calls in ``room`` cells, as a bar and in words; without failures in words only."""
+def _failure_rate(guard: BreakerStatus, context: RowContext) -> Cell:
+    """The share of failed calls, as a bar and in words; without failures in words only."""
     calls, failures, *_ = guard.totals(context.now_us)
     words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"
-    size = room - 3 - len(words)
-    if not failures or size < _BAR_CELLS_MIN:
-        return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
-    role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
-    return [*bar(failures / calls, context.glyphs, role, size), Piece(f" {words}")]
+    role = Role.FAILED if failures and failures / calls >= guard.spec.failure_rate else Role.WAITING
+
+    def shown(room: int) -> Line:
+        size = room - 3 - len(words)
+        if not failures or size < _BAR_CELLS_MIN:
+            return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
+        return [*bar(failures / calls, context.glyphs, role, size), Piece(f" {words}")]
+
+    return shown
 
 
 def tokens(guard: BreakerStatus, context: RowContext, size: int, words: str) -> Line:
@@ -265,24 +265,20 @@ def tokens(guard: BreakerStatus, context: RowContext, size: int, words: str) -> 
 
 def next_step(guard: BreakerStatus, context: RowContext) -> Piece:
     """The next event that needs no human: the end of the row, and the only part that changes with time."""
-    return Piece(*_next_step(guard, context))
-
-
-def _next_step(guard: BreakerStatus, context: RowContext) -> tuple[str, Role]:
     breaker, now = guard.breaker, context.now_us
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None:
-        return _due("probe", breaker.reopens_at, context), Role.WAITING
+        return Piece(_due("probe", breaker.reopens_at, context), Role.WAITING)
     if guard.is_blocking:
-        return "until closed", Role.WARNING
+        return Piece("until closed", Role.WARNING)
     if breaker.state is BreakerState.HALF_OPEN:
-        return "probing", Role.WAITING
+        return Piece("probing", Role.WAITING)
     if guard.held and breaker.is_releasing(now):
-        return f"at {breaker.release_rate:.3g}/s", Role.WAITING
+        return Piece(f"at {breaker.release_rate:.3g}/s", Role.WAITING)
     if guard.held and guard.reserve_at is not None:
-        return _due("retry", guard.reserve_at, context), Role.WAITING
+        return Piece(_due("retry", guard.reserve_at, context), Role.WAITING)
     if guard.would_open(now):
-        return "would open", Role.WARNING
-    return ("degraded", Role.WARNING) if guard.is_degraded(now) else ("", Role.DIM)
+        return Piece("would open", Role.WARNING)
+    return Piece("degraded" if guard.is_degraded(now) else "", Role.WARNING)
 
 
 def _due(word: str, at: int, context: RowContext) -> str:

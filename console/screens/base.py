@@ -47,7 +47,7 @@ from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.inbox import mends_of, wait_of
 from ..present.systems import compact
-from ..present.tasks import Scene
+from ..present.tasks import Scene, TaskNames
 from ..present.timeline import bar_entries, describe_path
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
@@ -56,6 +56,7 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import LineView
+from ..widgets.table import VirtualTable
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
@@ -109,6 +110,7 @@ class ConsoleScreen(Screen[None]):
         self.tour_bar = TourBar(0)
         self.footer_widget = Footer(id="foot")
         self.filter_text = ""
+        self.names = TaskNames()  # of the tasks, as the rows show them
         self._row_removed_at = float("-inf")
         self._hidden_decisions: dict[LineView, tuple[int, int]] = {}  # of the frame that is rendered
 
@@ -234,7 +236,7 @@ class ConsoleScreen(Screen[None]):
     def scene(self) -> Scene:
         """The context for rendering tasks, as of now."""
         console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, runner=console.runner)
+        return Scene(self.board, console.live.now_us, console.glyphs, runner=console.runner, names=self.names)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -471,6 +473,13 @@ class ConsoleScreen(Screen[None]):
     def past_summary(self, position: header.ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""
         return header.describe_last_event(position.event, self.app.size.width)
+
+    def go_to_row(self, table: VirtualTable[Any], step: int, is_wanted: Callable[[Any], bool], nothing: str) -> None:
+        """To the next row of a list that matches, without a filter to the next that is wanted; else say that."""
+        before = table.cursor
+        table.move_to_next(step, lambda key: bool(self.filter_text) or is_wanted(key))
+        if table.cursor == before:
+            self.console.show_message("nothing else matches" if self.filter_text else nothing)
 
     def on_empty_table_key_pressed(self) -> None:
         """Say why the key did nothing."""

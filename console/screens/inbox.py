@@ -20,7 +20,7 @@ from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.detail import answer_line
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import Bar, DetailShare, has_room_for_strip
@@ -52,7 +52,7 @@ class InboxScreen(TaskScreen):
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(_ACT_ROWS, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
-        self._names = TaskNames(self.board.projection.tasks)
+        self.names = TaskNames(self.board.projection.tasks)
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
@@ -108,7 +108,7 @@ class InboxScreen(TaskScreen):
         for cause in before.causes():
             if before.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
-        self._names = TaskNames(board.projection.tasks)
+        self.names = TaskNames(board.projection.tasks)
         self._refresh_list()
         if before.board.projection.run.run_id != board.projection.run.run_id:
             self._opened.clear()
@@ -228,12 +228,6 @@ class InboxScreen(TaskScreen):
             if why:
                 left = [Piece(" "), Piece(scene.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
         self.heading.show(left, right)
-
-    def scene(self) -> Scene:
-        """The context for drawing, with the names of the run."""
-        scene = super().scene()
-        scene.names = self._names
-        return scene
 
     def row(self, row: InboxRow, columns: int) -> Line:
         """Render a cause, a task or another run."""

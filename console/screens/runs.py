@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textual import events
 from textual.widget import Widget
 
-from ...engine.core.views import counted_states
+from ...engine.core.views import counted_states, run_code
 from ...engine.domain.events import EventKind
 from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import RunState, TaskState
@@ -183,12 +183,7 @@ class RunsScreen(DetailedList):
 
     def _show_order(self) -> None:
         wanted = parse_filter(self._other_filter if self.is_in_grid else self.filter_text)
-        states = {one.run.run_id: TaskState(model.run_cell(one.run).state) for one in self._summaries.values()}
-        found = [
-            one
-            for name, one in self._summaries.items()
-            if wanted.matches(f"{one.run.dag_name} {name} {states[name]}".casefold())
-        ]
+        found = [one for name, one in self._summaries.items() if not wanted or wanted.matches(self._searched(name))]
         if self._order is model.RunOrder.NEEDS:
             found.sort(key=lambda one: -self._weight(one.run.run_id))
         elif self._order is model.RunOrder.SLOWEST:
@@ -200,6 +195,11 @@ class RunsScreen(DetailedList):
         self.table.refresh()
         self._show_heading()
         self.show_row()
+
+    def _searched(self, run_id: str) -> str:
+        """What a filter searches: flow, run, and its state as the list has it."""
+        one = self._listed(run_id)
+        return f"{one.run.dag_name} {run_id} {run_code(one.run, one.runner, one.counts)}".casefold()
 
     def _weight(self, run_id: str) -> int:
         waiting = self._waiting.get(run_id)
@@ -438,10 +438,7 @@ class RunsScreen(DetailedList):
             if not self.grid.move_to_next(step, lambda name: bool(self.filter_text) or self._is_notable(name)):
                 self.console.show_message("no task of this run failed or was slow", Role.DIM, 3)
             return
-        before = self.table.cursor
-        self.table.move_to_next(step, lambda name: bool(self.filter_text) or name in self._waiting)
-        if self.table.cursor == before:
-            self.console.show_message("no other run matches" if self.filter_text else "no other run needs a human")
+        self.go_to_row(self.table, step, self._waiting.__contains__, "no other run needs a human")
 
     def _is_notable(self, name: str) -> bool:
         task, place = self._tasks[name], self.place

@@ -154,8 +154,7 @@ class SchedulesScreen(MachineScreen):
         self.panel.set_row_count(room - min(max(len(self._shown), _LIST_ROWS_MIN), max(room - _PANEL_ROWS, room // 3)))
         self.panel.show_lines(self._panel_lines())
         self.titles.show(screen_titles(self._columns, columns))
-        rule: Line = [Piece(self.console.glyphs.rule * columns, Role.RULE)]
-        self.name_bar.show(rule if self.row is None else present.rule_line(self.row, self.console.glyphs, columns))
+        self.name_bar.show(present.rule_line(self.row, self.console.glyphs, columns))
         self.show_frame()
 
     def _panel_lines(self) -> list[Line]:
@@ -243,10 +242,5 @@ class SchedulesScreen(MachineScreen):
 
     def go_to_next(self, step: int) -> None:
         """To the next match, without a filter to the next schedule that somebody has to look at."""
-        before, now_us = self.table.cursor, self._now_us
-        self.table.move_to_next(
-            step, lambda key: bool(self.filter_text) or present.needs_attention(self._shown[key], now_us)
-        )
-        if self.table.cursor == before:
-            what = "matches" if self.filter_text else "has to be looked at"
-            self.console.show_message(f"no other schedule {what}")
+        now_us, rows, nothing = self._now_us, self._shown, "no other schedule has to be looked at"
+        self.go_to_row(self.table, step, lambda key: present.needs_attention(rows[key], now_us), nothing)

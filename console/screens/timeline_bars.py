@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -57,11 +56,8 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
 
     BINDINGS = bindings("left", "right", "fold", "unfold")
 
-    @dataclass
     class SpanChanged(Message):
         """The visible span changed."""
-
-        span: Span
 
     def __init__(self, screen: TimelineRowsHost) -> None:
         super().__init__(self._labelled_row, id="timeline")
@@ -101,7 +97,7 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
             self._show(replace(span, wait_cells=PAUSE_CELLS))
         elif span != before:
             self.span = span  # bars stay in their cells
-            self.post_message(self.SpanChanged(span))
+            self.post_message(self.SpanChanged())
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -148,7 +144,7 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
         if span != self.span:
             self.span = span
             self.refresh()
-            self.post_message(self.SpanChanged(span))
+            self.post_message(self.SpanChanged())
 
     # --- Keys and mouse -------------------------------------------------------------------------------------------
 

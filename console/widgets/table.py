@@ -35,11 +35,8 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     UNMARKED = Role.MARK  # of the blank before a row without a mark
     BINDINGS = bindings(*PAGING, "open", "mark", "mark_all")
 
-    @dataclass
     class CursorMoved(Message):
         """The cursor is on another row."""
-
-        key: Hashable | None
 
     @dataclass
     class RowOpened(Message):
@@ -92,7 +89,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self.refresh()
         self.retain_marks()
         if self.cursor_key != before:
-            self.post_message(self.CursorMoved(self.cursor_key))
+            self.post_message(self.CursorMoved())
 
     def place_of(self, key: Key) -> int | None:
         """The place of a row; None if it is not in the table."""
@@ -133,7 +130,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             self.refresh_rows(before - self.first_visible)
             self.refresh_rows(self.cursor - self.first_visible)
         if self.cursor != before:
-            self.post_message(self.CursorMoved(self.cursor_key))
+            self.post_message(self.CursorMoved())
 
     def move_to_key(self, key: Key) -> bool:
         """Put the cursor on a row. False if it is not in the order."""

@@ -274,8 +274,9 @@ async def test_each_pane_has_its_filter(session: ManyRuns, clock: StillClock) ->
         assert "/load: 1" in driver.lines[3] and "load_dashboard" in driver.lines[6]
         await driver.press("tab")
         assert "sort: latest" in driver.lines[3] and "/load" not in driver.lines[3] and "load_dashboard" in driver.text
-        await driver.press("m")
-        assert driver.app.screen.table.order == ["night-11", "night-6"], "the runs that ended badly"
+        await driver.press("slash")
+        await driver.submit("blocked")
+        assert driver.app.screen.table.order == ["night-11", "night-6"], "by the state that the list shows"
 
 
 async def test_a_filter_without_a_match_leaves_the_titles_and_says_how_to_go_back(
