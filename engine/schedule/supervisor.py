@@ -20,7 +20,7 @@ import msgspec
 from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
 from ..core.schedule import spread_starts
-from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError
+from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError, StateFileError
 from ..executor.executor import handle_signals
 from ..executor.host import Starter
 from ..executor.opening import Machine
@@ -43,7 +43,6 @@ TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
 CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
 GAP_US = 10_000_000  # between two looks: nothing was decided meanwhile
-REMOVED_SECONDS = 30.0  # until what removes the folder of state files has ended
 STOP_SECONDS = 20.0  # until the steps in progress have ended
 REQUESTS_SETTLED_US = 2_000_000  # since a change of their folder: longer than any tick of a clock of a file system
 
@@ -97,10 +96,6 @@ class Supervisor:
         self._id = uuid.uuid4().hex
         self._seen_at = self._clock.now_us()
         self._last_report = ""
-
-    def _begin(self, file: SupervisorFile, launch: Launch) -> None:
-        """Begin with what the file has, and with no flow."""
-        self._shared = Supervision(self._id, launch, file, self._machine, self._options, self._report, self._wake.set)
         self._services: dict[str, FlowService] = {}  # by target
         self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
@@ -113,6 +108,9 @@ class Supervisor:
         self._has_begun = False  # it was not refused when all files had been read
         self._left_out: dict[str, str] = {}
         self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
+
+    def _begin(self, file: SupervisorFile, launch: Launch) -> None:
+        self._shared = Supervision(self._id, launch, file, self._machine, self._options, self._report, self._wake.set)
         file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
         self._stored = file.stored()  # what earlier supervisors knew
 
@@ -123,55 +121,17 @@ class Supervisor:
     async def _serve_until_signal(self) -> None:
         self._wake, self._stopping = asyncio.Event(), False
         handle_signals(asyncio.get_running_loop(), self.stop)
-        with contextlib.closing(Starter()) as starter:
-            create_state_folder(supervisor_path())
-            file = SupervisorFile(supervisor_path(), self._id)
+        create_state_folder(supervisor_path())
+        file = SupervisorFile(supervisor_path(), self._id)
+        with contextlib.closing(file), contextlib.closing(self._watchdog), contextlib.closing(Starter()) as starter:
             try:
                 starter.open()
-                launch = functools.partial(launch_executor, starter.start)
-                await self._serve_file(file, launch)
-                while not self._stopping:
-                    file = await self._make_again(file)
-                    await self._serve_file(file, launch)
+                self._begin(file, functools.partial(launch_executor, starter.start))
+                await self._serve()
             finally:
-                self._watchdog.close()
-                file.close()
-
-    async def _serve_file(self, file: SupervisorFile, launch: Launch) -> None:
-        """Serve until a signal comes, or until the file is not at its path any more."""
-        self._begin(file, launch)
-        try:
-            await self._serve()
-        finally:
-            await self._close()
-            if self._stopping:  # else it failed, and its silence is an alarm
-                file.stop(self._clock.now_us())
-
-    async def _make_again(self, lost: SupervisorFile) -> SupervisorFile:
-        """Close a file that was removed or replaced, and open the one at its path; it has what the lost one had.
-
-        What removes the folder may go on for a while. Raises StateFileError.
-        """
-        until = self._clock.monotonic() + REMOVED_SECONDS
-        while True:
-            self._watchdog.ping()
-            self._wake.clear()
-            try:
-                create_state_folder(lost.path)
-                lost.make_again()
-                file = SupervisorFile(lost.path, self._id)
-            except RedriveError as error:
-                if self._stopping or self._clock.monotonic() >= until:
-                    raise
-                self._report_once(str(error))
-            else:
-                try:
-                    file.add_from(lost)
-                except RedriveError as error:
-                    self._report_once(f"decisions of operators are lost with the file: {error}")
-                lost.close()
-                return file
-            await self._wait(TICK_SECONDS)
+                await self._close()
+                if self._stopping:  # else it failed, and its silence is an alarm
+                    file.stop(self._clock.now_us())
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -184,7 +144,8 @@ class Supervisor:
         self._wake.set()
 
     async def _serve(self) -> None:
-        while not self._stopping and not self._has_lost_file():
+        while not self._stopping:
+            self._require_file()
             self._wake.clear()
             self._watchdog.ping()
             self._note_gap(jump_us := self._clock_watch.jump_us())
@@ -202,11 +163,10 @@ class Supervisor:
             self._refuse_if_served()
             await self._wait(self._seconds_to_wait())
 
-    def _has_lost_file(self) -> bool:
-        """Whether others do not find the file of this supervisor: they would serve the same flows."""
+    def _require_file(self) -> None:
+        """Raise StateFileError if others do not find the file of this supervisor: they would serve the same flows."""
         if why := self._shared.file.explain_loss():
-            self._report_once(f"{why}: begins anew")
-        return bool(why)
+            raise StateFileError(f"{why}: serve it again")
 
     async def _close(self) -> None:
         for reading in self._readings:

@@ -22,7 +22,7 @@ from ..errors import CorruptFileError, StateFileError
 from .lock_file import current_holder, last_holder, lock_path, served_by
 from .paths import supervisor_path
 from .processes import describe_hang, identity
-from .reader import Stamp, inode_of, stamp_of
+from .reader import inode_of, stamp_of
 from .start_requests import StartRequest, read_requests, write_request
 
 HEARTBEAT_SECONDS = 5.0
@@ -644,7 +644,6 @@ def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
 
 
 _OF_ONE = ("ledger", "past_run", "predecessor")  # tables with rows of one schedule
-_ADD = "INSERT INTO schedule ({}) VALUES ({})".format(", ".join(_COLUMNS[1:]), ",".join("?" * (len(_COLUMNS) - 1)))
 _WRITTEN = tuple(name for name in _COLUMNS[1:] if name not in DECIDED + _NOTICES)
 _SAVE = (
     "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END"
@@ -659,20 +658,15 @@ def _save(connection: sqlite3.Connection, row: ServedSchedule, id: int) -> bool:
     return connection.execute(_SAVE, values + own).rowcount > 0
 
 
-def _make(path: str, known: Optional[sqlite3.Connection] = None, replaced: Stamp = ()) -> None:
-    """Make the file whole beside its name, so that nobody reads a half of it, whatever is killed. Raises OSError.
-
-    ``known``: with its content. ``replaced``: the inode of the file that may be at the path; any other one stays.
-    """
+def _make(path: str) -> None:
+    """Make the file whole beside its name, so that nobody reads a half of it, whatever is killed. Raises OSError."""
     made = "{}.{}.new".format(path, os.urandom(8).hex())
     try:
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        if known is not None:
-            known.execute("VACUUM INTO ?", (made,))
         with contextlib.closing(_connect(made, "rw")) as connection:
             connection.executescript("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;" + SCHEMA + "COMMIT;")
         with _alone_in(os.path.dirname(path)):
-            if inode_of(path) == replaced:  # else another supervisor was faster
+            if not os.path.exists(path):  # else another supervisor was faster
                 for log in _logs_of(path):  # else SQLite would bring the changes of a removed file into this one
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(log)
@@ -741,38 +735,11 @@ class SupervisorFile(object):
             raise CorruptFileError("{} was cut short: restore a copy or remove it".format(self.path))
         return ""
 
-    def make_again(self) -> None:
-        """Put a file with the same content at the path, unless another file is there."""
-        with _translated_errors(self.path):
-            at_path = inode_of(self.path)
-            if at_path in ((), self._inodes[0]):
-                _make(self.path, self._connection, at_path)
-
-    def add_from(self, lost: "SupervisorFile") -> None:
-        """Add the schedules of a lost file that this one has not, and what operators decided only there.
-
-        Another supervisor may have made this file, and have begun with the same flows.
-        """
-        with self._transaction() as connection:
-            for row in _stored(lost._connection, "state_path IS NOT NULL"):
-                found = _stored(connection, "flow = ? AND state_path = ?", (row.flow, row.state_path))
-                for names in (DECIDED[:3], DECIDED[3:]) if found else ():
-                    if not getattr(found[0], names[0]):  # a pause that was ended here stays ended
-                        sql = "UPDATE schedule SET {} = ? WHERE id = ?".format(" = ?, ".join(names))
-                        connection.execute(sql, [getattr(row, name) for name in names] + [found[0].id])
-                if not found:
-                    id = connection.execute(_ADD, row[1 : len(_COLUMNS)]).lastrowid
-                    for table in _OF_ONE:
-                        rows = lost._connection.execute("SELECT * FROM {} WHERE schedule = ?".format(table), (row.id,))
-                        for _, *values in rows.fetchall():
-                            marks = ",?" * len(values)
-                            connection.execute("INSERT INTO {} VALUES (?{})".format(table, marks), [id] + values)
-
     def register(self, pid: int, host: str, sources: str, now_us: int) -> None:
-        """Take the place of earlier supervisors of the same folders and files, and of itself in a file made again."""
+        """Take the place of earlier supervisors of the same folders and files."""
         with self._transaction() as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO supervisor VALUES (?,?,?,?,?,?,NULL)",
+                "INSERT INTO supervisor VALUES (?,?,?,?,?,?,NULL)",
                 (self._id, pid, host, sources, now_us, now_us),
             )
             rows = connection.execute("SELECT id, pid, sources FROM supervisor WHERE id <> ?", (self._id,))

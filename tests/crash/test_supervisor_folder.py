@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.statefile.paths import supervisor_path
-from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, SupervisorFile, is_served, read_schedules
+from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
@@ -129,36 +129,19 @@ LOSSES = (remove_folder, replace_file_by_a_copy, remove_file, remove_log, move_f
 
 
 @parametrize_mostly_long("lose", LOSSES, quick=2)
-def test_a_file_that_is_lost_is_made_again_with_its_pauses_and_no_second_supervisor_starts(
+def test_a_file_that_is_lost_ends_it_with_one_sentence_and_the_next_one_serves(
     served: Served, lose: Callable[[Path], None]
 ) -> None:
-    before = os.stat(supervisor_path()).st_ino
+    (first,) = served.processes
     lose(served.states)
+    text, _ = first.communicate(timeout=60)
+    assert first.returncode not in (0, None)
+    assert "serve it again" in text.splitlines()[-1] and "Traceback" not in text
     lost_at = now_us()
-    wait_until(lambda: os.path.exists(supervisor_path()) and os.stat(supervisor_path()).st_ino != before)
+    second = served.serve()
     for name in ("yearly", "paused"):
         served.until(name, lives_since(lost_at))
-    served.until("paused", lambda row: row.paused_until == FOREVER and row.pause_reason == "closed")
-    (first,) = served.processes
-    assert served.supervisors() == [(first.pid,)]
-    second = served.serve()
-    assert "served already" in second.communicate(timeout=60)[0] and second.returncode != 0
-    first.terminate()
-    text, _ = first.communicate(timeout=60)
-    assert text.count("begins anew") >= 1 and first.returncode == 0
-    assert (first.pid,) not in served.supervisors()
-
-
-def test_a_folder_that_is_moved_back_is_served_with_what_it_has(served: Served) -> None:
-    away = served.states.with_name("away")
-    move_folder_away(served.states)
-    served.until("paused", lives)
-    assert run_redrive("schedule", "unpause", "paused").returncode == 0
-    served.states.rename(served.states.with_name("between"))
-    away.rename(served.states)
-    served.until("paused", lives_since(now_us()))
-    served.until("paused", lambda row: row.paused_until == FOREVER)
-    assert served.processes[0].poll() is None
+    assert (second.pid,) in served.supervisors()
 
 
 def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(served: Served) -> None:
@@ -185,39 +168,3 @@ def test_a_file_that_is_cut_short_ends_it_with_one_sentence(served: Served) -> N
     text, _ = served.processes[0].communicate(timeout=60)
     assert served.processes[0].returncode not in (0, None)
     assert "restore a copy or remove it" in text.splitlines()[-1] and "Traceback" not in text
-
-
-def test_of_two_after_a_removal_one_ends(served: Served) -> None:
-    remove_folder(served.states)
-    served.serve()
-    wait_until(lambda: sum(one.poll() is None for one in served.processes) == 1)
-    ended = next(one for one in served.processes if one.poll() is not None)
-    assert "served already" in ended.stdout.read()
-    served.until("yearly", lives)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lose", [move_folder_away, remove_file])
-def test_a_pause_outlives_a_file_that_another_makes_before_the_first_notices(
-    served: Served, lose: Callable[[Path], None]
-) -> None:
-    (first,) = served.processes
-    assert run_redrive("schedule", "skip-next", "yearly").returncode == 0
-    skipped = next(row.skip_logical for row in read() if row.flow == "yearly")
-    assert skipped is not None
-    first.send_signal(signal.SIGSTOP)
-    try:
-        lose(served.states)
-        if lose is remove_file:  # the locks of the flows stay, so the second ends: a bare file is what it leaves
-            SupervisorFile(supervisor_path(), "other").close()
-        else:
-            served.serve()
-            served.until("paused", lambda row: lives(row) and row.pid != first.pid and not row.paused_until)
-    finally:
-        first.send_signal(signal.SIGCONT)
-    served.until("paused", lambda row: row.paused_until == FOREVER and row.pause_reason == "closed" and lives(row))
-    served.until("yearly", lambda row: row.skip_logical == skipped and lives(row))
-    if lose is move_folder_away:
-        text, _ = first.communicate(timeout=60)
-        assert first.returncode not in (0, None)
-        assert "served already" in text.splitlines()[-1] and "Traceback" not in text
