@@ -16,7 +16,6 @@ import click
 from ...engine import errors
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.acts import Answer
-from ...engine.domain.text import shell_command
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import LATEST
 from ...engine.store import database
@@ -112,9 +111,6 @@ def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) ->
         raise errors.FlowError(
             f"run {run_id!r} was started by a program, not from a flow file; start that program again"
         )
-    if source.part is not None:
-        again = f"{shell_command(['redrive', 'run', source.flow_path, '--state', state])} {source.part}"
-        raise errors.RefusedError(f"run {run_id!r} took a part of the flow; to run that again: {again}")
     if not arguments.run.trust:
         check_trust(source, state)
     if source.logical_time is not None:

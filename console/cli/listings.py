@@ -15,7 +15,6 @@ import click
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
-from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
@@ -454,8 +453,7 @@ async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
 
 
 def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
-    notes = (describe_part(run.options), present.executor_advice(run, status, address, now_us))
-    return one_line("; ".join(filter(None, notes)))
+    return one_line(present.executor_advice(run, status, address, now_us))
 
 
 async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:

@@ -61,14 +61,6 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 @param_option("A parameter of the flow; @FILE or - reads it.")
 @click.option("--at", metavar="TIME", help="The day or time of the schedule that the run is for, as 2026-11-21.")
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
-@click.option("--only", multiple=True, metavar="TASK", help="Run this task alone; may be given again.")
-@click.option("--from", "start_from", multiple=True, metavar="TASK", help="Run this task and those below it.")
-@click.option("--until", multiple=True, metavar="TASK", help="Run this task and those above it.")
-@click.option(
-    "--results-of",
-    metavar="RUN",
-    help="With --only, --from, --until: the run whose results stand for the others; `latest`.",
-)
 @running_options
 def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Of a file that makes several flows: PROGRAM:NAME."""

@@ -19,7 +19,7 @@ from ..text.pieces import Line, Piece, Role, plain, width
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
-    *("states", "retries", "poison", "timeouts", "inbox", "approvals", "parts", "logs", "pagers", "metrics", "code"),
+    *("states", "retries", "poison", "timeouts", "inbox", "approvals", "logs", "pagers", "metrics", "code"),
     *("schedules", "deadlines", "cron", "import", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
     *("commands", "keys", "words", "json", "exit-codes", "environment", "figures", "recipes", "changes"),
 )

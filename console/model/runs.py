@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...engine.core.part import part_of
 from ...engine.core.views import RunLike, run_code
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, RunFacts, RunRow, RunSummary
@@ -327,12 +326,12 @@ def durations_beside(cell: RunTaskRow, durations: Sequence[int]) -> Sequence[int
 
 
 def is_comparable(run: RunRow, is_moving: bool) -> bool:
-    """Whether how long a run takes says how fast it is: it works or has ended, and is whole.
+    """Whether how long a run takes says how fast it is: it works or has ended.
 
     One that is paused, or stands until a human decides, or has no executor, is neither slow nor quick.
     """
     is_working = is_moving and run.paused_since is None
-    return (run.ended_at is not None or is_working) and not part_of(run.options)
+    return run.ended_at is not None or is_working
 
 
 def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow], clock_us: int | None = None) -> TaskTrend:
@@ -354,13 +353,12 @@ _CELL_STATES: Mapping[str, TaskState] = {
 
 
 def run_cell(run: RunRow) -> RunTaskRow:
-    """A run as a cell of the grid. One of a part of the flow is no measure of what is usual."""
+    """A run as a cell of the grid."""
     end = run.ended_at if run.ended_at is not None else run.blocked_since
     lasts_us = None if end is None else max(end - run.started_at - run.waited_us, 0)
     is_blocked = run.ended_at is None and run.blocked_since is not None
     state = TaskState.DEAD_LETTER if is_blocked else _CELL_STATES[run.state]
-    is_part = state is TaskState.SUCCESS and bool(part_of(run.options))
-    return RunTaskRow(WHOLE_RUN, TaskState.SKIPPED if is_part else state, 1, lasts_us)
+    return RunTaskRow(WHOLE_RUN, state, 1, lasts_us)
 
 
 def usual_durations(summaries: Sequence[RunSummary]) -> dict[str, list[int]]:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.decide import passed_reason
-from ...engine.core.part import part_of
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.events import Event
@@ -211,7 +210,7 @@ def _slack(slack_us: int) -> Line:
 def location_line(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
     """Flow, run and address; without room the run's name is cut in its middle, then the address is left out."""
     run = board.projection.run
-    flow, run_id = one_line(f"{run.dag_name} (part)" if part_of(run.options) else run.dag_name), one_line(run.run_id)
+    flow, run_id = one_line(run.dag_name), one_line(run.run_id)
     for rest in ([one_line(address)], [location_text(address)], []):
         room = size - sum(cells(text) + _DOT_CELLS for text in (flow, *rest))
         is_long = rest == [one_line(address)] and rest != [location_text(address)]

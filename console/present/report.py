@@ -20,7 +20,6 @@ from rich.style import Style
 
 from ...engine.analysis.slot_seconds import SlotSeconds, slot_seconds
 from ...engine.core.advice import advise_limits, is_near_limit
-from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import RunView, describe_run, run_view
@@ -112,10 +111,8 @@ def fact_lines(data: ReportData) -> list[str]:
     board, run = data.board, data.board.projection.run
     ended = f" to {wall_day(run.ended_at)}" if run.ended_at is not None else ", not ended"
     counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
-    part = [one_line(words)] if (words := describe_part(run.options)) else []
     spent = [slots_line(spent)] if (spent := slot_seconds(board.projection)) else []
     return [
-        *part,
         f"{wall_day(run.started_at)}{ended}, {took}; in {one_line(data.address)}",
         f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us)}",
         *spent,

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ...engine.core.decide import passed_reason
-from ...engine.core.part import describe_part
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import HALTED, Asked, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
@@ -44,8 +43,7 @@ def place_line(run: RunRow | None, address: str) -> str:
     """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
     if run is None:
         return one_line(address)
-    part = f", {words}" if (words := describe_part(run.options)) else ""
-    return one_line(f"{run.dag_name} {run.run_id} in {address}{part}")
+    return one_line(f"{run.dag_name} {run.run_id} in {address}")
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:

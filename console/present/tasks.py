@@ -17,7 +17,7 @@ from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState
+from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ...engine.domain.text import counted, format_bytes, format_duration
 from ..model.board import Board
 from ..model.inbox import failures_of
@@ -475,7 +475,7 @@ def _upstream(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
 
 def describe_skip(row: TaskRow) -> str:
     """Why a task was skipped, in the task's own words if it gave any."""
-    if row.skip_cause in SAID_SKIPS and row.error:
+    if row.skip_cause == SkipCause.CONDITION and row.error:
         return one_line(row.error)
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 

@@ -27,14 +27,13 @@ from typing import Any, NamedTuple, TypeVar
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
-from ...engine.core.part import describe_part
 from ...engine.core.ready_queue import WORKER_POOL_PREFIX
 from ...engine.core.views import BLOCKED, OUTCOME_STYLES, RUN_STYLES, STATE_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import ExecutorChange, ExecutorChanged, PageChange, RunChange, RunChanged
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import NO_CAUSE, SAID_SKIPS, SkipCause, TaskState
+from ...engine.domain.states import NO_CAUSE, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds, place_words, shell_command
 from .figures import FINGERPRINT_DIGITS, offset, wall
 from .pieces import Line, Piece, Role, plain
@@ -327,7 +326,7 @@ def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
 
 def _skipped_line(event: Event, payload: payloads.TaskMoved) -> str:
     columns = payload.set
-    reason = columns.get("error") if columns.get("skip_cause") in SAID_SKIPS else None
+    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
     return f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
@@ -562,9 +561,7 @@ def _advice(event: Event, target: str) -> str:
 
 
 def _began(event: Event, payload: RunChanged) -> str:
-    part = describe_part(payload.set.get("options") or "")
-    tasks = f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
-    return f"{tasks}; {part}" if part else tasks
+    return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
 
 
 def _reason(event: Event, payload: RunChanged) -> str:

@@ -423,9 +423,7 @@ _SKIPPED: dict[str | None, str] = {
 
 def _skipped(case: TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
-    if row.skip_cause in (SkipCause.PART, SkipCause.IMPORTED) and row.error:
-        return row.error
-    return f"{sentence}: {row.error}" if row.skip_cause in states.SAID_SKIPS and row.error else sentence
+    return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
 
 
 def _cancelled(case: TaskCase) -> str:

@@ -15,7 +15,7 @@ from ..domain import event_payloads as payloads
 from ..domain.elements import GONE
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.rows import RunRow
-from ..domain.states import RunState, SkipCause, TaskState
+from ..domain.states import RunState, TaskState
 from ..domain.task_options import child_name, child_position
 from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
@@ -243,8 +243,6 @@ def missing_result(row: TaskRow) -> str | None:
 
 def _end_text(row: TaskRow) -> str:
     """Return the state in words: ``skipped by operator``, ``upstream failed``."""
-    if row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.PART and row.error:
-        return row.error
     by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
     return str(row.state).lower().replace("_", " ") + by
 

@@ -75,16 +75,8 @@ class SkipCause(str, Enum):
     OPERATOR = "operator"  # permitted failure: satisfies children
     CONDITION = "condition"  # the task itself: its branch is not taken
     CASCADE = "cascade"  # all of its parents were skipped by condition
-    PART = "part"  # the run is of a part of the flow, without this task
-    IMPORTED = "imported"  # the same, and the task has the result that it had in an earlier run
 
     __str__ = _word
-
-
-OUTSIDE = "not in this part of the flow"  # ``task.error`` of a task that the run leaves out
-
-#: Causes of a skip whose words are in ``task.error``.
-SAID_SKIPS = frozenset([SkipCause.CONDITION, SkipCause.PART, SkipCause.IMPORTED])
 
 
 _S = TaskState

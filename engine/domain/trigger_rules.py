@@ -108,8 +108,6 @@ _STATUS_OF: Dict[str, ParentStatus] = {state: status for status, states in STATE
 #: The status of a SKIPPED task, by the cause of its skip; of any other cause: NOT_TAKEN.
 STATUS_OF_SKIP: Dict[str, ParentStatus] = {
     SkipCause.OPERATOR: ParentStatus.PERMITTED,
-    SkipCause.PART: ParentStatus.PERMITTED,
-    SkipCause.IMPORTED: ParentStatus.SUCCEEDED,
 }
 
 #: States that follow from a task above; of SKIPPED, only with the cause CASCADE.

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from ..clock import Clock, ClockWatch, SystemClock
 from ..core import flow_difference
-from ..core.part import Part, PartChoice, plan_part
 from ..core.policy import Uniform
 from ..core.projection import RunProjection, new_projection
 from ..core.secret_mask import require_secrets
@@ -38,7 +37,6 @@ from ..errors import (
     FlowError,
     NotFoundError,
     RedriveError,
-    RefusedError,
     StartInterrupted,
     StorageError,
 )
@@ -137,35 +135,13 @@ async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
         flow = await _import(lease, requested)
         try:
             await _connect_dask(runner, request.options, requested.flow_target, flow)
-            part = _plan_part(request, requested, flow)
-            return await _write_run(lease, requested, flow, part, machine)
+            return await _write_run(lease, requested, flow, machine)
         except BaseException:
             await runner.close()
             raise
 
 
-def _plan_part(request: RunRequest, requested: _RequestedRun, flow: FlowSpec) -> Part | None:
-    """Return the part of the flow that a new run is to run; None: all of it. Raises RedriveError."""
-    options = request.options
-    choice = PartChoice(options.only, options.start_from, options.until, options.results_of)
-    if choice.is_whole:
-        if options.results_of is not None:
-            raise FlowError("name the part of the flow that runs: --only, --from or --until beside --results-of")
-        return None
-    if requested.exists:
-        raise RefusedError(f"run {requested.run_id!r} exists: a part of a flow is a run of its own; leave out --run-id")
-    if choice.results_of is None:
-        return plan_part(flow, choice, None)
-    if holds_nothing(request.state_path):
-        raise NotFoundError(f"there is no earlier run of flow {flow.name!r}: {request.state_path} does not exist yet")
-    with database.reading(request.state_path) as connection:
-        earlier = flow_changes.read_earlier(connection, flow.name, choice.results_of)
-    return plan_part(flow, replace(choice, results_of=earlier.run_id), earlier)
-
-
-async def _write_run(
-    lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, part: Part | None, machine: Machine
-) -> OpenRun:
+async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
     mask = lease.runner.mask
     early: list[Event] = []
     writer = _open_writer(lease, machine)
@@ -176,10 +152,9 @@ async def _write_run(
     )
     clock_watch = ClockWatch(machine.clock)
     stored = mask.stored_flow(flow)
-    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform, part)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
-    is_read = requested.exists or part is not None
-    building = None if is_read else asyncio.create_task(_build_projection(requested.run_id, stored))
+    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
     projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
@@ -364,7 +339,7 @@ async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
 class _FirstWrite(msgspec.Struct, frozen=True):
     """The transaction that opens a run: recovers what dead executors left, and creates or resumes the run.
 
-    ``stored``: the flow as the state file holds it. ``part``: of a new run; None: all of the flow.
+    ``stored``: the flow as the state file holds it.
     """
 
     requested: _RequestedRun
@@ -373,7 +348,6 @@ class _FirstWrite(msgspec.Struct, frozen=True):
     lease: StateFileLease
     identity: ExecutorIdentity
     uniform: Uniform
-    part: Part | None = None
 
     def write(self, transaction: Transaction) -> tuple[RunProjection, Mapping[str, DurationStats], list[BreakerRow]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
@@ -385,12 +359,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
             projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
         else:
             self._create_run(transaction)
-            whole = self.part is None
-            projection = (
-                runs.load_run_alone(connection, run_id)
-                if whole
-                else runs.load_run(connection, run_id, has_attempts=False)
-            )
+            projection = runs.load_run_alone(connection, run_id)
         return projection, duration_stats(connection, self.flow.name), query(connection, BREAKERS, {})
 
     def _create_run(self, transaction: Transaction) -> None:
@@ -408,11 +377,8 @@ class _FirstWrite(msgspec.Struct, frozen=True):
             deadline_at=deadline_at if missed_at is None else None,
             logical_time=options.logical_time,
             python_path=os.pathsep.join(own_python_path()),
-            part=self.part,
             is_backfill=options.logical_time is not None and not options.served,
         )
-        if self.part is not None:
-            flow_changes.leave_out(transaction, run_id, self.part)
         if missed_at is not None and served is not None and options.logical_time is not None:
             schedules.record_start_after_deadline(transaction, served, options.logical_time, run_id, missed_at)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,6 @@ class RunOptions:
         trust: True: the flow file that the state file names is run although other users may have written it.
         copy: True: a run goes on in a copy of a state file, although the executor of the original lives.
         replaced_run: the ended run that ``logical_time`` has now; the new run takes its place in the schedule.
-        only, start_from, until: tasks by name: of a new run only these, those from some on, those until some. The other
-            tasks are skipped.
-        results_of: the run of the same flow whose results stand for those of the other tasks, or "latest".
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
         few_tasks: True: the flow in a file has few tasks, and this process does nothing else: it is forked for them,
             instead of starting a clean interpreter.
@@ -59,10 +56,6 @@ class RunOptions:
     accept_changes: bool = False
     trust: bool = False
     copy: bool = False
-    only: Sequence[str] = ()
-    start_from: Sequence[str] = ()
-    until: Sequence[str] = ()
-    results_of: str | None = None
     few_tasks: bool = False
 
 

@@ -33,7 +33,6 @@ from ..core.outcome import (
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
 from ..domain.elements import KEY, child_of_key, key_text
-from ..domain.states import OUTSIDE
 from ..domain.task_options import child_prefix
 from ..domain.text import did_you_mean
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
@@ -467,6 +466,4 @@ def _own_keys(task: str, mapping: MapSpec, key: KeyFunction | None, items: Seque
 def _result_of(ctx: Context, child: str) -> object:
     """Return the result of a child; a Missing, which cannot be stored either, if its result could not be stored."""
     result = ctx.inputs[child]
-    if isinstance(result, Missing) and result.why == OUTSIDE:
-        raise PermanentError(f"{ctx.task!r} needs the result of {child!r}, which is {OUTSIDE}")
     return None if isinstance(result, Missing) and not is_unstored_reason(result.why) else result

@@ -69,16 +69,6 @@ def load(connection: sqlite3.Connection, run_id: str, name: str, stored: Optiona
     return None if row is None else zlib.decompress(row[0]).decode("utf-8", "surrogatepass")
 
 
-def copy(connection: sqlite3.Connection, source: str, target: str, name: str, stored: str) -> None:
-    """Copy the result of a task from the run ``source`` to the run ``target``."""
-    if is_large(stored):
-        sql = (
-            "INSERT INTO large_result (run_id, name, digest, data) SELECT ?, name, digest, data FROM large_result"
-            " WHERE run_id = ? AND name = ? AND digest = ? ORDER BY id DESC LIMIT 1"
-        )
-        connection.execute(sql, (target, source, name, _digest(stored)))
-
-
 def delete(connection: sqlite3.Connection, run_id: str) -> None:
     """Delete the large results of a run."""
     if exist(connection):

@@ -342,21 +342,15 @@ OPERATOR_ACTS = Listing(
     {"command_id": None, "limit": 100},
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
-_IS_NO_PART = 'instr({}.options, \'"part":"--\') = 0'
-_IS_NO_BACKFILL = "instr({}.options, '\"backfill\":true') = 0"
-#: SQL: ``later`` is a whole run of the flow of ``run`` that says how the flow does since then. A backfill says it of
+#: SQL: the run of a table is no backfill.
+IS_NO_BACKFILL = "instr({}.options, '\"backfill\":true') = 0"
+#: SQL: ``later`` is a run of the flow of ``run`` that says how the flow does since then. A backfill says it of
 #: the run of its own logical time alone. No text inside options can contain these characters unescaped.
 FOLLOWS_RUN = (
     "+later.dag_name = run.dag_name AND later.rowid > run.rowid"
-    " AND coalesce(later.logical_time >= run.logical_time, 1) AND {} AND"
+    " AND coalesce(later.logical_time >= run.logical_time, 1) AND"
     " ({} OR coalesce(later.logical_time = run.logical_time, 0))"
-).format(_IS_NO_PART.format("later"), _IS_NO_BACKFILL.format("later"))
-
-
-def is_whole_run(table: str) -> str:
-    """SQL: ``table`` is a run of the whole flow, and no backfill."""
-    return "{} AND {}".format(_IS_NO_PART.format(table), _IS_NO_BACKFILL.format(table))
-
+).format(IS_NO_BACKFILL.format("later"))
 
 SUCCESSES_MAX = 100  # that are counted after a failure
 #: SQL: a run that has not ended, or whose bad end nobody has acknowledged.

@@ -136,10 +136,8 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
         )
     for name in gone:
         _set_aside(transaction, run_id, known[name])
-    for index, (name, element) in enumerate(wanted.items()):
-        if name in known and known[name].skip_cause == SkipCause.IMPORTED and known[name].element != element:
-            run_again(transaction, run_id, name, known[name].state, known[name].generation)
-        elif name in known:
+    for index, name in enumerate(wanted):
+        if name in known:
             child = _bring_back(transaction, run_id, known[name])
             _run_again(transaction, run_id, child, found, index, was_linked=name in linked)
         if len(spec.get("parents", ())) > 1:

@@ -1,30 +1,24 @@
 """Writes what a changed flow means for a run: when it is resumed, and when a living executor loads changed code.
 
-Also which tasks a new run leaves out, because it is of a part of the flow.
-
 ``core/flow_difference.py`` says what differs, and what may be done about it.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
-from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, part_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of, rule_of_edge
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_position, child_prefix
-from ..errors import NotFoundError
-from ..statefile import large_results
 from ..statefile.action import reopen_run
-from ..statefile.lists import LATEST, in_list
-from ..statefile.map_tasks import expand_below, insert_edges
+from ..statefile.lists import in_list
+from ..statefile.map_tasks import insert_edges
 from ..statefile.requeue import skip_generation
 from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, unpropagate
 from . import runs
@@ -135,7 +129,7 @@ def _write_spec(transaction: Transaction, run_id: str, spec: TaskSpec) -> None:
 
 def write_options(transaction: Transaction, run_id: str, known: str, flow: FlowSpec) -> None:
     """Store the current pools, downstreams, pages and dead_letter_ttl of the flow."""
-    current = runs.options_of(flow, part_of(known), is_backfill=bool(json.loads(known).get("backfill")))
+    current = runs.options_of(flow, is_backfill=bool(json.loads(known).get("backfill")))
     if json.loads(current) != json.loads(known):
         transaction.change_run(run_id, RunChanged(RunChange.OPTIONS, {"options": current}))
 
@@ -178,42 +172,3 @@ def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str
     sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} LIMIT 1"
     if skipped or transaction.connection.execute(sql, (run_id,)).fetchone() is not None:
         reopen_run(transaction, run_id)
-
-
-# --- A part of the flow ----------------------------------------------------------------------------------------------
-#
-# ``core/part.py`` says which tasks a new run leaves out. They are skipped in the transaction that creates the run.
-
-
-def read_earlier(connection: sqlite3.Connection, dag_name: str, run_id: str) -> EarlierRun:
-    """Return the results of a run of the flow; of the latest one for LATEST. Raises NotFoundError."""
-    if run_id == LATEST:
-        sql = "SELECT run_id FROM run WHERE +dag_name = ? ORDER BY rowid DESC LIMIT 1"
-        found = connection.execute(sql, (dag_name,)).fetchone()
-    else:
-        sql = "SELECT run_id FROM run WHERE dag_name = ? AND run_id = ?"
-        found = connection.execute(sql, (dag_name, run_id)).fetchone()
-    if found is None:
-        which = "earlier run" if run_id == LATEST else f"run {run_id!r}"
-        raise NotFoundError(f"there is no {which} of flow {dag_name!r} in this state file; see redrive runs")
-    sql = "SELECT name, state, skip_cause, result, element_keys FROM task WHERE run_id = ?"
-    return EarlierRun(found[0], {name: EarlierTask(*rest) for name, *rest in connection.execute(sql, found)})
-
-
-def leave_out(transaction: Transaction, run_id: str, part: Part) -> None:
-    """Skip what is outside of the part."""
-    for name, out in part.left_out.items():
-        _leave_out(transaction, run_id, name, out)
-    for name, out in part.left_out.items():
-        if out.result is not None:
-            expand_below(transaction, run_id, name)
-    for name in part.left_out:
-        propagate(transaction, run_id, name)  # of a branch that is not taken
-
-
-def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut) -> None:
-    columns: TaskColumns = {"skip_cause": str(out.cause), "error": out.why, "ended_at": transaction.at}
-    if out.result is not None:
-        columns["result"], columns["element_keys"] = out.result, out.element_keys
-        large_results.copy(transaction.connection, out.run_id, run_id, name, out.result)
-    transaction.move(run_id, name, TaskState.PENDING, TaskState.SKIPPED, 0, set=columns)

@@ -32,7 +32,7 @@ from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..domain.text import place_words, shell_command
 from ..statefile import causes
 from ..statefile.breakers import read_breaker
-from ..statefile.lists import PAGES, Listing, in_list, is_whole_run, query
+from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, in_list, query
 from ..statefile.opening import read_or
 from ..statefile.transitions import Transaction
 from .database import path_of
@@ -92,13 +92,13 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
     transaction.emit(event, request.run_id, request.task)
 
 
-#: The latest earlier whole runs of the flow, and whether each was bad; of one that goes on: so far.
+#: The latest earlier runs of the flow, without backfills, and whether each was bad; of one that goes on: so far.
 _EARLIER_RUNS = (
     "SELECT earlier.state = 'FAILED' OR earlier.deadline_passed_at IS NOT NULL OR EXISTS (SELECT 1 FROM task"
     " WHERE task.run_id = earlier.run_id AND task.state IN "
     + in_list(NEEDS_HUMAN)
     + ") FROM run JOIN run AS earlier ON earlier.dag_name = run.dag_name AND earlier.rowid < run.rowid"
-    " AND " + is_whole_run("earlier") + " WHERE run.run_id = ? ORDER BY earlier.rowid DESC LIMIT ?"
+    " AND " + IS_NO_BACKFILL.format("earlier") + " WHERE run.run_id = ? ORDER BY earlier.rowid DESC LIMIT ?"
 )
 
 

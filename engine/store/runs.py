@@ -18,7 +18,6 @@ import msgspec
 from ..core.advice import PastDuration
 from ..core.causes import declared_sender
 from ..core.dag import distinct
-from ..core.part import Part, part_of
 from ..core.projection import STATES, AttemptRow, RunProjection, Successes, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, decode_task_spec, positions_of, rule_of_edge
 from ..domain import states
@@ -52,12 +51,9 @@ def create_run(
     deadline_at: int | None,
     logical_time: int | None = None,
     python_path: str | None = None,
-    part: Part | None = None,
     is_backfill: bool = False,
 ) -> None:
     """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
-
-    ``part``: of the flow that it is to run; ``flow_changes.leave_out`` skips the other tasks.
 
     Raises RefusedError if the file has a run of this name already.
     """
@@ -69,7 +65,7 @@ def create_run(
         "max_parallel": max_parallel,
         "flow_path": flow.path,
         "params": json.dumps(dict(params), ensure_ascii=False),
-        "options": options_of(flow, None if part is None else part.words, is_backfill=is_backfill),
+        "options": options_of(flow, is_backfill=is_backfill),
         "code_hash": flow.code_hash,
     }
     if python_path:
@@ -121,16 +117,13 @@ def _insert_many(connection: sqlite3.Connection, into: str, row: str, values: Se
         connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", some)
 
 
-def options_of(flow: FlowSpec, part: str | None = None, *, is_backfill: bool = False) -> str:
+def options_of(flow: FlowSpec, *, is_backfill: bool = False) -> str:
     """Return the options of a flow (pools, pages, TTL, deadline_action, ...) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
-    ``part``: the options that named the part of the flow that the run takes.
     """
     senders = [declared_sender(options) for options in flow.pages]
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
-    if part is not None:
-        options["part"] = part
     if is_backfill:
         options["backfill"] = True
     if flow.param_types:
@@ -323,19 +316,18 @@ class RunSource(NamedTuple):
     python_path: tuple[str, ...] = ()  # PYTHONPATH of the start
     logical_time: int | None = None
     has_ended: bool = False
-    part: str | None = None  # the options that named the part of the flow that it ran
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    columns = "dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options"
+    columns = "dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL"
     row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         return None
-    flow, flow_path, params, python_path, logical_time, has_ended, options = row
+    flow, flow_path, params, python_path, logical_time, has_ended = row
     folders = tuple(python_path.split(os.pathsep)) if python_path else ()
     place = flow_path and _place_now(connection, flow, flow_path)
-    return RunSource(place, json.loads(params), folders, logical_time, bool(has_ended), part_of(options))
+    return RunSource(place, json.loads(params), folders, logical_time, bool(has_ended))
 
 
 def _place_now(connection: sqlite3.Connection, flow: str, flow_path: str) -> str:

@@ -136,7 +136,5 @@ def test_an_undo_finds_the_results_of_before(connection: sqlite3.Connection) -> 
     markers = [large_results.store(connection, "r", "a", text) for text in texts]
     found = [large_results.load(connection, "r", "a", marker) for marker in markers]
     assert found == [None, None, *texts[2:]]
-    large_results.copy(connection, "r", "s", "a", markers[4])
-    assert large_results.load(connection, "s", "a", markers[4]) == texts[4]
     large_results.delete(connection, "r")
     assert large_results.load(connection, "r", "a", markers[4]) is None

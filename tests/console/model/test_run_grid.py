@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -125,17 +124,16 @@ def test_a_run_is_slow_or_quick_beside_the_successes_of_its_flow() -> None:
     assert pace_of(600 * S, []) is None
 
 
-def test_a_failure_and_a_part_of_a_flow_are_no_measure_of_what_is_usual() -> None:
-    part = json.dumps({"part": "--only load"})
-    ends = [("SUCCESS", 100, "{}"), ("FAILED", 5, "{}"), ("SUCCESS", 7, part), ("ABANDONED", 900, "{}")]
+def test_a_failure_is_no_measure_of_what_is_usual() -> None:
+    ends = [("SUCCESS", 100), ("FAILED", 5), ("ABANDONED", 900)]
     runs = [
-        summary(number, RunState(state), ended_at=MONDAY + number * DAY + seconds * S, options=options)
-        for number, (state, seconds, options) in enumerate(ends)
+        summary(number, RunState(state), ended_at=MONDAY + number * DAY + seconds * S)
+        for number, (state, seconds) in enumerate(ends)
     ]
     assert usual_durations(runs[::-1]) == {"revenue": [100 * S]}
     cells = [run_cell(one.run) for one in runs]
-    assert [cell.state for cell in cells] == [TaskState.SUCCESS, TaskState.FAILED, TaskState.SKIPPED, TaskState.FAILED]
-    assert [is_bad(cell) for cell in cells] == [False, True, False, True]
+    assert [cell.state for cell in cells] == [TaskState.SUCCESS, TaskState.FAILED, TaskState.FAILED]
+    assert [is_bad(cell) for cell in cells] == [False, True, True]
 
 
 def test_a_run_lasts_until_it_is_blocked_without_the_time_in_which_nobody_worked() -> None:

@@ -132,13 +132,12 @@ def test_what_nobody_has_decided_stays_in_the_inbox() -> None:
     ("options", "state"),
     [
         (RunOptions(), "resolved"),
-        (RunOptions(only=("load",)), "open"),
         (RunOptions(logical_time=SIX), "open"),
         (RunOptions(logical_time=SIX + HOUR), "open"),
     ],
     quick=2,
 )
-def test_a_part_and_a_backfill_end_no_episode(tmp_path: Path, options: RunOptions, state: str) -> None:
+def test_a_backfill_ends_no_episode(tmp_path: Path, options: RunOptions, state: str) -> None:
     flow = Flow("hourly", schedule="0 * * * *")
 
     @flow.task(max_attempts=1)
