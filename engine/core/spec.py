@@ -30,7 +30,7 @@ OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]
 ResultSource = Literal["file", "last-line"]
 TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
-Identity = Literal["place", "value", "key"]
+Identity = Literal["value", "key"]
 
 DEFAULT_RETRY = RetryPolicy()
 RECHECK_SECONDS = 30.0
@@ -74,8 +74,8 @@ class MapSpec(msgspec.Struct, frozen=True):
     over: str  # the parent whose result is a list
     max_size: int  # a longer list is refused
     child: TaskSpec  # the spec of each child, except its name and its item
-    identity: Identity = "place"  # what an element is known by (``domain/elements.py``); a run keeps that of its start
-    collect: TriggerRule | None = None  # how its children may end; None: of a run from before this option, as ``rule``
+    identity: Identity  # what an element is known by (``domain/elements.py``); a run keeps that of its start
+    collect: TriggerRule  # how its children may end
 
 
 class ItemSpec(msgspec.Struct, frozen=True):
@@ -269,7 +269,7 @@ def map_task(
 
 def rule_of_edge(task: TaskSpec, parent: str) -> str:
     """Return the rule by which a parent counts for a task."""
-    if task.map is not None and task.map.collect is not None:
+    if task.map is not None:
         return edge_rule(task.name, task.rule, parent, task.map.over, task.map.collect)
     return task.rule if task.item is None else edge_rule(task.name, task.rule, parent, task.item.over, None)
 

@@ -16,9 +16,8 @@ from .states import TaskState
 from .task_options import child_prefix
 from .text import counted, percent_encoded, sha256_hex
 
-#: How the elements of a map task are known: ``MapSpec.identity``. PLACE: a run of a version that knew no elements; the
-#: children that it had are given to the elements that they ran with.
-PLACE, VALUE, KEY = "place", "value", "key"
+#: How the elements of a map task are known: ``MapSpec.identity``.
+KEY = "key"  # else "value"
 
 KEY_CHARACTERS_MAX = 80  # of a key in a name; a hash follows what is cut off
 GONE = -1  # the index of a child whose element is not in the list now

@@ -13,7 +13,7 @@ import sqlite3
 import zlib
 from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
-from ..errors import CorruptFileError, RedriveError
+from ..errors import CorruptFileError
 
 if TYPE_CHECKING:  # a far host that reads gets no module that writes
     from .transitions import Transaction
@@ -344,21 +344,13 @@ def find(
 ) -> FoundChunk:
     """Find the first line after the piece ``after`` that matches ``pattern``, or the last one before ``before``.
 
-    ``pattern``: a regular expression of ours, or words; the case of letters does not matter. Raises RedriveError.
+    ``pattern``: a regular expression; the case of letters does not matter.
     """
     key = (run_id, name, attempt)
     texts = _joined_after(connection, key, after) if before is None else _joined_before(connection, key, before)
-    return _search(texts, _compiled(pattern))
+    return _search(texts, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
 
 
-def _compiled(pattern: str) -> Pattern[str]:
-    try:
-        return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise RedriveError("that is not a regular expression: {}".format(error)) from None
-
-
-#: Pieces with the text to search in each: with the part of its first or last line that another piece holds.
 _Texts = List[Tuple[int, str]]
 
 

@@ -33,7 +33,6 @@ from ..domain.elements import (
     FOLLOWING,
     GONE,
     KEY,
-    VALUE,
     VANISHED,
     child_of_key,
     has_parts,
@@ -68,8 +67,6 @@ _MAPS = MAPS_BELOW.format("?", "?")
 _INPUT_HASH = "SELECT input_hash FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
 #: The columns that a child has again when its element is back.
 _ASIDE = ("state", "error", "skip_cause", "blocked_by", "ended_at", "next_retry_at", "expires_at")
-#: Causes of the skips of children whose elements were gone in a run of the first format.
-_FORGOTTEN = (SkipCause.CONDITION, SkipCause.CASCADE)
 # CROSS JOIN: without statistics the planner may walk all tasks of the run for the parents of one.
 _INPUTS = (
     "SELECT edge.parent, parent.state, parent.result FROM edge CROSS JOIN task AS parent"
@@ -120,7 +117,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
     if found is None or state in (TaskState.SKIPPED, TaskState.CANCELLED):
         return None
     known = read_children(connection, run_id, task)
-    refusal, wanted = _identify(connection, run_id, spec, found, known)
+    refusal, wanted = _identify(spec, found, known)
     linked = _linked(connection, run_id, task) & set(known)
     came = [name for name in wanted if name not in linked]
     gone = sorted(linked - set(wanted))
@@ -210,7 +207,7 @@ def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[st
 
 
 def _identify(
-    connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], found: _List, known: Dict[str, TaskSnapshot]
+    spec: Dict[str, Any], found: _List, known: Dict[str, TaskSnapshot]
 ) -> Tuple[Optional[str], Dict[str, str]]:
     """Return why the elements cannot be known, if so, and each child in the order of the list.
 
@@ -218,22 +215,15 @@ def _identify(
     """
     task, mapping, elements = spec["name"], spec["map"], found.elements
     hashes = [value_hash(element) for element in elements]
-    if mapping.get("identity") == KEY:
+    if mapping["identity"] == KEY:
         if not is_key_list(found.keys, len(elements)):
             return None, {}
         return _by_key(task, hashes, cast(List[str], found.keys or []), known)
-    if mapping.get("identity") == VALUE and mapping["child"].get("effect") and any(map(has_parts, elements)):
+    if mapping["child"].get("effect") and any(map(has_parts, elements)):
         return keyless_effect(task, mapping["over"]), {}
     ids = numbered(hashes)
     by_id = {child.element: name for name, child in known.items() if child.element}
-    names: List[Optional[str]] = list(map(by_id.get, ids))
-    old = {name: child for name, child in known.items() if child.element is None}
-    if old:
-        _adopt(connection, run_id, task, found, names, old)
-    is_unclear = mapping["child"].get("effect") and None in names and any(map(has_parts, elements))
-    if is_unclear and any(_has_happened(child) and name not in names for name, child in known.items()):
-        return keyless_effect(task, mapping["over"]), {}
-    return None, dict(zip(_with_numbers(task, names, list(known)), ids))
+    return None, dict(zip(_with_numbers(task, map(by_id.get, ids), list(known)), ids))
 
 
 def _by_key(
@@ -251,40 +241,12 @@ def _by_key(
     return None, wanted
 
 
-def _with_numbers(task: str, names: Sequence[Optional[str]], known: Iterable[str]) -> Iterator[str]:
+def _with_numbers(task: str, names: Iterable[Optional[str]], known: Iterable[str]) -> Iterator[str]:
     """Yield the names, and for each element without one the next number that no element of the run has had."""
     free = 1 + max([-1] + [number_of(task, name) for name in known])
     for name in names:
         yield child_name(task, free) if name is None else name
         free += name is None
-
-
-def _adopt(
-    connection: sqlite3.Connection,
-    run_id: str,
-    task: str,
-    found: _List,
-    names: List[Optional[str]],
-    old: Dict[str, TaskSnapshot],
-) -> None:
-    """Give the children of a run that knew no elements to those that they ran with, or else to those at their place.
-
-    A child that ran has the hash of its element in its latest attempt. An effect that has happened is given to no
-    other element.
-    """
-    inputs = read_inputs(connection, run_id, next(iter(old)))
-    ran: Dict[Optional[str], List[str]] = {}
-    for one in sorted(old, key=lambda name: number_of(task, name)):
-        ran.setdefault(_element_part(_input_hash_of(connection, run_id, old[one])), []).append(one)
-    for place in [place for place, name in enumerate(names) if name is None]:
-        known = [ran.get(found_hash, []) for found_hash in _element_hashes(inputs, found, place)]
-        at_place, alike = child_name(task, place), known[0] or known[1]
-        if alike:
-            names[place] = alike.pop(alike.index(at_place) if at_place in alike else 0)
-    for place in [place for place, name in enumerate(names) if name is None]:
-        child = old.get(child_name(task, place))
-        if child is not None and child.name not in names and not _has_happened(child):
-            names[place] = child.name
 
 
 def _has_happened(child: TaskSnapshot) -> bool:
@@ -381,16 +343,12 @@ def _run_again(
     transaction: Transaction, run_id: str, child: TaskSnapshot, found: _List, index: int, was_linked: bool
 ) -> None:
     """Run a child again whose element has another value now, except an effect: that has happened."""
-    if child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
-        run_again(transaction, run_id, child.name, child.state, child.generation)
-        return
     if not _depends_on_value(child, was_linked):
         return
     inputs = read_inputs(transaction.connection, run_id, child.name)
-    ran_with = _input_hash_of(transaction.connection, run_id, child)
-    if _element_part(ran_with) in _element_hashes(inputs, found, index):
-        has_same_inputs = str(ran_with).startswith(_hash_of_all(inputs, found, index))
-        _settle_stale(transaction, run_id, child, has_same_inputs)
+    all_inputs, _, element = (_input_hash_of(transaction.connection, run_id, child) or "").rpartition("-")
+    if element == hash_of(found.over, _element_at(found, index)):
+        _settle_stale(transaction, run_id, child, all_inputs == _hash_of_all(inputs, found, index))
     elif _has_happened(child):
         transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
     else:
@@ -446,16 +404,6 @@ def _hash_of_child(inputs: List[Any], found: _List, index: int) -> str:
 
 def _hash_of_all(inputs: List[Any], found: _List, index: int) -> str:
     return hash_of([[found.over, _element_at(found, index)] if row[0] == found.over else row for row in inputs])
-
-
-def _element_part(input_hash: Optional[str]) -> Optional[str]:
-    """The hash of the element with which a child ran; of an attempt of an earlier version, that of all its inputs."""
-    return None if input_hash is None else input_hash.rpartition("-")[2]
-
-
-def _element_hashes(inputs: List[Any], found: _List, index: int) -> Tuple[str, str]:
-    """What ``_element_part`` returns if a child ran with this element: now, and in an earlier version."""
-    return hash_of(found.over, _element_at(found, index)), _hash_of_all(inputs, found, index)
 
 
 def _element_at(found: _List, index: int) -> object:
@@ -549,7 +497,6 @@ def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, rules:
 
 def edge_rules(spec: Mapping[str, Any], parents: Iterable[str]) -> Dict[str, str]:
     """The rule by which each of ``parents`` counts for a task, as ``core/spec.py: rule_of_edge`` says."""
-    rule, mapping = spec.get("rule", ALL_SUCCESS), spec.get("map") or {}
-    collect = mapping.get("collect")
-    over = mapping.get("over") if collect else (spec.get("item") or {}).get("over")
+    rule, of_list = spec.get("rule", ALL_SUCCESS), spec.get("map") or spec.get("item") or {}
+    over, collect = of_list.get("over"), of_list.get("collect")
     return {parent: edge_rule(spec["name"], rule, parent, over, collect) for parent in parents}

@@ -420,28 +420,19 @@ def with_known(found: Sequence[Night], known: Sequence[Night]) -> List[Night]:
     return earlier + [Night(worst, max(lasts) if lasts else None, first.day)] + list(found[1:])
 
 
-def _has_past(connection: sqlite3.Connection) -> bool:
-    """No in a file of a supervisor of an earlier redrive."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'past_run'").fetchone() is not None
-
-
 def _read_nights(connection: sqlite3.Connection) -> Dict[int, List[Night]]:
     found: Dict[int, List[Night]] = {}
-    if _has_past(connection):
-        sql = "SELECT schedule, " + NIGHTS_SQL.format("lasts_us", "past_run", "1 GROUP BY schedule, day")
-        for row in connection.execute(sql):
-            found.setdefault(row[0], []).append(night_of(*row[1:]))
+    sql = "SELECT schedule, " + NIGHTS_SQL.format("lasts_us", "past_run", "1 GROUP BY schedule, day")
+    for row in connection.execute(sql):
+        found.setdefault(row[0], []).append(night_of(*row[1:]))
     return found
 
 
 def _read_before(connection: sqlite3.Connection) -> Dict[int, List[FlowBefore]]:
-    """The flows that come before others, by schedule; a supervisor of an earlier redrive knows none."""
+    """The flows that come before others, by schedule."""
     found: Dict[int, List[FlowBefore]] = {}
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'predecessor'").fetchone():
-        for row in connection.execute(
-            "SELECT schedule, flow, waits, stuck_since, newer FROM predecessor ORDER BY rowid"
-        ):
-            found.setdefault(row[0], []).append(FlowBefore(*row[1:]))
+    for row in connection.execute("SELECT schedule, flow, waits, stuck_since, newer FROM predecessor ORDER BY rowid"):
+        found.setdefault(row[0], []).append(FlowBefore(*row[1:]))
     return found
 
 
@@ -502,7 +493,7 @@ def read_ledger(id: int) -> List[LedgerRow]:
         if connection is None:
             return []
         rows = [LedgerRow(*row) for row in connection.execute(_OF_SCHEDULE, (id,))]
-        past = _past_runs(connection, id) if _has_past(connection) else []
+        past = _past_runs(connection, id)
         return _with_ends(rows, {run.logical_time: run for run in past if run.logical_time is not None})
 
 

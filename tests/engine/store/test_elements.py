@@ -288,36 +288,6 @@ def test_an_effect_over_mappings_without_a_key_is_refused_before_it_begins(state
     assert "key=lambda element" in str(payments.file.column("load", "error"))
 
 
-def test_a_run_of_places_gives_its_children_to_the_elements_they_ran_with(state_file: StateFile) -> None:
-    payments = Payments(state_file, "value")
-    payments.new_list(["A", "B", "C"])
-    for name in ("load[0]", "load[1]"):
-        payments.begin(name)
-        payments.finish(name)
-    with state_file.connection as connection:
-        connection.execute('UPDATE task SET element = NULL, spec = replace(spec, \'"identity":"value"\', \'"x":0\')')
-    payments.reload()
-    payments.new_list(["Z", "A", "B", "C"])
-    assert payments.children() == ["load[3]", "load[0]", "load[1]", "load[4]"]  # load[2] had not begun
-    payments.pay_all()
-    assert payments.happened == {(word, 0): 1 for word in "ABCZ"}
-
-
-def test_a_run_of_places_pays_no_changed_invoice_that_it_cannot_know(state_file: StateFile) -> None:
-    payments = Payments(state_file, "place")
-    payments.new_list([pay("A"), pay("B")])
-    payments.pay_all()
-    payments.new_list([pay("B"), pay("A"), pay("C")])  # those that have not changed are known
-    payments.pay_all()
-    assert sum(payments.happened.values()) == 3
-    payments.new_list([pay("B", 5), pay("A"), pay("C")])
-    assert (payments.children(), payments.states["load"]) == ([], "PENDING")
-    claim = payments.claim("load")
-    assert claim is not None
-    payments.end(claim, Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0, element_keys={"load": ()}))
-    assert payments.states["load"] == "DEAD_LETTER"
-
-
 def test_a_list_that_comes_while_its_map_collects_is_collected_again(payments: Payments) -> None:
     payments.new_list([pay("A")])
     payments.pay_all()
