@@ -394,7 +394,7 @@ def _changed_line(event: Event, payload: payloads.TaskChanged) -> str:
 
 
 def _mapped(event: Event, payload: payloads.TaskMapped) -> str:
-    came, gone = payload.came or payload.added, payload.gone or payload.removed
+    came, gone = payload.came, payload.gone
     words = [f"has {len(came):,} more {'child' if len(came) == 1 else 'children'}"] if came else []
     words += [f"{counted(len(gone), 'element')} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
     stayed = len(payload.names) - len(payload.came)

@@ -16,7 +16,7 @@ from ..domain.elements import GONE
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
-from ..domain.task_options import child_name, child_position
+from ..domain.task_options import child_position
 from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
 from .spec import TaskSpec, child_spec, positions_of
@@ -163,12 +163,10 @@ class RunProjection(msgspec.Struct):
         if task.spec is None or task.spec.map is None:
             return
         places = {name: index for index, name in enumerate(payload.names)} | dict.fromkeys(payload.gone, GONE)
-        gone = {*payload.gone, *(child_name(task.name, index) for index in payload.removed)}
-        places |= {child_name(task.name, index): index for index in payload.added}
         specs, tasks = {name: child_spec(task.spec, name, index) for name, index in places.items()}, dict(self.tasks)
         for name, spec in specs.items():
             _place_child(tasks, task, task.spec.map.max_size, name, spec)
-        parents = {*self.parents.get(task.name, ()), *specs} - gone
+        parents = {*self.parents.get(task.name, ()), *specs} - set(payload.gone)
         self.tasks = dict(sorted(tasks.items(), key=lambda item: (item[1].position, item[0])))
         self.parents = self.parents | {name: spec.parents for name, spec in specs.items() if name not in self.parents}
         self.parents[task.name] = order_parents(task.spec, parents)

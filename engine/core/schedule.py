@@ -380,7 +380,8 @@ def decide_schedule(
     if not passed:
         return ScheduleDecision(decided_until)
     last = passed[-1]
-    if last in already_run or (schedule.misfire == "skip" and now - schedule.due_at(last) > _tolerance_us(schedule)):
+    tolerance_us = max(round(LATE_SECONDS * 1e6), schedule.start_within_us or 0)
+    if last in already_run or (schedule.misfire == "skip" and now - schedule.due_at(last) > tolerance_us):
         run, given_up = None, passed
     else:
         run, given_up = last, passed[:-1]
@@ -395,10 +396,6 @@ def _oldest_first(schedule: Schedule, decided_until: int, already_run: Collectio
             return ScheduleDecision(decided_until, run=at if schedule.is_ready(at) else None)
         decided_until = at
     return ScheduleDecision(decided_until)
-
-
-def _tolerance_us(schedule: Schedule) -> int:
-    return max(round(LATE_SECONDS * 1e6), schedule.start_within_us or 0)
 
 
 def next_problem(schedule: Schedule, next_at: int | None, now: int) -> str:

@@ -395,7 +395,7 @@ def _waits_for_nothing(case: TaskCase) -> bool:
     if case.row.state is TaskState.PENDING and projection.run.blocked_since is None and projection.run.ended_at is None:
         return False
     unmet = _unmet_rows(projection, case.row.name)
-    stops = any(_verdict(row, case.spec) is Verdict.STOP for row in unmet)
+    stops = any(verdict(rule_of_edge(case.spec, row.name), row.state, row.skip_cause) is Verdict.STOP for row in unmet)
     return stops or (bool(unmet) and not any(row.state in states.OPEN for row in unmet))
 
 
@@ -412,10 +412,6 @@ def _unmet_rows(projection: RunProjection, name: str) -> list[TaskRow]:
     spec = spec_of(projection.tasks[name])
     rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
     return [row for row in rows if _is_unmet(row, spec, projection.run.is_over)]
-
-
-def _verdict(parent: TaskRow, child: TaskSpec) -> Verdict:
-    return verdict(rule_of_edge(child, parent.name), parent.state, parent.skip_cause)
 
 
 def _has_unmet_parent(case: TaskCase) -> bool:
@@ -707,7 +703,7 @@ def evaluate_run(
         return _blocked((_nothing(unfinished),), dead)
     if is_abandoned:
         return RunOutcome(RunState.ABANDONED, why=over)
-    if dead or any(_fails_the_run(row) for row in rows):
+    if dead or any(row.state in _FAILED and not spec_of(row).optional for row in rows):
         return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):
         return RunOutcome(RunState.PARTIAL, why=over)
@@ -731,10 +727,6 @@ def _expiry(dead: Sequence[TaskRow]) -> str:
 
 
 _FAILED = STATES_OF[ParentStatus.FAILED]
-
-
-def _fails_the_run(row: TaskRow) -> bool:
-    return row.state in _FAILED and not spec_of(row).optional
 
 
 def _makes_run_partial(row: TaskRow) -> bool:

@@ -72,7 +72,7 @@ _JSON_TYPES: Tuple[Tuple[object, Tuple[type, ...], object], ...] = (
     (payloads.Flag, (bool,), None),
     (payloads.Names, (list,), ()),
     (payloads.Numbers, (list,), ()),
-    (payloads.Rows, (list, dict), ()),  # an object in files of the first version
+    (payloads.Rows, (list,), ()),
     (TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
     (payloads.Values, (dict,), payloads.NO_VALUES),
     (payloads.Pairs, (dict,), payloads.NO_PAIRS),

@@ -178,8 +178,6 @@ class TaskMapped(NamedTuple):
     """A map task got a child for each element of a list. Its spec says what the children are."""
 
     size: int  # elements of the list
-    added: Numbers = ()  # in files of the first format: the places of the elements that came
-    removed: Numbers = ()  # in files of the first format: the places that an earlier list had
     names: Names = ()  # the children, in the order of the list
     came: Names = ()  # of these, the ones that it waits for from now on
     gone: Names = ()  # it does not wait for these any more: the list has no such element

@@ -31,7 +31,7 @@ class ParentStatus(Enum):
     """What the state of a task means to its children."""
 
     SUCCEEDED = "succeeded"  # in this run, or in the earlier one whose result it has
-    PERMITTED = "permitted"  # an operator skipped the task or left it out: its children may start without its result
+    PERMITTED = "permitted"  # an operator skipped the task: its children may start without its result
     NOT_TAKEN = "not taken"  # the task is on a branch that was not taken
     FAILED = "failed"  # the task failed, was cancelled, or was stopped by a task above it
     OPEN = "open"  # the task is not finished, or is a dead letter that waits for a human
@@ -105,10 +105,6 @@ STATES_OF: Dict[ParentStatus, FrozenSet[TaskState]] = {
     ParentStatus.OPEN: OPEN,
 }
 _STATUS_OF: Dict[str, ParentStatus] = {state: status for status, states in STATES_OF.items() for state in states}
-#: The status of a SKIPPED task, by the cause of its skip; of any other cause: NOT_TAKEN.
-STATUS_OF_SKIP: Dict[str, ParentStatus] = {
-    SkipCause.OPERATOR: ParentStatus.PERMITTED,
-}
 
 #: States that follow from a task above; of SKIPPED, only with the cause CASCADE.
 DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
@@ -122,7 +118,7 @@ def parent_status(state: str, skip_cause: Optional[str], is_over: bool = False) 
     if is_over and state == TaskState.DEAD_LETTER:
         return ParentStatus.FAILED
     if state == TaskState.SKIPPED:
-        return STATUS_OF_SKIP.get(skip_cause or "", ParentStatus.NOT_TAKEN)
+        return ParentStatus.PERMITTED if skip_cause == SkipCause.OPERATOR else ParentStatus.NOT_TAKEN
     return _STATUS_OF[state]
 
 

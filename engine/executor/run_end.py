@@ -141,7 +141,9 @@ class RunEndCheck:
             is_abandoned=run.abandoned_at is not None,
         )
         if verdict.is_blocked and run.blocked_since is not None:
-            return None if self._options.stay or self._awaits_timeout else self._blocked_result(verdict)
+            if self._options.stay or self._awaits_timeout:
+                return None
+            return replace(self._result(), blocked=True, why=verdict.why or "", asked=tuple(verdict.asked))
         if not verdict.is_blocked and run.ended_at is not None:
             return self._result()
         return self._commit_verdict(verdict)
@@ -165,9 +167,6 @@ class RunEndCheck:
     def _is_busy(self) -> bool:
         """Whether attempts run, or claims are being committed."""
         return bool(self._attempts.running or self._own.ready_queue.claiming)
-
-    def _blocked_result(self, verdict: RunOutcome) -> RunResult:
-        return replace(self._result(), blocked=True, why=verdict.why or "", asked=tuple(verdict.asked))
 
     def _result(self, *, interrupted: bool = False) -> RunResult:
         projection = self._own.projection

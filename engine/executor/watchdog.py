@@ -315,7 +315,8 @@ class StateFileWatch:
         self._check_lock()
         if self._removed_log is not None:
             return
-        is_away = bool(self._opened) and (inode_of(self._path) != self._opened or self._is_linked_away())
+        is_linked_away = not self._is_link and os.path.islink(self._path)
+        is_away = bool(self._opened) and (inode_of(self._path) != self._opened or is_linked_away)
         moves = self._find_moves() if is_away else ()
         if is_away and (not self.is_missing or moves != self._moves):
             self._on_missing(moves)
@@ -349,10 +350,6 @@ class StateFileWatch:
             if self._is_copied():
                 self._copy_error = (await asyncio.gather(self._copy(), return_exceptions=True))[0]
             raise StorageError(self._explain(is_ended=True))
-
-    def _is_linked_away(self) -> bool:
-        """Whether a link was put in the place of the file: SQLite names the log after the end of the link."""
-        return not self._is_link and os.path.islink(self._path)
 
     def _check_logs(self) -> None:
         removed = [path for path, inode in self._logs.items() if inode and inode_of(path) != inode]

@@ -217,7 +217,8 @@ def _trim_to(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> N
             continue
         running = connection.execute(_RUNNING, (run_id,)).fetchone()
         if running is not None:
-            _drop_of_running(connection, (run_id,) + tuple(running), wanted)
+            key = (run_id,) + tuple(running)
+            _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
         return
 
 
@@ -230,11 +231,6 @@ def _drop_of_finished(connection: sqlite3.Connection, key: Key, wanted: int) -> 
     freed = _drop(connection, key, rows)
     connection.execute("UPDATE attempt SET output_dropped_bytes = output_bytes WHERE " + _KEY, key)
     return freed
-
-
-def _drop_of_running(connection: sqlite3.Connection, key: Key, wanted: int) -> None:
-    """Drop the oldest output behind the head; the last row stays, because it records the gap before it."""
-    _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
 
 
 def _oldest(rows: List[_LogRow], wanted: int) -> List[_LogRow]:

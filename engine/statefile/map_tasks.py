@@ -394,11 +394,8 @@ def hash_inputs(
         return hash_of(inputs) if inputs else None
     stored = next((row[2] for row in inputs if row[0] == item["over"]), None)
     elements = _elements(load(connection, run_id, item["over"], stored)) or []
-    return _hash_of_child(inputs, _List(item["over"], elements, None), item["index"])
-
-
-def _hash_of_child(inputs: List[Any], found: _List, index: int) -> str:
-    """Hash all inputs, and then the element alone: a child belongs to it, whatever other parents return."""
+    found, index = _List(item["over"], elements, None), item["index"]
+    # All inputs, and then the element alone: a child belongs to it, whatever other parents return.
     return "{}-{}".format(_hash_of_all(inputs, found, index), hash_of(found.over, _element_at(found, index)))
 
 

@@ -31,12 +31,11 @@ from ..domain.event_payloads import (
     TaskMoved,
 )
 from ..domain.events import Event, EventKind
-from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, TaskState, deadline_cause
+from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, SkipCause, TaskState, deadline_cause
 from ..domain.task_options import child_prefix
 from ..domain.trigger_rules import (
     DERIVED,
     STATES_OF,
-    STATUS_OF_SKIP,
     DerivedState,
     ParentStatus,
     RequeueGraph,
@@ -367,15 +366,16 @@ RUN_IS_OVER = (
 
 def _satisfies(status: ParentStatus) -> str:
     """SQL: ``parent`` has this status, and it satisfies the rule of ``task``."""
-    causes = [cause for cause, found in STATUS_OF_SKIP.items() if found is status]
-    skipped = "parent.state = 'SKIPPED' AND coalesce(parent.skip_cause, '') "  # NULL is neither in nor not in a list
+    by_operator = (
+        "(coalesce(parent.skip_cause, '') = '" + SkipCause.OPERATOR.value + "')"
+    )  # of no cause: false, not NULL
     has_status = ["parent.state IN " + in_list(STATES_OF[status])] if status in STATES_OF else []
     if status is ParentStatus.FAILED:
         has_status.append("parent.state = 'DEAD_LETTER' AND " + RUN_IS_OVER)
-    if causes:
-        has_status.append(skipped + "IN " + in_list(causes))
+    if status is ParentStatus.PERMITTED:
+        has_status.append("parent.state = 'SKIPPED' AND " + by_operator)
     if status is ParentStatus.NOT_TAKEN:
-        has_status.append(skipped + "NOT IN " + in_list(STATUS_OF_SKIP))
+        has_status.append("parent.state = 'SKIPPED' AND NOT " + by_operator)
     rules = in_list(rules_with(status))
     return "((" + " OR ".join(has_status) + ") AND coalesce(edge.rule, task.rule) IN " + rules + ")"
 

@@ -22,7 +22,7 @@ CREATE TABLE run (
     max_parallel  INTEGER NOT NULL DEFAULT 4,
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
     params        TEXT NOT NULL DEFAULT '{}',
-    options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON); part: what it runs
+    options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON)
     code_hash     TEXT,
     pool_waits    TEXT,                   -- JSON: each pool of the machine that tasks wait for, and who holds it;
                                           -- each pool of Dask workers ("workers:...") and why none takes a task

@@ -298,11 +298,7 @@ def _status(error: BaseException, response: object) -> int | None:
     candidates = [safe_attribute(response, "status_code"), safe_attribute(response, "status")]
     if safe_attribute(error, "headers", _MISSING) is not _MISSING:  # otherwise the number is not an HTTP status
         candidates += [safe_attribute(error, name) for name in ("status_code", "status", "code")]
-    return next((status for status in map(_as_status, candidates) if status is not None), None)
-
-
-def _as_status(value: object) -> int | None:
-    return int(value) if isinstance(value, int) and 100 <= value <= 599 else None
+    return next((one for one in candidates if isinstance(one, int) and 100 <= one <= 599), None)
 
 
 def _item(mapping: object, key: str) -> object:

@@ -11,16 +11,13 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
 from ... import errors
-from ...core.failures.fingerprint import innermost_of_stack
 from ...core.spec import FlowSpec, collector_paused, decode_flow_spec
-from ...domain.text import printable
 from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
 from ..forked_process import ForkedProcess, Request
@@ -29,7 +26,6 @@ from .launch import ZygoteProcess
 OUTPUT_BYTES_MAX = 64 * 1024
 STACK_WAIT_SECONDS = 1.0  # for the stack of an import, whose process may wait for a processor
 STACK_QUIET_SECONDS = 0.02  # after which a stack is complete: it has no end mark
-SLOW_SECONDS = 10.0  # of an import, after which redrive says where it stands
 END_SECONDS = 10  # for a zygote to kill its descendants and end
 KILL_SECONDS = 5.0  # for a killed zygote to be gone: one that waits in the kernel is left behind
 PING_SECONDS = 1.0
@@ -99,7 +95,7 @@ class ZygoteConnection:
         try:
             loop.add_reader(self._zygote.pidfd, self._on_ended_import)
             try:
-                return await self._opened_within(target, seconds)
+                return await asyncio.wait_for(asyncio.shield(self._opened), seconds)
             finally:
                 loop.remove_reader(self._zygote.pidfd)
         except ConnectionResetError:
@@ -116,20 +112,6 @@ class ZygoteConnection:
         asyncio.get_running_loop().remove_reader(self._zygote.pidfd)
         self.link.drain()
         self.link.close()
-
-    async def _opened_within(self, target: str, seconds: float) -> Opened:
-        """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
-        waited = min(seconds, SLOW_SECONDS)
-        await asyncio.wait({self._opened}, timeout=waited)
-        while waited + SLOW_SECONDS < seconds and not self._opened.done() and not process.writes_stack(self.pid):
-            await asyncio.wait({self._opened}, timeout=SLOW_SECONDS)  # its interpreter still starts
-            waited += SLOW_SECONDS
-        if seconds > waited and not self._opened.done():
-            before = self.printed()
-            sentence = slow_import_sentence(target, waited, await self._stack_of_import())
-            print(printable(sentence), file=sys.stderr, flush=True)
-            self._printed = before.encode()
-        return await asyncio.wait_for(asyncio.shield(self._opened), seconds - waited)
 
     async def _stack_of_import(self, number: int = process.STACK_SIGNAL) -> str:
         """Request the stack of the import, and return what is written then; empty if none comes in time."""
@@ -328,10 +310,3 @@ def exit_status_text(exit_code: int | None) -> str:
     if exit_code is None:
         return "still there"
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-
-
-def slow_import_sentence(target: str, seconds: float, stack: str) -> str:
-    """Say that an import takes long, and where it stands. ``stack``: a dump by faulthandler."""
-    frame = innermost_of_stack(stack)
-    place = "" if frame is None else f", at {frame}"
-    return f"redrive: importing {target!r} takes long: {seconds:g} s so far{place}"

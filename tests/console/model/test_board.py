@@ -158,6 +158,9 @@ def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():
     assert board.finished == 3_500
 
 
+NAMES = ["load[0]", "load[1]"]
+
+
 def mapped_board():
     projection = projection_of([("list", []), ("load", ["list"]), ("report", ["load"])])
     projection.tasks["load"].spec = map_task(TaskSpec("load", ("list",)), "list", 10)
@@ -168,7 +171,7 @@ def mapped_board():
 def test_a_map_task_gets_its_children_on_the_living_board():
     board, builder = mapped_board()
     board.apply([*builder.start("list"), *builder.succeed("list")])
-    delta = board.apply([builder.event(EventKind.MAPPED, "load", payload=TaskMapped(2, [0, 1]))])
+    delta = board.apply([builder.event(EventKind.MAPPED, "load", payload=TaskMapped(2, NAMES, NAMES))])
     assert delta.is_graph_changed
     assert board.dag.names == ("list", "load", "load[0]", "load[1]", "report")
     assert board.dag.parents("load") == ("list", "load[0]", "load[1]")
@@ -185,7 +188,7 @@ def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
     board, builder = mapped_board()
     present = board.snapshot
     board.seek(RunSnapshot(initial_projection(board.projection), is_past=True))
-    present.apply(builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, [0])))
+    present.apply(builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, NAMES[:1], NAMES[:1])))
     assert "load[0]" not in board.dag
     assert board.seek(present).is_graph_changed
     assert "load[0]" in board.dag
@@ -194,7 +197,7 @@ def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
 def test_a_replay_has_the_children_from_its_beginning():
     board, builder = mapped_board()
     created = builder.event(EventKind.RUN, payload=RunChanged(RunChange.CREATED))
-    events = [created, builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, [0]))]
+    events = [created, builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, NAMES[:1], NAMES[:1]))]
     before = ReplayIndex(board.projection)
     board.apply(events)
     builder = EventBuilder(board.projection)

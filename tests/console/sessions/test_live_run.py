@@ -294,7 +294,13 @@ async def test_added_tasks_give_every_screen_the_board_again(revenue: FakeSessio
     await until(lambda: watcher.boards)
     row = live.board.row("clean_orders")
     row.spec = map_task(spec_of(row), spec_of(row).parents[0], 10)
-    revenue.emit([revenue.builder.event("task.mapped", "clean_orders", payload=TaskMapped(2, [0, 1]))])
+    revenue.emit(
+        [
+            revenue.builder.event(
+                "task.mapped", "clean_orders", payload=TaskMapped(2, ["clean_orders[0]", "clean_orders[1]"])
+            )
+        ]
+    )
     await until(lambda: watcher.news)
     assert watcher.boards == [live.board, live.board]
     assert len(watcher.news[0].events) == 1, "the journal gets the event as well"
