@@ -12,7 +12,7 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, islice, takewhile
@@ -166,6 +166,16 @@ class After(msgspec.Struct, frozen=True):
         return (day.logical for day in self.days if instant < day.logical <= ready)
 
 
+class Excused(msgspec.Struct, frozen=True):
+    """Starts that are not late. ``until``: none is before, as the flow was paused; ``skipped``: times that are none."""
+
+    until: int = 0
+    skipped: frozenset[int] = frozenset()
+
+
+NONE_EXCUSED = Excused()
+
+
 class Schedule(msgspec.Struct, frozen=True):
     """A parsed schedule. ``splay_us``: the delay of each run after its logical time.
 
@@ -238,17 +248,22 @@ class Schedule(msgspec.Struct, frozen=True):
         is_other = upcoming is not None and replaced_at is not None and self.due_at(upcoming) > replaced_at
         return None if is_other else upcoming
 
+    def excused(self, paused_until: int, skipped: Iterable[int | None]) -> Excused:
+        """Return what a pause and skips excuse: after a pause a start has the time that it has after it was due."""
+        return Excused(paused_until + (self.start_within_us or 0), frozenset(at for at in skipped if at is not None))
+
     def late_times(
-        self, decided_until: int, started: Collection[int], replaced_at: int | None = None
+        self, decided_until: int, started: Collection[int], excused: Excused, replaced_at: int | None = None
     ) -> list[tuple[int, int]]:
         """Return when logical times without a run count as late, each with the time: the first, or each day.
 
         ``replaced_at``: as for ``first_undecided``.
         """
-        first = self.first_undecided(decided_until, started, replaced_at)
-        days = [at for at in self.days if at > decided_until and at not in started]
+        known = excused.skipped.union(started)
+        first = self.first_undecided(decided_until, known, replaced_at)
+        days = [at for at in self.days if at > decided_until and at not in known]
         times = days if first is None else [first]
-        return [(late_at, at) for at in times if (late_at := self.late_at(at)) is not None]
+        return [(max(late_at, excused.until), at) for at in times if (late_at := self.late_at(at)) is not None]
 
     def count(self, after: int, until: int) -> int:
         """Return how many logical times there are in ``(after, until]``."""
@@ -417,7 +432,7 @@ def late_starts(
 ) -> list[int]:
     """Return the latest logical times without a decision that are late by now, and were due until ``replaced_at``."""
     if schedule.follows:
-        return [day for late_at, day in schedule.late_times(decided_until, already_run) if late_at < now]
+        return [day for late_at, day in schedule.late_times(decided_until, already_run, NONE_EXCUSED) if late_at < now]
     if schedule.start_within_us is None:
         return []
     until = now - schedule.start_within_us - 1
@@ -609,12 +624,12 @@ def _next_undecided(schedule: Schedule, facts: ScheduleFacts) -> int | None:
 
 
 def _late_times(schedule: Schedule, facts: ScheduleFacts) -> list[tuple[int, int]]:
-    """Return when runs that have not started, and are not skipped, are late, and were due. A pause moves that."""
+    """Return when runs that have not started are late, and were due."""
     within_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
     bounded = msgspec.structs.replace(schedule, start_within_us=within_us)
-    known = {*facts.started, *(() if facts.skip_logical is None else (facts.skip_logical,))}
-    late = bounded.late_times(facts.decided_until or 0, known, facts.replaced_at)
-    return [(max(late_at, facts.paused_until + within_us), schedule.due_at(at)) for late_at, at in late]
+    excused = bounded.excused(facts.paused_until, [facts.skip_logical])
+    late = bounded.late_times(facts.decided_until or 0, facts.started, excused, facts.replaced_at)
+    return [(late_at, schedule.due_at(at)) for late_at, at in late]
 
 
 def _wake_at(schedule: Schedule, facts: ScheduleFacts, now: int, late: list[tuple[int, int]]) -> int | None:

@@ -315,6 +315,7 @@ class StateFileWatch:
         self._check_lock()
         if self._removed_log is not None:
             return
+        # A link in the place of the file: SQLite names the log after the end of the link.
         is_linked_away = not self._is_link and os.path.islink(self._path)
         is_away = bool(self._opened) and (inode_of(self._path) != self._opened or is_linked_away)
         moves = self._find_moves() if is_away else ()

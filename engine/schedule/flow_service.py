@@ -25,6 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from ..core.schedule import (
+    Excused,
     Schedule,
     ScheduleFacts,
     Step,
@@ -455,7 +456,7 @@ class FlowService:
             return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else ""
 
     @property
-    def _excused(self) -> schedules.Excused:
+    def _excused(self) -> Excused:
         return schedules.excused_starts(self.served, self.row)
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> ScheduleFacts:

@@ -218,6 +218,7 @@ def _trim_to(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> N
         running = connection.execute(_RUNNING, (run_id,)).fetchone()
         if running is not None:
             key = (run_id,) + tuple(running)
+            # The last row stays, because it records the gap before it.
             _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
         return
 

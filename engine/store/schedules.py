@@ -20,6 +20,8 @@ from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.schedule import (
     LISTED_MAX,
+    NONE_EXCUSED,
+    Excused,
     Schedule,
     decide_schedule,
     is_ahead,
@@ -68,16 +70,6 @@ class ServedFlow(msgspec.Struct, frozen=True):
         """Whether both name the same logical times, however they are written."""
         own, others = self.schedule.recurrence.meaning, other.schedule.recurrence.meaning
         return (own, self.spec.timezone) == (others, other.spec.timezone)
-
-
-class Excused(msgspec.Struct, frozen=True):
-    """Starts that are not late. ``until``: none is before, as the flow was paused; ``skipped``: times that are none."""
-
-    until: int = 0
-    skipped: frozenset[int] = frozenset()
-
-
-NONE_EXCUSED = Excused()
 
 
 def served_flow(flow: FlowSpec) -> ServedFlow | None:
@@ -597,8 +589,8 @@ def _next_late_at(
     if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
-        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired | excused.skipped, until)
-        instants += [max(late_at, excused.until) + 1 for late_at, _ in late]
+        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired, excused, until)
+        instants += [late_at + 1 for late_at, _ in late]
     return min(instants, default=None)
 
 
@@ -740,9 +732,7 @@ def excused_starts(served: ServedFlow, row: ServedSchedule | None = None, state_
     if row is None:
         with suppress(StateFileError):  # of what is damaged, or of a later redrive
             rows = [one for one in _schedules_in(state_path) if one.flow == served.name]
-    paused_until = max((one.paused_until for one in rows), default=0)
-    skipped = frozenset(one.skip_logical for one in rows if one.skip_logical is not None)
-    return Excused(paused_until + (schedule.start_within_us or 0), skipped)
+    return schedule.excused(max((one.paused_until for one in rows), default=0), (one.skip_logical for one in rows))
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

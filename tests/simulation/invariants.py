@@ -303,12 +303,9 @@ def allows(rule: str, state: str, skip_cause: str | None, is_over: bool = False)
     if rule == "all_done":
         return state in _ENDED - (set() if is_over else {"DEAD_LETTER"})
     if is_collected and state == "SKIPPED":
-        return rule != "all_success_strict" or skip_cause not in ("operator", "part")
-    if state == "SKIPPED" and skip_cause != "imported":
-        is_permitted = skip_cause in ("operator", "part")
-        return is_permitted if rule == "all_success" else rule == "none_failed"
+        return rule != "all_success_strict" or skip_cause != "operator"
     if state == "SKIPPED":
-        return True  # it has the result of an earlier run
+        return skip_cause == "operator" if rule == "all_success" else rule == "none_failed"
     return state == "SUCCESS"
 
 

@@ -277,8 +277,6 @@ RULES = {
     ("SKIPPED", "condition"): (0, 0, 1, 1),
     ("SKIPPED", "cascade"): (0, 0, 1, 1),
     ("SKIPPED", None): (0, 0, 1, 1),
-    ("SKIPPED", "part"): (1, 0, 1, 1),
-    ("SKIPPED", "imported"): (1, 1, 1, 1),
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.schedule import LISTED_MAX, decide_schedule
+from redrive.engine.core.schedule import LISTED_MAX, Excused, decide_schedule
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
@@ -320,7 +320,7 @@ def test_each_row_of_a_flow_excuses_its_starts(files, monkeypatch):
     known = [row._replace(skip_logical=SIX), row._replace(id=2, paused_until=SIX + HOUR), row._replace(flow="g")]
     monkeypatch.setattr(schedules, "read_known", lambda: known)
     excused = schedules.excused_starts(file.served, state_path="/x.db")
-    assert excused == schedules.Excused(SIX + HOUR + 600 * 1_000_000, frozenset({SIX}))
+    assert excused == Excused(SIX + HOUR + 600 * 1_000_000, frozenset({SIX}))
 
 
 def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
@@ -330,7 +330,7 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     assert file.now + 1 == file.write(lambda transaction: schedules.record_late_runs(transaction, file.served))
     assert [] == pages(file)
     file.now += 1
-    skipped = schedules.Excused(skipped=frozenset({SIX + HOUR}))
+    skipped = Excused(skipped=frozenset({SIX + HOUR}))
     breaks_at = file.write(lambda transaction: schedules.record_late_runs(transaction, file.served, excused=skipped))
     assert SIX + 2 * HOUR + 600 * 1_000_000 + 1 == breaks_at
     assert [] == pages(file), "an operator skips it"
