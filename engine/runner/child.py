@@ -26,15 +26,7 @@ from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
 from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
-from . import process, protocol
-from .call import (
-    CallPlan,
-    DescribeError,
-    call_task,
-    collecting_plan,
-    describe_safely,
-    ending_of_error,
-)
+from . import call, process, protocol
 from .protocol import AttemptOrder
 
 if TYPE_CHECKING:
@@ -104,7 +96,7 @@ class Termination:
 class FlowFacts(msgspec.Struct, frozen=True):
     """The values of the flow that the zygote hands to each attempt."""
 
-    plans: Mapping[str, CallPlan] | FreshImport
+    plans: Mapping[str, call.CallPlan] | FreshImport
     project_root: str  # the folder of the flow file
     code_hash: str | None
     stack_fd: int  # where stacks are written; each attempt replaces it by its own pipe
@@ -116,25 +108,25 @@ class FlowFacts(msgspec.Struct, frozen=True):
         """The folder in which every attempt runs."""
         return self.other_folder or self.project_root
 
-    def plan(self, spec: TaskSpec) -> CallPlan:
+    def plan(self, spec: TaskSpec) -> call.CallPlan:
         """Return how to call a task. Raises PermanentError if the imported flow has no such function."""
         task = spec.name if spec.item is None else spec.item.task
         plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
         if spec.map is not None:
-            return collecting_plan(spec, spec.map, plans.get(task))
+            return call.collecting_plan(spec, spec.map, plans.get(task))
         try:
             return plans[task]
         except KeyError:
             raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
 
-    def describer(self, order: AttemptOrder) -> DescribeError:
+    def describer(self, order: AttemptOrder) -> call.DescribeError:
         """Return a function that turns an exception of the task into a Failure; it never raises."""
 
         def describe(error: BaseException) -> Failure:
             root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
             return describe_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
 
-        return lambda error: describe_safely(describe, error)
+        return lambda error: call.describe_safely(describe, error)
 
 
 class ResultPipe:
@@ -271,12 +263,12 @@ def run_task(
         if before_call is not None:
             before_call()
         forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-        ending = call_task(order, plan, facts.describer(order), pipe.send, lambda: termination.requested, run_here)
+        ending = call.call_task(order, plan, facts.describer(order), pipe.send, lambda: termination.requested, run_here)
         termination.close()
         return ending
     except BaseException as error:
         termination.close()
-        return ending_of_error(error, facts.describer(order), is_cancelled=termination.requested)
+        return call.ending_of_error(error, facts.describer(order), is_cancelled=termination.requested)
 
 
 def run_coroutine(
@@ -359,13 +351,13 @@ def flush() -> None:
 class FreshImport:
     """Imports the flow in this process, once."""
 
-    def __init__(self, load: Callable[[], Mapping[str, CallPlan]]) -> None:
+    def __init__(self, load: Callable[[], Mapping[str, call.CallPlan]]) -> None:
         self._load = load
-        self._plans: Mapping[str, CallPlan] | None = None
+        self._plans: Mapping[str, call.CallPlan] | None = None
         self._error: BaseException | None = None
         self._threads: frozenset[Thread] = frozenset()
 
-    def plans(self) -> Mapping[str, CallPlan]:
+    def plans(self) -> Mapping[str, call.CallPlan]:
         """Return how to call the tasks. Raises the exception of the import, on every call."""
         if self._error is not None:
             raise self._error

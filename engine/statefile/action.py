@@ -7,21 +7,7 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
-from ..domain.acts import (
-    BY_NAME,
-    DONE,
-    HELD,
-    ONLY_PAUSED,
-    REFUSED,
-    RUNNING,
-    Answer,
-    Author,
-    Command,
-    Target,
-    TargetResult,
-    act_refusal,
-    past_of,
-)
+from ..domain import acts
 from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
@@ -44,7 +30,7 @@ class RecordingTransaction(Transaction):
     ``pages``: number -> itself, its state, whether it was re-armed, and the tasks of the act that it is about.
     """
 
-    def __init__(self, transaction: Transaction, command: Command) -> None:
+    def __init__(self, transaction: Transaction, command: acts.Command) -> None:
         Transaction.__init__(self, transaction.connection, transaction.at, command.author)
         self.events = transaction.events
         self.act = command.act
@@ -115,7 +101,7 @@ class TaskSnapshot(NamedTuple):
 class ActionContext(object):
     """The state of one act while it is applied. ``is_abandoned``: no executor lives, so no task of the file runs."""
 
-    def __init__(self, transaction: RecordingTransaction, command: Command, is_abandoned: bool = False) -> None:
+    def __init__(self, transaction: RecordingTransaction, command: acts.Command, is_abandoned: bool = False) -> None:
         self.transaction = transaction
         self.connection = transaction.connection
         self.is_abandoned = is_abandoned
@@ -127,7 +113,7 @@ class ActionContext(object):
         self.run_id = command.run_id or ""
         self.options: Dict[str, Any] = dict(command.options)
         self.targets = command.targets
-        self.results: Dict[str, TargetResult] = {}
+        self.results: Dict[str, acts.TargetResult] = {}
         self.consequences: List[str] = []  # "5 unblocked"
         self.notes: List[str] = []  # sentences that an operator should read before the act
 
@@ -136,10 +122,10 @@ class ActionContext(object):
         return read_task(self.connection, self.run_id, name)
 
     def set_result(self, name: str, result: str, sentence: str = "") -> None:
-        self.results[name] = TargetResult(name, result, sentence)
+        self.results[name] = acts.TargetResult(name, result, sentence)
 
     def done_names(self) -> List[str]:
-        return [result.task for result in self.results.values() if result.outcome == DONE]
+        return [result.task for result in self.results.values() if result.outcome == acts.DONE]
 
     def add_consequence(self, names: List[str], words: str) -> None:
         if names:
@@ -161,20 +147,20 @@ def read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dic
     return {row[0]: TaskSnapshot(*row) for row in rows}
 
 
-def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
+def check_target(context: ActionContext, target: acts.Target) -> Optional[TaskSnapshot]:
     """Return the target if its state and generation are those that the operator saw; else record a refusal."""
     name, state, generation = target
     row = context.read_task(name)
     if row is None:
-        context.set_result(name, REFUSED, "there is no such task in this run")
+        context.set_result(name, acts.REFUSED, "there is no such task in this run")
     elif (row.state, row.generation) != (state, generation):
-        context.set_result(name, REFUSED, _change_reason(context, row, state, generation))
+        context.set_result(name, acts.REFUSED, _change_reason(context, row, state, generation))
     else:
         return row
     return None
 
 
-def who_cancelled(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Author]:
+def who_cancelled(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[acts.Author]:
     """The operator who asked for the end of a running task; None: nobody has."""
     row = connection.execute(
         "SELECT event.actor, event.reason, event.command_id FROM task"
@@ -183,7 +169,7 @@ def who_cancelled(connection: sqlite3.Connection, run_id: str, name: str) -> Opt
         " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
         (run_id, name),
     ).fetchone()
-    return None if row is None else Author(*row)
+    return None if row is None else acts.Author(*row)
 
 
 #: The index holds operators' events only; that of the run holds every event.
@@ -207,12 +193,12 @@ def refusal_of(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """Why the act cannot change a task; None if it can."""
     requeued = " before" if row.generation else ""
     if row.state == TaskState.READY and not row.attempt and context.act == "requeue" and _paused_by(context):
-        return ONLY_PAUSED
+        return acts.ONLY_PAUSED
     if row.state == TaskState.PENDING and row.generation and len(context.results) < _EXPLAINED_REFUSALS:
         last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
-        if last is not None and verb_of(EventKind.TASK, last[3]) == past_of("requeue"):
+        if last is not None and verb_of(EventKind.TASK, last[3]) == acts.past_of("requeue"):
             requeued = " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
-    return act_refusal(context.act, row.state, row.cancel_requested_at is not None, requeued)
+    return acts.act_refusal(context.act, row.state, row.cancel_requested_at is not None, requeued)
 
 
 def text_of_note(text: object) -> str:
@@ -226,7 +212,7 @@ def verb_of(kind: str, data: str) -> str:
     """The participle of the act that an event of a task belongs to. ``data``: the payload as JSON."""
     payload = decode(kind, json.loads(data))
     act = payload.act if isinstance(payload, (TaskMoved, TaskChanged)) else None
-    return past_of(act or "")
+    return acts.past_of(act or "")
 
 
 def ago(microseconds: int) -> str:
@@ -234,19 +220,19 @@ def ago(microseconds: int) -> str:
     return "{} ago".format(format_duration(microseconds))
 
 
-def summarize(context: ActionContext) -> Answer:
+def summarize(context: ActionContext) -> acts.Answer:
     """Reopen the run if a target was changed, and make the answer from the results."""
-    act = BY_NAME[context.act]
+    act = acts.BY_NAME[context.act]
     results = tuple(context.results.values())
     done = len(context.done_names())
     if done:
         reopen_run(context.transaction, context.run_id)
         _warn_if_paused(context)
-    held = [result for result in results if result.outcome == HELD]
+    held = [result for result in results if result.outcome == acts.HELD]
     if held:
         context.add_consequence([result.task for result in held], held[0].sentence)
-    refused = sum(1 for result in results if result.outcome == REFUSED)
-    running = sum(1 for result in results if result.outcome == RUNNING)
+    refused = sum(1 for result in results if result.outcome == acts.REFUSED)
+    running = sum(1 for result in results if result.outcome == acts.RUNNING)
     parts = ["{} {}".format(done, act.past)] if done or not running else []
     parts += ["{} {}".format(running, act.awaited)] if running else []
     parts += ["{} refused".format(refused)] if refused else []
@@ -255,11 +241,11 @@ def summarize(context: ActionContext) -> Answer:
         message = "{}: {}".format(results[0].task, results[0].sentence)
     elif context.consequences or context.notes:
         message = "; ".join([message] + [", ".join(context.consequences)] * bool(context.consequences) + context.notes)
-    return Answer(done + running > 0, message, results)
+    return acts.Answer(done + running > 0, message, results)
 
 
 def _warn_if_paused(context: ActionContext) -> None:
-    if not BY_NAME[context.act].starts_work:
+    if not acts.BY_NAME[context.act].starts_work:
         return
     by = _paused_by(context)
     if by:

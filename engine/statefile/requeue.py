@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
+from ..domain import states
 from ..domain.acts import HELD, REFUSED, REQUEUE_FLAGS, Answer, Target
 from ..domain.event_payloads import (
     NO_TASK_COLUMNS,
@@ -19,19 +20,6 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import JsonObject
 from ..domain.liveness import HEARTBEAT_SECONDS, fence_seconds
-from ..domain.states import (
-    DEADLINE_MODE,
-    MOVING,
-    NEEDS_HUMAN,
-    DeadLetterKind,
-    SkipCause,
-    TaskState,
-    deadline_cause,
-    describe_lost,
-    describe_passed,
-    effect_key,
-    ends_run,
-)
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
 from ..domain.text import counted, format_clock
 from .action import ActionContext, TaskSnapshot, check_target, read_task, reopen_run
@@ -108,7 +96,7 @@ def start_generation(
         columns["max_attempts"] = starts
     if new_key:
         columns["key_generation"] = row.generation + 1
-    context.transaction.move(context.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+    context.transaction.move(context.run_id, row.name, row.state, states.TaskState.PENDING, row.generation, set=columns)
 
 
 def run_again(transaction: Transaction, run_id: str, name: str, state: str, generation: int) -> None:
@@ -116,14 +104,14 @@ def run_again(transaction: Transaction, run_id: str, name: str, state: str, gene
     columns = RESET.copy()
     columns.update({"generation": generation + 1, "next_retry_at": None})
     columns.update(COUNTERS)
-    transaction.move(run_id, name, state, TaskState.PENDING, generation, set=columns)
+    transaction.move(run_id, name, state, states.TaskState.PENDING, generation, set=columns)
 
 
 def end_generation(
     transaction: Transaction,
     run_id: str,
     row: TaskSnapshot,
-    state: TaskState,
+    state: states.TaskState,
     columns: TaskColumns = NO_TASK_COLUMNS,
     why: Optional[str] = None,
 ) -> None:
@@ -138,12 +126,12 @@ def end_generation(
     transaction.move(run_id, row.name, row.state, state, row.generation, set=ended, payload=payload)
 
 
-def skip_generation(transaction: Transaction, run_id: str, name: str, cause: SkipCause, why: str) -> None:
+def skip_generation(transaction: Transaction, run_id: str, name: str, cause: states.SkipCause, why: str) -> None:
     """Skip a task that does not run and that nothing will run any more; what it has paged is resolved."""
     row = read_task(transaction.connection, run_id, name)
     assert row is not None
     columns: TaskColumns = {"skip_cause": str(cause), "blocked_by": None}
-    end_generation(transaction, run_id, row, TaskState.SKIPPED, columns, why)
+    end_generation(transaction, run_id, row, states.TaskState.SKIPPED, columns, why)
     resolve(transaction, run_id, name)
 
 
@@ -171,7 +159,7 @@ def _wait_seconds(context: ActionContext) -> float:
 
 def canary_refusal(row: TaskSnapshot) -> Optional[str]:
     """Why a task cannot be a canary or a follower, in one sentence; None if it can."""
-    return None if row.state in NEEDS_HUMAN else "a canary is for what has failed: it is {}".format(row.state)
+    return None if row.state in states.NEEDS_HUMAN else "a canary is for what has failed: it is {}".format(row.state)
 
 
 def loose_fingerprint(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
@@ -252,7 +240,7 @@ def resolve_targets(context: ActionContext) -> Iterator[TaskSnapshot]:
 def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
     """Return the target if it is unchanged, as ``check_target`` does; settle it as lost first if it runs no more."""
     row = check_target(context, target)
-    if row is None or row.state != TaskState.RUNNING or not context.is_abandoned:
+    if row is None or row.state != states.TaskState.RUNNING or not context.is_abandoned:
         return row
     connection = context.connection
     attempt = _RunningAttempt(*connection.execute(_ATTEMPT, (context.run_id, row.name)).fetchone())
@@ -267,15 +255,15 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
     columns: TaskColumns = {"losses": attempt.losses + 1}
     if spec.get("idempotent", True):
         columns["next_retry_at"] = transaction.at
-        _settle(transaction, context.run_id, row, TaskState.RETRYING, columns)
+        _settle(transaction, context.run_id, row, states.TaskState.RETRYING, columns)
         return read_task(connection, context.run_id, row.name)
     abandon_canary(transaction, context.run_id, row.name, row.overrides)
-    key = effect_key(context.run_id, row.name, row.key_generation) if spec.get("effect") else None
-    columns["dead_letter_kind"] = str(DeadLetterKind.INDETERMINATE)
-    columns["error"] = describe_lost(key)
-    _settle(transaction, context.run_id, row, TaskState.DEAD_LETTER, columns)
+    key = states.effect_key(context.run_id, row.name, row.key_generation) if spec.get("effect") else None
+    columns["dead_letter_kind"] = str(states.DeadLetterKind.INDETERMINATE)
+    columns["error"] = states.describe_lost(key)
+    _settle(transaction, context.run_id, row, states.TaskState.DEAD_LETTER, columns)
     if context.act == "requeue":
-        context.set_result(row.name, REFUSED, "{}; it is a dead letter now".format(describe_lost(key)))
+        context.set_result(row.name, REFUSED, "{}; it is a dead letter now".format(states.describe_lost(key)))
         return None
     return read_task(connection, context.run_id, row.name)
 
@@ -328,7 +316,9 @@ def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: Jso
     return sentence.format(left) if left > 0 else None
 
 
-def _settle(transaction: Transaction, run_id: str, row: TaskSnapshot, state: TaskState, columns: TaskColumns) -> None:
+def _settle(
+    transaction: Transaction, run_id: str, row: TaskSnapshot, state: states.TaskState, columns: TaskColumns
+) -> None:
     """Write the end of a lost attempt, as ``settle.py`` does, but with the state that the act needs."""
     emit_reclaimed(transaction, run_id, row.name, row.attempt, row.generation)
     ended: AttemptColumns = {"ended_at": transaction.at, "outcome": "lost", "failure_mode": "lost"}
@@ -384,10 +374,10 @@ def lift_passed_deadline(context: ActionContext) -> None:
         goes_on = RunChanged(RunChange.REOPENED, {"abandoned_at": None})
         context.transaction.change_run(context.run_id, goes_on)
         context.notes.append("the run was abandoned: it goes on")
-    if deadline_at is None or not ends_run(options):
+    if deadline_at is None or not states.ends_run(options):
         return
     if passed_at is not None or context.transaction.at >= deadline_at:  # the clock may have been set back since
-        why = "{}: it goes on without one".format(describe_passed(deadline_at))
+        why = "{}: it goes on without one".format(states.describe_passed(deadline_at))
         _set_deadline(context, None, why)
         context.notes.append(why)
 
@@ -403,7 +393,7 @@ def postpone(context: ActionContext) -> Answer:
         return Answer(False, "the run has no deadline")
     if seconds is not None and seconds <= 0:
         return Answer(False, "a deadline is in the future: give seconds above 0")
-    (ending,) = context.connection.execute(_ENDING, (context.run_id, DEADLINE_MODE)).fetchone()
+    (ending,) = context.connection.execute(_ENDING, (context.run_id, states.DEADLINE_MODE)).fetchone()
     if ending and not context.is_abandoned:
         return Answer(
             False, "the old deadline still ends {}: postpone it in a moment".format(counted(ending, "attempt"))
@@ -422,7 +412,7 @@ def postpone(context: ActionContext) -> Answer:
 
 #: SQL: the clean-ups of a run that is over which can start or run (``clean_ups.py``).
 BOUNDED_CLEAN_UPS = (
-    "SELECT name FROM task WHERE run_id = ? AND expires_at IS NOT NULL AND state IN " + in_list(MOVING) + ""
+    "SELECT name FROM task WHERE run_id = ? AND expires_at IS NOT NULL AND state IN " + in_list(states.MOVING) + ""
     " AND NOT " + IS_APPROVAL + " ORDER BY position, name"
 )
 
@@ -433,17 +423,17 @@ def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str, 
     for (name,) in context.connection.execute(BOUNDED_CLEAN_UPS, (context.run_id,)).fetchall():
         context.transaction.change(context.run_id, name, {"expires_at": None})
         hold_if_blocked(context.transaction, context.run_id, name)
-    resolve_cause(context.transaction, deadline_cause(context.run_id))
+    resolve_cause(context.transaction, states.deadline_cause(context.run_id))
 
 
 def _late_tasks(context: ActionContext) -> Dict[str, int]:
     """The tasks that the deadline has cancelled, with their generations, in the order of the flow."""
-    return dict(context.connection.execute(_LATE, (context.run_id, DEADLINE_MODE)).fetchall())
+    return dict(context.connection.execute(_LATE, (context.run_id, states.DEADLINE_MODE)).fetchall())
 
 
 def _run_again(context: ActionContext, late: Dict[str, int]) -> List[str]:
     for name, generation in late.items():
-        run_again(context.transaction, context.run_id, name, str(TaskState.CANCELLED), generation)
+        run_again(context.transaction, context.run_id, name, str(states.TaskState.CANCELLED), generation)
     for name in late:
         reevaluate(context.transaction, context.run_id, name)
     return list(late)

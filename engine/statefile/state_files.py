@@ -16,6 +16,7 @@ from ..domain.events import JsonObject
 from ..domain.rows import BreakerRow, ExecutorState, Health, RunFacts
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
+from . import supervisor_file
 from .copies import living_original
 from .health_file import read_health
 from .lists import (
@@ -39,15 +40,6 @@ from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly, read_or, reading_error
 from .paths import default_folder, default_paths, is_full, named_path, supervisor_path
 from .reader import FileStamps, stamps_of
-from .supervisor_file import (
-    NIGHTS_SQL,
-    Night,
-    ServedSchedule,
-    night_of,
-    read_schedules,
-    steady,
-    with_known,
-)
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown
@@ -89,8 +81,8 @@ class Offer(NamedTuple):
     breakers: Sequence[BreakerRow] = ()
     tasks: int = 0
     finished: int = 0
-    nights: Sequence[Night] = ()
-    supervised: Sequence[ServedSchedule] = ()
+    nights: Sequence[supervisor_file.Night] = ()
+    supervised: Sequence[supervisor_file.ServedSchedule] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
     clock_offset_us: int = 0
@@ -158,25 +150,27 @@ def _full_since(state_path: str) -> Optional[int]:
 def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
     """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
     try:
-        view = read_schedules()
+        view = supervisor_file.read_schedules()
     except StateFileError as error:
         return found + [Offer(supervisor_path(), problem=str(error))] * is_whole
-    known: Dict[Optional[str], List[ServedSchedule]] = {}
+    known: Dict[Optional[str], List[supervisor_file.ServedSchedule]] = {}
     for row in view.schedules:
-        known.setdefault(row.state_path, []).append(steady(row, int(time.time() * 1000000)))
+        known.setdefault(row.state_path, []).append(supervisor_file.steady(row, int(time.time() * 1000000)))
     joined = [_supervised(offer, known.pop(offer.path, ())) for offer in found]
     without_file = [row for rows in known.values() for row in rows if row.has_failed_start()]
     return joined + [_without_file(row) for row in without_file] * is_whole
 
 
-def _supervised(offer: Offer, rows: Sequence[ServedSchedule]) -> Offer:
+def _supervised(offer: Offer, rows: Sequence[supervisor_file.ServedSchedule]) -> Offer:
     """A supervisor that hangs holds its lock, and serves nothing."""
     pid = None if any(row.hang for row in rows) else offer.service_pid
     known = [night for row in rows if row.flow == offer.dag_name for night in row.nights]
-    return offer._replace(supervised=rows, service_pid=pid, nights=with_known(offer.nights, known)[-NIGHTS:])
+    return offer._replace(
+        supervised=rows, service_pid=pid, nights=supervisor_file.with_known(offer.nights, known)[-NIGHTS:]
+    )
 
 
-def _without_file(row: ServedSchedule) -> Offer:
+def _without_file(row: supervisor_file.ServedSchedule) -> Offer:
     why = "cannot start: {}".format(row.start_error)
     return Offer(row.file, row.flow, problem=why, supervised=[row], has_file=False)
 
@@ -330,7 +324,7 @@ def _rank(now_us: float) -> Callable[[Offer], Tuple[bool, bool, bool, int, str]]
 
 _COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"
 _LASTS = "max(ended_at - started_at - waited_us, 0)"
-_NIGHTS = "SELECT " + NIGHTS_SQL.format(_LASTS, "run", "dag_name = ? AND started_at > ? GROUP BY day")
+_NIGHTS = "SELECT " + supervisor_file.NIGHTS_SQL.format(_LASTS, "run", "dag_name = ? AND started_at > ? GROUP BY day")
 
 
 def _offer(path: str) -> Offer:
@@ -379,10 +373,10 @@ def offer_of_connection(connection: sqlite3.Connection) -> Offer:
     return _with_surroundings(path, read_offer(connection, path))
 
 
-def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[Night]:
+def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[supervisor_file.Night]:
     """The last NIGHTS days with runs of a flow, in the time zone of this host."""
     days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
-    return [night_of(*row) for row in days[-NIGHTS:]]
+    return [supervisor_file.night_of(*row) for row in days[-NIGHTS:]]
 
 
 def _check_numbers(path: str, rows: Iterable[Any]) -> None:

@@ -8,22 +8,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
+from ..domain import states
 from ..domain.acts import BY_NAME, DONE, NO_APPROVAL, REFUSED, RUNNING, Answer, act_refusal, extension_refusal
 from ..domain.elements import FOLLOWING, VANISHED_CHILD, describe_following
 from ..domain.event_payloads import RowsChange, TaskColumns
-from ..domain.states import (
-    HAPPENED,
-    NEEDS_NO_RESULT,
-    REJECTED,
-    SkipCause,
-    TaskState,
-    describe_blocked,
-    describe_doubts,
-    describe_repetition,
-    describe_unanswered,
-    effect_key,
-    may_have_happened,
-)
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
@@ -57,7 +45,7 @@ def requeue_tasks(context: ActionContext) -> Answer:
     for row in resolve_targets(context):
         rows.append(row)
         refused = refusal_of(context, row)
-        if row.state == TaskState.UPSTREAM_FAILED:
+        if row.state == states.TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused or is_gone(row.read_spec()):
             context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
@@ -79,7 +67,7 @@ def requeue_tasks(context: ActionContext) -> Answer:
 def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
     check_breaker(context, row)
     start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
-    if row.state == TaskState.SUCCESS and _is_effect(row):
+    if row.state == states.TaskState.SUCCESS and _is_effect(row):
         _note_repetition(context, row)
     words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe_overrides(overrides)]
     context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
@@ -152,9 +140,9 @@ def _update_dependents(context: ActionContext) -> None:
     context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
     context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
     for name in again:
-        if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
+        if reevaluate(transaction, run_id, name) == states.TaskState.UPSTREAM_FAILED:
             now = context.read_task(name)
-            context.set_result(name, DONE, "but {}".format(describe_blocked(now and now.blocked_by)))
+            context.set_result(name, DONE, "but {}".format(states.describe_blocked(now and now.blocked_by)))
 
 
 def _requeue_successes_below(context: ActionContext) -> List[str]:
@@ -165,11 +153,11 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
     for root in context.done_names():
         for name in descendants_of(context.connection, context.run_id, root):
             row = context.read_task(name)
-            if row is None or row.state != TaskState.SUCCESS or is_gone(row.read_spec()):
+            if row is None or row.state != states.TaskState.SUCCESS or is_gone(row.read_spec()):
                 continue
             is_effect = _is_effect(row)
             if is_effect and _repeat_refusal(context, row):
-                left[name] = "{}: {}; it stays as it is".format(name, HAPPENED)
+                left[name] = "{}: {}; it stays as it is".format(name, states.HAPPENED)
                 continue
             start_generation(context, row, new_key=new_key and is_effect)
             context.set_result(name, DONE, "runs again because {} does".format(root))
@@ -221,42 +209,42 @@ def _is_effect(row: TaskSnapshot) -> bool:
 
 def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
-    if row.state != TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
+    if row.state != states.TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
         return None
     if not _is_effect(row):
         return None
-    return describe_repetition(effect_key(context.run_id, row.name, row.key_generation))
+    return states.describe_repetition(states.effect_key(context.run_id, row.name, row.key_generation))
 
 
 def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
     now = context.read_task(row.name)
     assert now is not None
-    key = effect_key(context.run_id, row.name, now.key_generation)
+    key = states.effect_key(context.run_id, row.name, now.key_generation)
     if context.options.get("new_key"):
-        context.notes.append("{}: {} runs again with the new key {}".format(row.name, HAPPENED, key))
+        context.notes.append("{}: {} runs again with the new key {}".format(row.name, states.HAPPENED, key))
     else:
         how = "{}: {} runs again with its key {}; --new-key gives it a new one"
-        context.notes.append(how.format(row.name, HAPPENED, key))
+        context.notes.append(how.format(row.name, states.HAPPENED, key))
 
 
 def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
     """Note which of the requeued tasks may have happened."""
     doubts: List[Tuple[str, Optional[str]]] = []
     for row in rows:
-        is_doubtful = may_have_happened(row.state, row.dead_letter_kind)
+        is_doubtful = states.may_have_happened(row.state, row.dead_letter_kind)
         if is_doubtful and context.results[row.name].outcome != REFUSED:
-            key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(row) else None
+            key = states.effect_key(context.run_id, row.name, row.key_generation) if _is_effect(row) else None
             doubts.append((row.name, key))
     if doubts:
-        context.notes.append(describe_doubts(doubts))
+        context.notes.append(states.describe_doubts(doubts))
 
 
 def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
     """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
     now = context.read_task(row.name)
     assert now is not None
-    if now.state == TaskState.UPSTREAM_FAILED:
-        context.set_result(row.name, REFUSED, describe_blocked(now.blocked_by))
+    if now.state == states.TaskState.UPSTREAM_FAILED:
+        context.set_result(row.name, REFUSED, states.describe_blocked(now.blocked_by))
     else:
         context.set_result(row.name, DONE, "unblocked")
 
@@ -272,12 +260,12 @@ def cancel(context: ActionContext) -> Answer:
     stopped: List[str] = []
     for row in resolve_targets(context):
         refused = act_refusal(context.act, row.state)
-        if row.state == TaskState.RUNNING:
+        if row.state == states.TaskState.RUNNING:
             _request_cancel(context, row)
         elif refused:
             context.set_result(row.name, REFUSED, refused)
         else:
-            end_generation(context.transaction, context.run_id, row, TaskState.CANCELLED)
+            end_generation(context.transaction, context.run_id, row, states.TaskState.CANCELLED)
             context.set_result(row.name, DONE, "cancelled")
     for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
         stopped += propagate(context.transaction, context.run_id, name)
@@ -319,7 +307,7 @@ def extend(context: ActionContext) -> Answer:
 
 
 def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
-    if row.state != TaskState.RUNNING:
+    if row.state != states.TaskState.RUNNING:
         return act_refusal(context.act, row.state)
     key = (context.run_id, row.name, row.attempt)
     sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
@@ -333,7 +321,7 @@ def hurry(context: ActionContext) -> Answer:
         row = check_target(context, target)
         if row is None:
             continue
-        is_pending = row.state == TaskState.PENDING
+        is_pending = row.state == states.TaskState.PENDING
         if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
             context.set_result(row.name, REFUSED, BY_NAME[context.act].refusal)
         elif is_pending:
@@ -341,7 +329,7 @@ def hurry(context: ActionContext) -> Answer:
             context.set_result(row.name, DONE, "starts as soon as its parents allow it")
         else:
             context.transaction.move(
-                context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
+                context.run_id, row.name, row.state, states.TaskState.READY, row.generation, set={"next_retry_at": None}
             )
             context.set_result(row.name, DONE, "starts as soon as there is a slot")
     restart_cancelled(context)
@@ -360,7 +348,7 @@ CHILDREN_NEEDING_RESULT = (
     " CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
     " WHERE edge.run_id = ? AND edge.parent = ?"
     " AND coalesce(edge.rule, task.rule) IN " + in_list(rules_with(ParentStatus.PERMITTED)) + ""
-    " AND task.state NOT IN " + in_list(NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"
+    " AND task.state NOT IN " + in_list(states.NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"
 )
 
 
@@ -369,7 +357,7 @@ def skip(context: ActionContext) -> Answer:
 
     Without a substitute, a task whose result a child requires is not skipped (SPEC 4.6).
     """
-    columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
+    columns: TaskColumns = {"skip_cause": str(states.SkipCause.OPERATOR), "blocked_by": None}
     if "substitute" in context.options:
         substitute = json.dumps(context.options["substitute"], ensure_ascii=False)
         columns["result"] = substitute
@@ -385,7 +373,7 @@ def skip(context: ActionContext) -> Answer:
             sentence = "{} needs its result: give a substitute, or skip both".format(needed_by)
             context.set_result(row.name, REFUSED, sentence)
         else:
-            end_generation(context.transaction, context.run_id, row, TaskState.SKIPPED, columns)
+            end_generation(context.transaction, context.run_id, row, states.TaskState.SKIPPED, columns)
             context.set_result(row.name, DONE, "skipped")
     skipped = context.done_names()
     stopped: List[str] = []
@@ -417,17 +405,17 @@ def approve(context: ActionContext) -> Answer:
     """Make the approvals a success, whose result says who has approved and why."""
     author = context.transaction.author
     result = json.dumps({"approved_by": author.actor, "reason": author.reason}, ensure_ascii=False)
-    return _answer_approvals(context, TaskState.SUCCESS, {"result": result})
+    return _answer_approvals(context, states.TaskState.SUCCESS, {"result": result})
 
 
 def reject(context: ActionContext) -> Answer:
     """Make the approvals a failure, which is not tried again: what depends on them does not run."""
     author = context.transaction.author
     why = "rejected by {}: {}".format(author.actor, author.reason)
-    return _answer_approvals(context, TaskState.FAILED, {"error": why, "failure_class": REJECTED})
+    return _answer_approvals(context, states.TaskState.FAILED, {"error": why, "failure_class": states.REJECTED})
 
 
-def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskColumns) -> Answer:
+def _answer_approvals(context: ActionContext, state: states.TaskState, columns: TaskColumns) -> Answer:
     for row in resolve_targets(context):
         refused = _approval_refusal(context, row)
         if refused:
@@ -449,5 +437,5 @@ def _approval_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str
     if not is_approval or act_refusal(context.act, row.state):
         return NO_APPROVAL if not is_approval else act_refusal(context.act, row.state)
     if expires_at is not None and expires_at <= context.transaction.at:
-        return "{}: requeue it to be asked again".format(describe_unanswered(expires_at))
+        return "{}: requeue it to be asked again".format(states.describe_unanswered(expires_at))
     return None
