@@ -28,7 +28,7 @@ from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from . import tasks
-from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
+from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of, without_locals
 from .log import line_text
 from .states import sign_and_word, sign_of, state_sign
 
@@ -196,9 +196,9 @@ def _attempt_duration(attempt: AttemptRow, scene: tasks.Scene) -> str:
 
 def _place(attempt: AttemptRow, scene: tasks.Scene) -> str:
     if attempt.where and attempt.where != tasks.hang_of(attempt):
-        return one_line(attempt.where)
+        return without_locals(one_line(attempt.where))
     name = short_error(attempt.error_type or "")
-    return one_line((attempt.explain or "").removeprefix(name))
+    return without_locals(one_line((attempt.explain or "").removeprefix(name)))
 
 
 def _killed(attempt: AttemptRow, scene: tasks.Scene) -> str:

@@ -33,6 +33,7 @@ from ..text.columns import (
     Width,
     field,
     longest_cells,
+    measured,
     row_line,
     screen_row,
     that_fit,
@@ -111,6 +112,8 @@ def _heading_parts(inbox: Inbox, filter_text: str, scene: Scene, other_runs: int
         parts.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
     return parts
 
+
+_AROUND = re.compile(r"\S+\.<locals>\.")
 
 #: What holds tasks that did not fail, in the heading.
 _HELD_WORDS = {
@@ -207,9 +210,23 @@ def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> Line:
-    """A cause behind the sign whether its tasks are shown; without tasks that it holds, nothing says so."""
-    shown = CAUSE_COLUMNS if cause.held else [one for one in CAUSE_COLUMNS if one.name != "held"]
+def cause_columns(causes: Sequence[InboxCause], scene: Scene) -> Columns[InboxCause, Any]:
+    """The columns that these causes need, as wide as they need them."""
+    return measured(CAUSE_COLUMNS, causes, scene)
+
+
+def cause_row(
+    cause: InboxCause,
+    is_open: bool,
+    scene: Scene,
+    columns: int,
+    listed: Columns[InboxCause, Any] | None = None,
+) -> Line:
+    """A cause behind the sign whether its tasks are shown; without tasks that it holds, nothing says so.
+
+    ``listed``: as of ``cause_columns``.
+    """
+    shown = [one for one in listed or CAUSE_COLUMNS if cause.held or one.name != "held"]
     fold = Piece(scene.glyphs.open if is_open else scene.glyphs.closed)
     return [fold, *screen_row(shown, cause, scene, columns - 2, scene.glyphs.more)]
 
@@ -226,10 +243,10 @@ def _cause_title(cause: InboxCause, scene: Scene) -> Callable[[int], Line]:
     reason = wait_of(cause.tasks, scene)
     message = one_line(cause.tasks[0]) if reason is WaitReason.APPROVAL else message_of(cause)
     is_whole = one_line(cause.title) in message and cause.messages == 1  # the message says the cause, and more
-    title = [Piece(message if is_whole else one_line(cause.title) or "unknown")]
+    title = [Piece(message if is_whole else without_locals(one_line(cause.title)) or "unknown")]
     if cause.downstream:
         title.append(Piece(f" {scene.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if not message or is_whole:
+    if not message or is_whole or reason is WaitReason.PAUSE:  # the header says who paused, and why
         return lambda size: title
     whole = [*title, Piece(f"  {message}", Role.DIM)]
     least = width(whole) if reason is not None else min(width(whole), width(title) + _MESSAGE_CELLS_MIN)
@@ -248,13 +265,18 @@ def _cause_held(cause: InboxCause, scene: Scene) -> Piece:
 CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
     (
         Column("sign", width=Width(1), screen=_cause_sign),
-        field("tasks", None, None, Width(5, is_right=True), _cause_count),
+        field("tasks", None, None, Width(5, 5, is_right=True), _cause_count),
         field("title", None, None, Width(28, FILL, gap=2), _cause_title),
-        field("held", None, None, Width(11, rank=1, is_right=True), _cause_held),
+        field("held", None, None, Width(11, 11, rank=1, is_right=True), _cause_held),
         field("oldest", None, None, AGE, lambda cause, scene: age_piece(cause.oldest, scene)),
     ),
     [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
 )
+
+
+def without_locals(place: str) -> str:
+    """``settle.py:87 in settle``: a place without the functions around that which failed."""
+    return _AROUND.sub("", place)
 
 
 def message_of(cause: InboxCause) -> str:

@@ -201,6 +201,7 @@ class InboxScreen(TaskScreen):
     def _refresh_list(self, by_hand: bool = False) -> None:
         """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
+        self._cause_columns = present.cause_columns([*self._causes.values()], self.scene())
         self._others = {one.run.run_id: one for one in self.console.waiting_runs}
         wanted = self.inbox.filter
         others = [
@@ -246,7 +247,7 @@ class InboxScreen(TaskScreen):
         if cause is None:
             return []
         self._painted_ages[row.cause] = present.age_piece(cause.oldest, scene).text
-        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns)
+        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns, self._cause_columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""

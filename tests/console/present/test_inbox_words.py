@@ -34,7 +34,7 @@ def held(reason: str) -> RunProjection:
     return projection
 
 
-@for_each("reason, said", [("pause", "paused by ana@ops-1"), ("deadline", PASSED)])
+@for_each("reason, said", [("pause", "held by a pause"), ("deadline", PASSED)])
 def test_what_holds_all_tasks_is_said_once_and_each_row_says_how_far_its_task_came(reason, said):
     board = Board(held(reason))
     inbox, scene = Inbox(board), Scene(board, NOW, UTF8)
