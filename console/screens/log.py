@@ -6,6 +6,7 @@ A hidden screen reads nothing; output before the end is read when it is scrolled
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -420,18 +421,20 @@ class FailureBar(Bar):
 _FALLBACKS = ("less", "more")
 
 
-def show_in_pager(lines: Iterable[str], name: str) -> None:
-    """Show lines in ``$PAGER`` and wait until it exits. Call it while the terminal is released.
+def show_in_pager(path: str) -> None:
+    """Show a file in ``$PAGER`` and wait until it exits. Call it while the terminal is released.
 
-    ``lines`` are visible characters only: a pager that passes sequences on has none to pass. ``name`` is seen in the
-    prompts of pagers. Raises RedriveError where no pager can be started.
+    Ctrl-C goes to the pager alone: a Python handler, unlike SIG_IGN, is not inherited. Raises RedriveError where no
+    pager can be started.
     """
     command = _command()
-    with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
-        path = os.path.join(folder, _file_name(name))
-        with open(path, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        _wait_for([*command, path])
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        subprocess.run([*command, path], check=False)
+    except OSError as error:
+        raise RedriveError(f"{command[0]} cannot be started: {error.strerror}") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _command() -> list[str]:
@@ -447,33 +450,20 @@ def _command() -> list[str]:
     raise RedriveError("there is no pager: set $PAGER")
 
 
-def _file_name(name: str) -> str:
-    kept = "".join(character if character.isalnum() or character in "-_." else "_" for character in name[:80])
-    return f"{kept.lstrip('.-') or 'log'}.txt"
-
-
-def _wait_for(command: list[str]) -> None:
-    """Run the pager; Ctrl-C goes to the pager alone. A Python handler, unlike SIG_IGN, is not inherited."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        subprocess.run(command, check=False)
-    except OSError as error:
-        raise RedriveError(f"{command[0]} cannot be started: {error.strerror}") from None
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 # --- The whole log of an attempt in the operator's pager -------------------------------------------------------------
 
 
 async def page_log(app: App[object], log: AttemptLog, glyphs: Glyphs) -> None:
-    """Suspend the console while the pager shows the log. Raises RedriveError, SuspendNotSupported."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
-        text = LogText()
+    """Suspend the console while the pager shows the log. Raises RedriveError, SuspendNotSupported.
+
+    Its lines are visible characters only: a pager that passes sequences on has none to pass.
+    """
+    name, text = re.sub(r"[^\w.-]", "_", f"redrive-{log.task[:80]}-{log.attempt}-", flags=re.ASCII), LogText()
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", prefix=name, suffix=".txt") as file:
         async for chunks in log.pages():
             text.append(chunks)
             file.writelines(f"{present.line_text(line, glyphs)}\n" for line in text.pop_closed_lines())
         file.writelines(f"{present.line_text(line, glyphs)}\n" for line in text.lines)
-        file.seek(0)
+        file.flush()
         with app.suspend():
-            show_in_pager((line.rstrip("\n") for line in file), f"{log.task}-{log.attempt}")
+            show_in_pager(file.name)

@@ -84,24 +84,6 @@ async def test_every_list_and_its_details_say_what_is_hidden(view, clock):
         assert row.index("▾") < row.index("┴"), "counts fit beside the divider"
 
 
-async def test_a_drawing_of_a_part_of_the_tasks_has_no_rows_of_the_others(clock):
-    """Neither a count of dead letters nor a mark needs them."""
-    names = [f"step_{n:04}" for n in range(9_000)]
-    session = FakeSession(projection_of([(name, [names[n % 90]] if n >= 90 else []) for n, name in enumerate(names)]))
-    failed_task(session.projection, names[-1])
-    async with open_console(session, clock, "2") as driver:
-        view = driver.app.screen.graph_view
-        view.select(names[2_000])
-        await driver.press("equals_sign", "equals_sign", "space")
-        assert view.graph.is_drawing
-        assert names[-1] not in view.graph.drawing.dag
-        assert ["", ""] == re.findall(r"─ [▾▴] \d+ more(.*?) ──", driver.text)
-        view.select(names[-1])
-        await driver.settle()
-        assert names[2_000] not in view.graph.drawing.dag
-        assert list(view.marks) == [names[2_000]]
-
-
 @pytest.mark.parametrize("is_on_group", [True, False])
 async def test_an_open_group_counts_all_of_its_dead_letters_that_are_hidden(is_on_group, clock):
     session = FakeSession(projection_of([(f"load_{n:03}", []) for n in range(300)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,7 +369,7 @@ async def test_o_and_again_o_opens_all_of_it_in_the_pager(session, clock, monkey
     session.logs[DEAD, 2] = long_log(10_000)
     paged = []
     monkeypatch.setattr(
-        "redrive.console.screens.log.show_in_pager", lambda lines, name: paged.append((list(lines), name))
+        "redrive.console.screens.log.show_in_pager", lambda path: paged.append((Path(path), Path(path).read_text()))
     )
     async with open_console(session, clock) as driver:
         driver.app.selected = DEAD
@@ -376,9 +377,10 @@ async def test_o_and_again_o_opens_all_of_it_in_the_pager(session, clock, monkey
         await driver.press("o")
         assert paged == []
         await driver.press("o")
-        ((lines, name),) = paged
+        ((path, text),) = paged
+        lines = text.splitlines()
         assert (lines[0], lines[-1], len(lines)) == ("row 000000 settled", "row 009999 settled", 10_000)
-        assert name == "clean_refunds-2"
+        assert path.name.startswith("redrive-clean_refunds-2-") and not path.exists(), "nothing is left behind"
 
 
 async def test_without_a_terminal_there_is_no_pager(session, clock):
