@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from ...engine.store import database
 from ..model.board import SessionStatus
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, new_command
-from ..sessions.target import is_remote, run_in
+from ..sessions.target import run_in
 from ..text.text import echo, echo_lines, one_line
 from . import operate
 from .group import ExitCode, code_of_answers, command
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 from . import options as shared
-from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
+from .run import RunArguments, require_here, run_arguments, start_executor
 
 
 @command("resume")
@@ -51,8 +50,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
     endpoint = file.to_change()
     state = endpoint.target
     arguments = run_arguments(shared.params_of(param), **options)
-    if is_remote(state):
-        raise errors.AddressError(remote_resume_hint(state))
+    require_here("resume", state)
     if not arguments.run.wait:
         from ...engine.store.lock import require_free
 
@@ -63,7 +61,8 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
         if code != ExitCode.SUCCESS:
             return code
     plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)
-    _print_plan([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
+    shown = [f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()]
+    echo_lines(map(one_line, shown), err=True)
     if plan.doubts:
         from ...engine.executor.resume_plan import refusal
 
@@ -72,7 +71,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
             raise errors.UntrustedFlowError(why)
         arguments = _with_options(arguments, trust=True)
         plan = _plan(state, plan.run_id, arguments.run)
-        _print_plan(plan.difference_lines())
+        echo_lines(map(one_line, plan.difference_lines()), err=True)
     if plan.difference is not None and plan.needs_acceptance and not arguments.run.accept_changes:
         from ...engine.core.flow_difference import refusal as refusal_of_changes
 
@@ -99,8 +98,7 @@ def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) ->
     endpoint = file.to_change()
     state = endpoint.target
     arguments = run_arguments(shared.params_of(param), **options)
-    if is_remote(state):
-        raise errors.AddressError("an executor runs on the machine of its state file; log in there to run it again")
+    require_here("rerun", state)
     run_id = run_in(state, endpoint.run or LATEST)
     with database.reading(state) as connection:
         source = runs.find_source(connection, run_id)
@@ -128,10 +126,6 @@ def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
     from ...engine.executor.resume_plan import plan_resume
 
     return run_with_log(plan_resume(state, run_id, options.params, trusted=options.trust, copied=options.copy))
-
-
-def _print_plan(lines: Iterable[str]) -> None:
-    echo_lines(map(one_line, lines), err=True)
 
 
 def _is_accepted(why: str, question: str) -> bool:

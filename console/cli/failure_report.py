@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from ...engine.core.projection import RunProjection
 from ...engine.core.waiting import waits_for_approval
-from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import place_words, shell_command
 from ...engine.executor.run_end import RunResult
@@ -38,10 +37,10 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
     projection = await session.snapshot(result.run_id)
     causes = Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
+    how = "interrupted" if result.interrupted else f"{result.state}{deadline_note(projection.run)}"
     lines = [
         "",
-        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result, projection.run)},"
-        f" in {state}",
+        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {how}, in {state}",
     ]
     for cause in causes[:CAUSES_MAX]:
         about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key), session.now_us())]
@@ -53,10 +52,6 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
     if len(causes) > CAUSES_MAX:
         lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]
     return [*lines, "", command_line("attach", state, result.run_id)]
-
-
-def _state_text(result: RunResult, run: RunRow) -> str:
-    return "interrupted" if result.interrupted else f"{result.state}{deadline_note(run)}"
 
 
 async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:

@@ -133,20 +133,6 @@ GONE: dict[str, str] = {
     "trace": "redrive tasks --json",
 }
 
-#: Options that there were, by command -> what does their work now.
-GONE_OPTIONS: dict[tuple[str, str], str] = {
-    ("abandon", "--older-than"): "redrive abandon FLOW@RUN...",
-    ("rehearse", "--nights"): "rehearse --seed N --json, in a loop of the shell,",
-    ("rehearse", "--slow"): "slow() of redrive.engine.testing",
-    ("rehearse", "--takes"): "play(durations=...) of redrive.engine.testing",
-    ("rehearse", "--until"): "play(until=...) of redrive.engine.testing",
-    ("help", "--man"): "redrive help TOPIC",
-    ("requeue", "--at"): "redrive requeue --not-before TIME",
-    ("report", "--markdown"): "redrive report --short",
-    ("report", "--otlp"): "redrive tasks --json",
-    ("serve", "--metrics"): "redrive metrics --listen, in a unit of its own",
-}
-
 GRAMMAR = (
     "Readings and acts take [FLOW[@RUN]] [TASK]...; run, check, rehearse and backfill a PROGRAM (a Python file).",
     "FLOW is the name of a flow, a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the"
@@ -162,7 +148,7 @@ EXIT_CODES_HELP = (
 _SENTENCE_CHARACTERS = 1000  # of a help; a longer one is cut
 
 #: The last options in the help of a command, in this order: those that reach a host, and the help itself.
-_LAST_OPTIONS = ("python", "ssh_option", "become", "help")
+_LAST_OPTIONS = ("--python", "--ssh-option", "--become", "--help")
 
 
 class Command(click.Command):
@@ -171,7 +157,7 @@ class Command(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters in the order of the help."""
         place = {name: number for number, name in enumerate(_LAST_OPTIONS)}
-        return sorted(super().get_params(ctx), key=lambda one: place.get(one.name or "", -1))
+        return sorted(super().get_params(ctx), key=lambda one: place.get(one.opts[-1], -1))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse a line. An option that does not exist is refused with those that are meant and that the help has."""

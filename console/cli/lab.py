@@ -64,7 +64,10 @@ def backoff(
     as_json: bool,
     **given: Any,
 ) -> int:
-    policy = policy_of(base=seconds_of(base, "--base"), cap=seconds_of(cap, "--cap"), **given)
+    try:
+        policy = RetryPolicy(base=seconds_of(base, "--base"), cap=seconds_of(cap, "--cap"), **given)
+    except ValueError as error:
+        raise FlowError(str(error)) from None
     limit = None if timeout is None else seconds_of(timeout, "--timeout")
     due = None if deadline is None else seconds_of(deadline, "--deadline")
     grace_seconds = seconds_of(grace, "--grace")
@@ -77,14 +80,6 @@ def backoff(
     if clients:
         _print_spread(policy, clients, dice)
     return 0
-
-
-def policy_of(**fields: Any) -> RetryPolicy:
-    """A policy from the command line. Raises FlowError for invalid values."""
-    try:
-        return RetryPolicy(**fields)
-    except ValueError as error:
-        raise FlowError(str(error)) from None
 
 
 # --- One policy -----------------------------------------------------------------------------------------------------

@@ -99,8 +99,7 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
             return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
         about = about._replace(before=await _last_times(session, board))
         lines = task_lines(projection, as_json, {}, patterns, about)
-        notes = [*_storage_lines(session.status, now_us), *_executor_advice_lines(run, session)]
-        return [present.place_line(run, address), *lines, *notes]
+        return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
     def asks(run_id: str | None) -> Sequence[Question]:
         memories = () if as_json else (causes_question(run_id),)
@@ -110,19 +109,15 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
     return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
 
 
-def _storage_lines(status: SessionStatus, now_us: int) -> list[str]:
-    """That the list stands still, below it."""
-    health = status.health
-    if health.storage_since is None:
-        return []
-    lasted = format_duration(now_us - health.storage_since)
-    return [one_line(f"the state file cannot be written for {lasted}, and no task starts: {health.storage_why}")]
-
-
-def _executor_advice_lines(run: RunRow, session: Session) -> list[str]:
-    """The advice for a run without an executor, below the list; JSON has it in each line."""
-    sentence = present.executor_advice(run, session.status, session.address, session.now_us())
-    return [one_line(sentence)] if sentence else []
+def _notes_below(run: RunRow | None, session: Session) -> list[str]:
+    """Below a list, that it stands still, and the advice for its run without an executor; JSON has it in each line."""
+    status, now_us, sentences = session.status, session.now_us(), list[str]()
+    if (since := status.health.storage_since) is not None:
+        lasted, why = format_duration(now_us - since), status.health.storage_why
+        sentences.append(f"the state file cannot be written for {lasted}, and no task starts: {why}")
+    if run is not None:
+        sentences += filter(None, [present.executor_advice(run, status, session.address, now_us)])
+    return list(map(one_line, sentences))
 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
@@ -245,7 +240,7 @@ async def inbox_of_run(
     if not lines and not is_said and not may_be_acknowledged:
         lines = [*filter(None, [peace if need is None else need_sentence(need, now_us)])]
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
-    lines += _executor_advice_lines(run, session)
+    lines += filter(None, [one_line(present.executor_advice(run, status, address, now_us))])
     if may_be_acknowledged:
         lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
     if is_lost(run, session.status) and session.status.executor.original is None:
@@ -307,9 +302,8 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
-        notes = [*_storage_lines(session.status, now_us), *_executor_advice_lines(run, session)]
         none = [] if lines else ["no task waits or needs a human"]
-        return [present.place_line(run, address), *lines, *none, *notes]
+        return [present.place_line(run, address), *lines, *none, *_notes_below(run, session)]
 
     def asks(run_id: str | None) -> Sequence[Question]:
         run = part_question(run_id, file.tasks, has_blockers=True) if file.tasks else board_question(run_id)
@@ -421,7 +415,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
-        return [*lines, *_needing_lines(session, waiting), *_storage_lines(session.status, now_us), *schedule_lines]
+        return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
     def asks(run_id: str | None) -> Sequence[Question]:
         lists_of_text = () if as_json else (list_question(lists.ATTENTION_RUNS),)

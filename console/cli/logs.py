@@ -25,7 +25,7 @@ from ..sessions.reads import OutputLine, OutputStream
 from ..sessions.session import LiveSession, Question, Session, board_question, part_question
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
-from .named_tasks import names_like
+from .named_tasks import rows_like
 from .options import NamedFile, Number, json_option, of_tasks
 from .output import with_schema, write_unchanged
 
@@ -56,7 +56,7 @@ def print_logs(
         projection = await session.part(run_id, patterns) if patterns and not follow else None
         if projection is None or not projection.tasks.keys() >= set(patterns):
             projection = await session.snapshot(run_id)
-        names = names_like(projection, patterns) if patterns else list(projection.tasks)
+        names = [row.name for row in rows_like(projection, patterns)]
         if not follow:
             names = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
         if not names or (

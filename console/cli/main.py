@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ...engine import errors
-from .group import GONE_OPTIONS, ExitCode, cli, code_of_error, code_of_usage
+from .group import ExitCode, cli, code_of_error, code_of_usage
 
 __all__ = ["cli", "main"]
 
@@ -39,9 +39,6 @@ def main() -> None:
         _exit_with("interrupted", ExitCode.INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-            instead = GONE_OPTIONS.get((error.ctx.info_name or "", error.option_name))
-            click.echo(f"It is no more: {instead} does its work." if instead else "", nl=bool(instead), err=True)
         sys.exit(code_of_usage(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe

@@ -87,9 +87,12 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
         name = "alerts.yml" if alerts else "dashboard.json"
         echo(resources.files("redrive.console.manual").joinpath(name).read_text("utf-8"), nl=False)
         return ExitCode.SUCCESS
-    registry = _registry(MachineCollector(report_problems=address is not None))
-    from prometheus_client import generate_latest, write_to_textfile
-
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
+    except ModuleNotFoundError:
+        raise RedriveError("metrics need a library: pip install 'redrive[metrics]'") from None
+    registry = CollectorRegistry()
+    registry.register(MachineCollector(report_problems=address is not None))
     if address is not None:
         _answer(registry, *parse_address(address))
     elif path is not None:
@@ -100,17 +103,6 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
     else:
         echo(generate_latest(registry).decode(), nl=False)
     return ExitCode.SUCCESS
-
-
-def _registry(collector: MachineCollector) -> CollectorRegistry:
-    """Raises RedriveError without the library."""
-    try:
-        from prometheus_client import CollectorRegistry
-    except ModuleNotFoundError:
-        raise RedriveError("metrics need a library: pip install 'redrive[metrics]'") from None
-    registry = CollectorRegistry()
-    registry.register(collector)
-    return registry
 
 
 def parse_address(text: str) -> tuple[str, int]:

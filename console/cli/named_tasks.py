@@ -11,13 +11,11 @@ from ...engine.errors import RedriveError
 from .options import NoSuchTaskError
 
 
-def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
-    """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
-    return [row.name for row in rows_like(projection, patterns)] if patterns else []
-
-
 def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
-    """The rows of ``names_like``; without a pattern of all tasks."""
+    """The tasks of the given names and globs, in the order of the flow; without one, all.
+
+    Raises RedriveError if one fits no task.
+    """
     tasks, names = projection.tasks, set(() if patterns else projection.tasks)
     for pattern in patterns:
         found = {pattern} & tasks.keys() or {name for name in tasks if fnmatchcase(name, pattern)}

@@ -12,7 +12,7 @@ from ...engine.domain.rows import PageRow
 from ...engine.statefile.lists import BREAKERS, PAGES, query
 from ...engine.testing.night import Cause
 from ..model.board import Board
-from ..model.inbox import Inbox, InboxCause
+from ..model.inbox import Inbox
 from ..model.replay import ReplayIndex
 from ..present.header import run_line
 from ..present.report import ReportData, timeline_rows
@@ -56,12 +56,8 @@ class ConsoleView:
         """The causes that need a human."""
         board = self._board(at)
         inbox = Inbox(board)
-        return [self._cause(board, inbox, cause, at) for cause in inbox.causes()]
-
-    @staticmethod
-    def _cause(board: Board, inbox: Inbox, cause: InboxCause, at: int) -> Cause:
-        first = cause.tasks[0]
-        return Cause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at, ALIVE), cause.tasks)
+        found = ((inbox.entry(cause.tasks[0]).kind, cause) for cause in inbox.causes())
+        return [Cause(one.title, one.message, kind, self.why(one.tasks[0], at), one.tasks) for kind, one in found]
 
     def summary(self) -> str:
         """The run for an incident channel."""

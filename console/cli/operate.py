@@ -24,7 +24,7 @@ from ...engine.domain.events import Json
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted, first_names
-from ...engine.errors import AddressError, RedriveError
+from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
@@ -36,13 +36,12 @@ from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.open import is_interactive
 from ..sessions.session import LiveSession, Session, answer_before, given_ids, new_command
-from ..sessions.target import is_remote
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
 from .named_tasks import unknown_task
 from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
-from .run import Start, detach, remote_resume_hint
+from .run import Start, detach, require_here
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
@@ -158,7 +157,6 @@ class ActPlace(NamedTuple):
     address: str
     status: SessionStatus
     run: RunRow | None
-    ssh_arguments: Sequence[str] = ()  # with which a command reaches the address
     now_us: int = 0
 
     @property
@@ -168,7 +166,7 @@ class ActPlace(NamedTuple):
 
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
     """The place of an act, with the status of its session as of now."""
-    return ActPlace(session.address, session.status, run, session.ssh_arguments, session.now_us())
+    return ActPlace(session.address, session.status, run, session.now_us())
 
 
 Acted = tuple[acts.Answer, ActPlace]
@@ -213,8 +211,8 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
 
     ``build``: makes the command; None: of the tasks.
     """
-    if request.resume and is_remote(endpoint.target):
-        raise AddressError(remote_resume_hint(endpoint.target))
+    if request.resume:
+        require_here("resume", endpoint.target)
     build = build or partial(_build_command, request=request)
     if request.dry_run:
         return _preview_command(endpoint, build, request)

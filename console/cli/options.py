@@ -256,7 +256,10 @@ class Words(click.types.StringParamType):
         from ..sessions.target import MACHINE, Named, name_run, name_words
 
         if self.hosts and len(words) > 1:
-            return NamedFile(None, ssh, hosts=_hosts(words))
+            for name in words:
+                if not name.startswith("ssh://") or "/" in name.removeprefix("ssh://"):
+                    raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
+            return NamedFile(None, ssh, hosts=tuple(words))
         if self.tasks:
             named = Named(tasks=tuple(words)) if state is not None else name_words(words, MACHINE, acts=acts)
         elif len(words) > 1:
@@ -295,14 +298,6 @@ def _print_reading(
     if also is not None:
         task = shell_command(["redrive", *_command_names(), also, *words])
         echo(one_line(f"redrive: {words[0]!r} is read as the flow; as a task it is: {task}"), err=True)
-
-
-def _hosts(words: Sequence[str]) -> tuple[str, ...]:
-    """Several hosts. Raises UsageError for what is no host."""
-    for name in words:
-        if not name.startswith("ssh://") or "/" in name.removeprefix("ssh://"):
-            raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
-    return tuple(words)
 
 
 _ssh_options = (

@@ -18,7 +18,7 @@ from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, plain, table
-from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, json_line, sanitize_lines, table_lines
+from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, json_line, sanitize_lines, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -40,12 +40,6 @@ def with_schema(name: str, value: Mapping[str, object]) -> dict[str, object]:
     """Return a line with its schema as the first key."""
     decoded = {column: _decoded(value[column]) for column in JSON_COLUMNS.get(name, ())}
     return {"schema": f"redrive.{name}/1", **value, **decoded}
-
-
-def echo_values(name: str, values: Iterable[Mapping[str, object]]) -> None:
-    """Print values as JSON, each in a line of this name."""
-    for value in values:
-        echo_json(with_schema(name, value))
 
 
 def _decoded(column: object) -> object:

@@ -46,7 +46,10 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
         if is_short:
             board, now_us = Board(await session.snapshot(session.run_id, successes="states")), session.now_us()
             return incident_summary(board, session.address, now_us, runner_of(board.projection.run, session.status))
-        return report_html(await read_report(session), _colours("light"), _colours("dark"))
+        colours = (
+            PageColours(one.background, one.foreground, one.styles) for one in map(load_theme, ("light", "dark"))
+        )
+        return report_html(await read_report(session), *colours)
 
     with collector_paused():  # all that is made stays until the report is written
         text = with_session(file.to_read(), read, lambda run_id: [board_question(run_id)])
@@ -61,11 +64,6 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
         raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo(f"{path}: {format_bytes(len(text.encode()))}")
     return 0
-
-
-def _colours(name: str) -> PageColours:
-    theme = load_theme(name)
-    return PageColours(theme.background, theme.foreground, theme.styles)
 
 
 # --- Reads a whole run through a session: everything that a report shows ---------------------------------------------

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ...engine.domain.text import place_words, shell_command, shell_word
-from ...engine.errors import FlowError, NotRunError, RedriveError
+from ...engine.errors import AddressError, FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
-from ..sessions.address import Endpoint
-from ..sessions.target import MACHINE, state_for_flow
+from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.target import MACHINE, is_remote, state_for_flow
 from ..text.text import echo
 from .group import ExitCode, code_of_error, code_of_result, command, command_line
 from .options import Number, param_option, params_of, running_options, seconds_of, written_option
@@ -77,14 +77,13 @@ def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ..
     return start_executor(flow, state, run_id, arguments)
 
 
-def remote_resume_hint(target: str) -> str:
-    """Return where and how a run behind ssh is resumed."""
-    from ..sessions.address import SshOptions, parse
-
-    address = parse(target)
-    there = shell_command(["redrive", "resume", *([address.path] if address.path else [])])
-    login = SshOptions().login(address)
-    return f"an executor runs on the machine of its state file; resume it there: {login} {shell_word(there)}"
+def require_here(name: str, target: str) -> None:
+    """Raise AddressError for a state file behind ssh, with where and how this command is typed."""
+    if is_remote(target):
+        address = parse(target)
+        there = shell_command(["redrive", name, *([address.path] if address.path else [])])
+        how = f"{SshOptions().login(address)} {shell_word(there)}"
+        raise AddressError(f"an executor runs on the machine of its state file; {name} it there: {how}")
 
 
 @command("demo")

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name
-from ...engine.core.spec import LOGICAL_TIME, FlowSpec
+from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateRole
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
@@ -88,21 +88,16 @@ def _list_sources(words: Sequence[str]) -> int:
     files = run_with_log(_read_sources(finder))
     rows: list[tuple[str, str, str]] = []
     for file in sorted(files, key=lambda one: one.target):
-        found = [flow.spec for flow in file.flows.values()]
-        rows += [(spec.name, _served_by(spec), os.path.relpath(file.target)) for spec in found]
-        if not found:
+        for spec in (flow.spec for flow in file.flows.values()):
+            times = spec.schedule
+            how = "left out: it has no schedule" if times is None else f"{times.expression} {times.timezone}"
+            rows.append((spec.name, how, os.path.relpath(file.target)))
+        if not file.flows:
             rows.append(("", file.error or "left out: it has no flow", os.path.relpath(file.target)))
     rows += [("", f"left out: {why}", os.path.relpath(file)) for file, why in finder.left_out.items()]
     print_table([("FLOW", "WHAT", "FILE"), *(tuple(map(one_line, row)) for row in rows)])
     is_whole = not finder.left_out and all(file.error is None for file in files)
     return ExitCode.SUCCESS if is_whole else ExitCode.FAILED
-
-
-def _served_by(spec: FlowSpec) -> str:
-    """How a flow is served: its schedule."""
-    if spec.schedule is None:
-        return "left out: it has no schedule"
-    return f"{spec.schedule.expression} {spec.schedule.timezone}"
 
 
 async def _read_sources(finder: FlowFinder) -> list[FlowFile]:
@@ -470,7 +465,9 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
         chosen = [instant_of(text, zone_of(row), "TIME") for text in at]
         if unknown := set(chosen) - {run.logical_time for run in row.missed}:
             when = present.logical_text(row, min(unknown))
-            raise NotFoundError(f"{row.flow} missed no run of {when}; it missed {_listed(row) or 'none'}")
+            raise NotFoundError(
+                f"{row.flow} missed no run of {when}; it missed {', '.join(present.missed_times(row)) or 'none'}"
+            )
         if not at:
             for request in row.requests:
                 remove(request)
@@ -541,7 +538,3 @@ def _rows(flow: str | None, *, all_flows: bool = False) -> tuple[ServedSchedule,
 def _served(flow: str) -> tuple[ServedSchedule, ...]:
     """Return the schedules with this name, target or file."""
     return tuple(row for row in read_schedules().schedules if flow in (row.flow, row.target, row.file))
-
-
-def _listed(row: ServedSchedule) -> str:
-    return ", ".join(present.missed_times(row))

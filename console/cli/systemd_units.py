@@ -236,7 +236,7 @@ class SystemdTimer:
             env = FlowText(f"{self.name}.env", env_text(variables))
             flow |= {"env": None, "env_file": env.name}
         pages = [
-            call_text("flow.page", ["command"], {"argv": [*self._systemctl(), "start", unit]})
+            call_text("flow.page", ["command"], {"argv": ["systemctl", *["--user"] * self._is_of_user, "start", unit]})
             for unit in " ".join(self._service.pop("Unit.OnFailure")).split()
         ]
         commands = self._commands()
@@ -252,9 +252,6 @@ class SystemdTimer:
             ]
         )
         return FlowText(self.name, text, env)
-
-    def _systemctl(self) -> list[str]:
-        return ["systemctl", "--user"] if self._is_of_user else ["systemctl"]
 
     def _schedule(self) -> Mapping[str, object]:
         """The times of the timer as options of a flow; empty, with a sentence, if no schedule stands for them."""

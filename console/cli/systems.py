@@ -35,7 +35,7 @@ from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
 from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands
-from .named_tasks import names_like
+from .named_tasks import rows_like
 from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
 from .output import print_list, shell_context
 
@@ -310,7 +310,7 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
 
 async def _read(session: Session, projection: RunProjection, tasks: Sequence[str]) -> list[QuarantineRow]:
     """The rows of a run, of the tasks of these names and globs."""
-    names = names_like(projection, tasks)
+    names = [row.name for row in rows_like(projection, tasks)] if tasks else []
     task = names[0] if len(names) == 1 else None
     rows: list[QuarantineRow] = []
     while True:

@@ -232,7 +232,7 @@ def is_remote(target: str) -> bool:
 
 def has_state() -> bool:
     """Whether this machine has a state file, or schedules: some flow may never have started."""
-    return named_target(None) is not None or bool(default_paths()) or _has_schedules()
+    return named_target(None) is not None or bool(default_paths()) or os.path.exists(supervisor_path())
 
 
 def is_one_file(target: str | None) -> bool:
@@ -243,11 +243,7 @@ def is_one_file(target: str | None) -> bool:
     named = named_target(target)
     if named is not None:
         return not is_remote(named)
-    return len(default_paths()) <= 1 and not _has_schedules()
-
-
-def _has_schedules() -> bool:
-    return os.path.exists(supervisor_path())
+    return len(default_paths()) <= 1 and not os.path.exists(supervisor_path())
 
 
 def state_for_flow(flow: str, params: Mapping[str, object], state: str | None) -> str:
@@ -282,13 +278,13 @@ def acting_target(target: str | None, targets: ActTargets | None = None, run: st
     named = named_target(target)
     if named is not None:
         return named
-    from ...engine.statefile.state_files import offers
+    from ...engine.statefile.state_files import has_targets, offers
 
     usable = [offer for offer in offers() if offer.problem is None]
     working = [offer for offer in usable if offer.has_work]
     candidates = working or usable
     if len(candidates) > 1 and targets is not None:
-        fitting = (list(_with_targets(group, targets)) for group in (working, usable))
+        fitting = ([offer for offer in group if has_targets(offer.path, targets)] for group in (working, usable))
         candidates = next(filter(None, fitting), [])
         if not candidates:
             raise RedriveError(f"none of {len(usable)} state files has {targets}; see: redrive fleet")
@@ -304,12 +300,6 @@ def _latest_of(offer: Offer) -> str:
 
     run = offer.latest
     return f"{run.dag_name} {run.run_id} {latest_code(offer)}" if run is not None else "no run yet"
-
-
-def _with_targets(found: Iterable[Offer], targets: ActTargets) -> Iterator[Offer]:
-    from ...engine.statefile.state_files import has_targets
-
-    return (offer for offer in found if has_targets(offer.path, targets))
 
 
 def _default_path() -> str:

@@ -84,18 +84,11 @@ def shows_colours(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
 def _unsupported_reason(term: str, fds: tuple[int, int, int]) -> str | None:
     names = ("standard input", "standard output", "standard error")
     for name, fd in zip(names, fds, strict=True):
-        if not _is_terminal(fd):
+        if not os.isatty(fd):
             return f"{name} is not a terminal"
     if term in _WITHOUT_CURSOR:
         return f"TERM={term} cannot place text on the screen"
     return None
-
-
-def _is_terminal(fd: int) -> bool:
-    try:
-        return os.isatty(fd)
-    except OSError:
-        return False
 
 
 def _colours(environ: Mapping[str, str], term: str) -> Colours:

@@ -554,11 +554,8 @@ class TerminalOutput:
                 return
             self.bytes_written += written
             self._pending = self._pending[written:]
-        if self._has_writer:
-            self._loop.remove_writer(self._screen)
-            self._has_writer = False
-            if not self.is_busy:
-                self._on_drained()
+        if self._remove_writer() and not self.is_busy:
+            self._on_drained()
 
     def on_position_report(self) -> None:
         if self._flow_control is not None:
@@ -571,9 +568,7 @@ class TerminalOutput:
     def close(self) -> None:
         """Drop unwritten output and close the descriptor."""
         if self._screen is not None:
-            if self._has_writer:
-                self._loop.remove_writer(self._screen)
-                self._has_writer = False
+            self._remove_writer()
             os.close(self._screen)
             self._screen = None
         if self._timer is not None:
@@ -586,6 +581,10 @@ class TerminalOutput:
         if not self._has_writer and self._screen is not None:
             self._loop.add_writer(self._screen, self.flush)
             self._has_writer = True
+
+    def _remove_writer(self) -> bool:
+        had_writer, self._has_writer = self._has_writer, False
+        return had_writer and self._screen is not None and self._loop.remove_writer(self._screen)
 
     def _prepare_pending(self) -> bool:
         """Fill ``_pending`` from the current state. False if there is no output or the window is full."""

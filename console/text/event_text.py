@@ -310,14 +310,6 @@ def sensor_checks(payload: payloads.TaskMoved) -> int:
     return int(payload.set.get("deferrals") or 0)
 
 
-def _upstream(event: Event, payload: payloads.TaskMoved) -> str:
-    return f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed"
-
-
-def _upstream_line(event: Event, payload: payloads.TaskMoved) -> str:
-    return f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
-
-
 def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
     if payload.set.get("skip_cause") == SkipCause.OPERATOR:
         return "failure permitted: skipped"
@@ -742,8 +734,8 @@ _WORDS: Mapping[_Key, _Words] = dict(
                 TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
                 TaskState.SENSING: (_sensing, _sensing_line),
                 TaskState.UPSTREAM_FAILED: (
-                    _upstream,
-                    _upstream_line,
+                    lambda event, payload: f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed",
+                    lambda event, payload: f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}",
                 ),
                 TaskState.SKIPPED: (_skipped, _skipped_line),
                 TaskState.CANCELLED: (lambda event, payload: f"stopped{_failure_text(payload)}", _ended_line),

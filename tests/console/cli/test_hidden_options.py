@@ -15,3 +15,12 @@ def test_a_hidden_option_is_not_suggested_for_a_mistyped_one(typed: str, hidden:
 def test_an_option_of_the_help_is_suggested() -> None:
     refused = run_redrive("requeue", "f", "t", "--reasn", "x")
     assert refused.returncode == 2 and "'--reason'" in refused.stderr
+
+
+def test_the_help_of_a_command_ends_with_what_reaches_a_host_and_the_help_itself() -> None:
+    assert [line.split()[0] for line in run_redrive("inbox", "--help").stdout.splitlines()[-4:]] == [
+        "--python",
+        "--ssh-option",
+        "--become",
+        "-h,",
+    ]

@@ -97,6 +97,7 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
         (("breakers", "night.db", "--open", "api"), 1, "this run has no downstream 'api'"),
         (("replay", "night.db", "--at", "yesterdayish"), 2, "yesterdayish"),
         (("replay", "night.db", "--at", "2001-01-01"), 2, "2001-01-01 is before run first began: 20"),
+        (("rerun", "ssh://far/x.db"), 2, "rerun it there: ssh far 'redrive rerun /x.db'"),
         (("resume", "ssh://ana@far:2222/x.db"), 2, "resume it there: ssh -p 2222 ana@far 'redrive resume /x.db'"),
         (("nonsense",), 2, "No such command"),
         (("tasks", "b.db", "a.db"), 2, "there is no state file"),

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.group import GONE, GONE_OPTIONS, WORDS_OF_OTHER_TOOLS
+from redrive.console.cli.group import GONE, WORDS_OF_OTHER_TOOLS
 from redrive.console.sessions.target import AmbiguousError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.statefile.state_files import ActTargets
@@ -316,14 +316,6 @@ def test_a_command_that_there_was_is_told_with_what_is_in_its_place() -> None:
     for old, new in GONE.items():
         done = run_redrive(old, "--json")
         assert done.returncode == 2 and f"there is no command '{old}' any more: {new} does its work" in done.stderr
-
-
-def test_an_option_that_there_was_is_told_with_what_is_in_its_place() -> None:
-    commands = all_commands()
-    for command, option in GONE_OPTIONS:
-        assert option not in [name for one in commands[command].params for name in one.opts]
-    done = run_redrive("serve", "--metrics", "9108")
-    assert done.returncode == 2 and "redrive metrics --listen" in done.stderr
 
 
 def test_what_other_tools_call_a_command_is_one_here() -> None:
