@@ -40,9 +40,7 @@ from .schedules import after_text, need_sentence, paused_text, schedule_state
 from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
 from .tasks import Scene, task_line
 
-_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 _PAUSED = "paused for "  # the beginning of why a run stands
-_COPY, _UNSEEN = "a copy", UNSEEN.word  # whose executor lives; whose executor nobody here can see
 _RUNNING = RUN_STYLES[RunState.RUNNING]
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
@@ -62,16 +60,16 @@ def executor_text(entry: FleetEntry) -> str:
     if entry.executor.alive:
         return "alive" if entry.executor.silent_since is None else SILENT.word
     if any(row.has_failed_start() for row in entry.offer.supervised):
-        return _CANNOT_START
+        return "cannot start"
     if entry.offer.service_pid is not None:
         return "served"
     if any(row.next_at is not None for row in entry.offer.schedules):
-        return _NOT_SERVED
+        return "not served"
     if not any(run.ended_at is None for run in entry.offer.runs):
         return ""
     if entry.executor.original is not None:
-        return _COPY
-    return _UNSEEN if entry.executor.is_unseen else _WITHOUT_EXECUTOR
+        return "a copy"
+    return UNSEEN.word if entry.executor.is_unseen else "no executor"
 
 
 def _next_text(entry: FleetEntry, context: RowContext) -> str:
@@ -99,7 +97,7 @@ def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
         return Piece("")
     if at < _now_us(entry, context) - _STARTS_US:
         return Piece(f"due {age(_now_us(entry, context) - at)}", Role.WARNING)
-    if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
+    if executor_text(entry) in ("not served", "cannot start"):
         return Piece(executor_text(entry), Role.WARNING)
     if any(map(skips_next, entry.offer.supervised)):
         return Piece("left out", Role.WAITING)

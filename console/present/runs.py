@@ -254,16 +254,13 @@ def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedR
 # tasks, has this sentence beside the state (SPEC 4.9).
 
 
-SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
-
-
 def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int) -> str:
     """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
     if run.ended_at is not None:
         return ""
     if status.has_executor_of(run):
-        silent_seconds = status.executor.silent_seconds
-        is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
+        lasts = format_seconds(round(status.executor.silent_seconds))
+        is_silent = status.executor.silent_since is not None
         return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
     if status.executor.original is not None:
         return one_line(f"{status.executor.copy_sentence}: act there")
