@@ -32,32 +32,41 @@ class Passthrough:
     """Passes the bytes of commands on. ``spools``: the stdout of the latest attempt alone, at the end."""
 
     def __init__(self, *, spools: bool) -> None:
+        self.lacks_input = False  # of the latest attempt: an earlier one has read it
         self.failure = ""  # why a stream took no more, in words; empty if it has taken all, or nobody reads it
         self._spool: IO[bytes] | None = tempfile.TemporaryFile() if spools else None  # noqa: SIM115  # to the end of the run
         self.count = 1 if _are_one(STDOUT, STDERR) else 2
-        self._attempt: AttemptSupervisor | None = None
         self._writers = {stream: StreamWriter(stream) for stream in (STDOUT, STDERR) if _is_open(stream)}
+        self._has_read = False
         self._has_input = _is_open(STDIN) and not stat.S_ISCHR(os.fstat(STDIN).st_mode)
 
-    def stdin(self) -> str:
-        """Return the path of a pipe with the input of this process, for the first attempt; a terminal is none.
+    def begin_attempt(self) -> str:
+        """Forget what an earlier attempt wrote, and return the path of a pipe with the input of this process, for the
+        first one; a terminal is none.
 
         The input itself can be of another user, as the pipe that cron makes, so that the command cannot open it.
         """
+        if self._spool is not None:
+            self._spool.seek(0)
+            self._spool.truncate()
+        self.lacks_input = self._has_read
         if not self._has_input:
             return ""
         self._has_input = False
         reading, writing = os.pipe()
-        threading.Thread(target=_pump, args=(STDIN, writing), daemon=True, name="reads stdin").start()
+        threading.Thread(target=self._pump, args=(writing,), daemon=True, name="reads stdin").start()
         return f"/proc/{os.getpid()}/fd/{reading}"
+
+    def _pump(self, target: int) -> None:
+        """Write all of the input into a pipe, and close that."""
+        with suppress(OSError):
+            while data := os.read(STDIN, CHUNK_BYTES):
+                self._has_read = True
+                _write(target, data)
+        os.close(target)
 
     def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
         """Pass data on."""
-        if attempt is not self._attempt:
-            self._attempt = attempt
-            if self._spool is not None:
-                self._spool.seek(0)
-                self._spool.truncate()
         if stream == STDOUT and self._spool is not None:
             self._write_spool(attempt, self._spool, data)
         elif stream in self._writers:
@@ -188,14 +197,6 @@ def _write(descriptor: int, data: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:
             select.select([], [descriptor], [])
-
-
-def _pump(source: int, target: int) -> None:
-    """Write all of an input into a pipe, and close that."""
-    with suppress(OSError):
-        while data := os.read(source, CHUNK_BYTES):
-            _write(target, data)
-    os.close(target)
 
 
 def _call(loop: AbstractEventLoop, function: Callable[[], None]) -> None:

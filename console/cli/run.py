@@ -195,6 +195,8 @@ def run_quietly(start: Start, *, report: TextIO | None = None, streams: Passthro
         from .failure_report import report_lines  # here: most runs succeed
 
         printer.write(report_lines(os.path.abspath(start.state), result, has_output=streams is None))
+    if streams is not None and streams.lacks_input:
+        printer.write(["redrive: the last attempt had no input, which the first one has read"])
     if streams is not None and streams.failure:
         raise NotRunError(streams.failure)
     return result

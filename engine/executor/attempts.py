@@ -67,8 +67,8 @@ class Streams(Protocol):
 
     count: int  # 1 if stdout and stderr are one, so that what is written keeps its order
 
-    def stdin(self) -> str:
-        """Return the path of the input of the next attempt; empty: it has none."""
+    def begin_attempt(self) -> str:
+        """Return the path of the input of an attempt that is launched now; empty: it has none."""
 
     def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
         """Pass on what an attempt wrote to its stdout (1) or stderr (2). Must not block, and must not raise."""
@@ -404,7 +404,7 @@ class AttemptManager:
             idempotency_key=effect_key(claim.run_id, claim.task, claim.key_generation),
             date=self._date,
             streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,
-            stdin="" if self.streams is None else self.streams.stdin(),
+            stdin="" if self.streams is None else self.streams.begin_attempt(),
         )
         self._idle.clear()
         is_apart = claim.task in self._lost_with_zygote

@@ -78,6 +78,14 @@ def test_of_a_command_that_is_started_again_the_last_attempt_counts() -> None:
     assert run_redrive("logs", "twice", "--attempt", "1").stdout.count("half") == 1
 
 
+def test_it_is_told_that_a_second_attempt_had_no_input() -> None:
+    line = "$R exec --retry 1 --name load -- 'cat; test -e once || { touch once; exit 1; }'"
+    done = shell(f"echo rows | {line}")
+    assert (done.returncode, done.stdout) == (0, b"") and b"the first one has read" in done.stderr
+    Path("once").unlink()
+    assert shell(f": | {line}").stderr == b""
+
+
 def test_large_input_and_output_pass_a_command_that_copies() -> None:
     Path("in").write_bytes(bytes(range(256)) * 5_000)
     assert shell("$R exec --name copy -- cat < in > out").returncode == 0
