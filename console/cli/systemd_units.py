@@ -279,9 +279,15 @@ class SystemdTimer:
         return {}
 
     def _env_file(self) -> str | None:
-        files = [one.removeprefix("-") for one in self._service.pop("Service.EnvironmentFile")]
-        self.left_out += [f"EnvironmentFile={one}: a flow has one env_file" for one in files[1:]]
-        return files[0] if files else None
+        found = None
+        for one in self._service.pop("Service.EnvironmentFile"):
+            if one.startswith("-") and not os.path.exists(one[1:]):
+                self.left_out.append(f"EnvironmentFile={one}: it is not there, and systemd goes on without it")
+            elif found is not None:
+                self.left_out.append(f"EnvironmentFile={one}: a flow has one env_file")
+            else:
+                found = one.removeprefix("-")
+        return found
 
     def _commands(self) -> list[str]:
         """The calls that add the commands of the service, one after another."""

@@ -424,7 +424,7 @@ def _missed_note(row: ServedSchedule) -> str:
 def _newer_note(row: ServedSchedule, before: FlowBefore) -> str:
     first, last = before.newer[:10], before.newer[-10:]
     again = shell_command(["redrive", "backfill", row.target, "--from", first, "--to", last, "--again"])
-    return f"{row.flow} has older data of {before.newer} than {before.flow}, which has run again since: {again}"
+    return f"{row.flow} has older data of {before.newer} than {before.flow}, which has run since: {again}"
 
 
 def in_graph(rows: Iterable[ServedSchedule]) -> Iterator[ServedSchedule]:

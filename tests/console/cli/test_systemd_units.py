@@ -93,7 +93,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     override.parent.mkdir()
     override.write_text(
         "[Service]\nExecStart=\nExecStart=@/opt/poll2 poller %i\n"
-        "Environment=POLL_TOKEN=hunter23\nEnvironmentFile=/dev/null\n"
+        "Environment=POLL_TOKEN=hunter23\nEnvironmentFile=-/gone.env\nEnvironmentFile=/dev/null\n"
     )
     return tmp_path
 
@@ -101,7 +101,8 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_timer_and_its_service_become_a_flow(units: Path) -> None:
     done = run_redrive("import", "systemd", ".", "--into", "flows")
     assert done.returncode == 3  # what has no counterpart
-    for sentence in ("systemd ran it as postgres", "backup.service: MemoryMax=1G", "by the clock, each 900"):
+    gone = "EnvironmentFile=-/gone.env: it is not there"
+    for sentence in ("systemd ran it as postgres", "backup.service: MemoryMax=1G", "by the clock, each 900", gone):
         assert sentence in done.stdout
     text = Path("flows/backup.py").read_text()
     flow: dict[str, Flow] = {}
