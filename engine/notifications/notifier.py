@@ -262,9 +262,7 @@ class Notifier:
             raise
         except Exception as raised:  # senders run third-party code, which may raise any error
             machine_pages.release(found)
-            error = (str(raised) or type(raised).__name__)[:ERROR_CHARACTERS]
-            since = self.failing[sender.name].since if sender.name in self.failing else self._clock.now_us()
-            self.failing[sender.name] = FailingSender(sender.name, error, since)
+            error = note_failure(self.failing, sender.name, raised, self._clock.now_us())
             ids, tries = delivery.ids, delivery.tries
             await self._submit(lambda transaction: pages.write_send_error(transaction, ids, sender.name, error, tries))
         else:
@@ -289,6 +287,13 @@ class Notifier:
 
 
 # --- Messages ------------------------------------------------------------------------------------------------------
+
+
+def note_failure(failing: dict[str, FailingSender], sender: str, raised: Exception, now: int) -> str:
+    """Note that a sender fails, since its first failure after its last success; return why."""
+    error = (str(raised) or type(raised).__name__)[:ERROR_CHARACTERS]
+    failing[sender] = FailingSender(sender, error, failing[sender].since if sender in failing else now)
+    return error
 
 
 def message_of(origin: MessageOrigin, kind: str, lines: Iterable[str], **fields: object) -> dict[str, object]:

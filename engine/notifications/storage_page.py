@@ -19,7 +19,7 @@ from ..core.policy import draw_delay
 from ..domain.rows import FailingSender
 from ..domain.text import format_duration, place_words, shell_command
 from .machine_pages import may_page, open_lock
-from .notifier import RESEND_POLICY, MessageOrigin, message_of, no_bell
+from .notifier import RESEND_POLICY, MessageOrigin, message_of, no_bell, note_failure
 from .senders import Message, Sender, make_senders
 
 PAGE_AFTER_US = 30_000_000  # shorter troubles are normal: logs are rotated
@@ -99,8 +99,7 @@ class StoragePager:
                 self._sent = message
                 return
             except Exception as error:  # senders run third-party code, which may raise any error
-                since = self.failing[sender.name].since if sender.name in self.failing else self._clock.now_us()
-                self.failing[sender.name] = FailingSender(sender.name, str(error) or type(error).__name__, since)
+                note_failure(self.failing, sender.name, error, self._clock.now_us())
             await asyncio.sleep(draw_delay(RESEND_POLICY, tries, None, self._clock.uniform)[0])
             tries += 1
 

@@ -549,16 +549,18 @@ def _reading(path: str) -> "Iterator[Optional[sqlite3.Connection]]":
     """One snapshot of the file; None: a supervisor is about to make its tables."""
     with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
         connection.execute("BEGIN")
-        version = _version(connection)
-        if version > VERSION:
-            raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
+        version = _version(connection, path)
         if 0 < version < VERSION:
             raise StateFileError("{} is of an earlier redrive: start redrive serve again".format(path))
         yield connection if version else None
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    """The version of the file; 0: it has no tables. Raises StateFileError for a later one."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
+    return version
 
 
 @contextlib.contextmanager
@@ -942,9 +944,7 @@ def _catch_up(connection: sqlite3.Connection, id: int, logical: Sequence[int]) -
 
 def convert(connection: sqlite3.Connection, path: str) -> None:
     """Make the tables in a transaction of the caller, also from those of version 1. Raises StateFileError."""
-    version = _version(connection)
-    if version > VERSION:
-        raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
+    version = _version(connection, path)
     if version == 1:
         _require_no_supervisor(connection, path)
         for table in ("schedule", "supervisor"):
