@@ -480,7 +480,7 @@ def mend_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
     words = {"tasks": task_count(len(names)), "below": f"{task_count(below)} below" if below else "nothing below"}
     found = [(action, sentence.format(**words)) for action, sentence in mends]
     if not scene.runner.is_alive and scene.runner.kind is not RunnerKind.SERVED:
-        found.append(("resume_here", "then: no executor runs the run"))
+        found.append(("resume_here", "then: starts an executor, for none runs it"))
     return [fit(line, columns) for line in _by_key(*found)]
 
 
