@@ -31,7 +31,7 @@ from ..terminal.tty import Tty
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
-from .commands import CommandMenu, Copying, Preferences
+from .commands import CommandMenu, Copying
 from .confirmations import named
 from .operator import TASK_ACTS, TIMED_ACTS, OperatorActions
 from .run_control import RunControl
@@ -76,9 +76,8 @@ class ConsoleApp(ViewConsole):
         self.time_travel = TimeTravel(self)
         self.run_control = RunControl(self, self.operator_actions)
         self.copying = Copying(self)
-        self.preferences = Preferences(self)
         self.tour = Tour(self)
-        self.commands = CommandMenu(self, self._argument_commands())
+        self.commands = CommandMenu(self, self.time_travel.to_time)
         self._badge_counts: BadgeCounts | None = None
         self._shown_runner: RunnerStatus | None = None
         self._run_id = run_id
@@ -269,13 +268,6 @@ class ConsoleApp(ViewConsole):
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
         self.show_message(f"{shown_key('quit')} leaves; the run goes on", seconds=REFUSAL_SECONDS)
 
-    def _argument_commands(self) -> Mapping[str, Callable[[str], None]]:
-        """Commands of the palette that take an argument."""
-        return {
-            "theme": self.preferences.use_theme,
-            "at": self.time_travel.to_time,
-        }
-
     def meaning_of(self, name: str) -> str:
         """On a task that waits for an approval, ``y`` and ``n`` answer it."""
         is_asked = name in ANSWERS and self.screen is self.console_screen and self.console_screen.awaits_answer
@@ -309,7 +301,7 @@ class ConsoleApp(ViewConsole):
             **{action: on_item(partial(systems.set_breaker, how=how)) for how, action in BREAKER_ACTIONS.items()},
             "acknowledge_page": on_item(systems.acknowledge),
             "snooze_page": on_item(systems.snooze),
-            # views, menus and preferences
+            # views and menus
             **{f"view_{view.value}": partial(self.switch_view, view) for view in VIEWS},
             "quit": self.quit_view,
             "how_to_leave": self.show_exit_hint,

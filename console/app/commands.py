@@ -1,8 +1,8 @@
-"""The command palette and help; preferences; copies to the clipboard."""
+"""The command palette, help and themes; copies to the clipboard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from ...engine.domain.events import Event
@@ -22,22 +22,15 @@ from ..widgets.dialog import ask
 from . import theme
 from .views import ViewConsole
 
-#: Commands with an argument that the operator types -> help.
-_ARGUMENT_HELP = {
-    "at": "Show the run as it was at a time: 03:12, or an event's number.",
-}
+_AT_HELP = "Show the run as it was at a time: 03:12, or an event's number."
 
 
 class CommandMenu:
-    """The controller of palette and help; each console has one.
+    """The controller of palette, help and themes; each console has one. ``to_time``: what ``at`` calls."""
 
-    Args:
-        argument_commands: the handlers of commands with an argument, by the first word of the command.
-    """
-
-    def __init__(self, console: ViewConsole, argument_commands: Mapping[str, Callable[[str], None]]) -> None:
+    def __init__(self, console: ViewConsole, to_time: Callable[[str], None]) -> None:
         self._console = console
-        self._argument_commands = argument_commands
+        self._argument_commands = {"theme": self.use_theme, "at": to_time}
 
     def help(self) -> None:
         """Show what the signs mean, and the keys of the visible screen."""
@@ -60,6 +53,18 @@ class CommandMenu:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, columns)
                 yield []
+
+    def use_theme(self, name: str) -> None:
+        """Use a theme now and in later consoles."""
+        message, role = f"theme {name}", Role.TEXT
+        try:
+            self._console.use_theme(theme.load_theme(name))
+            theme.save_choice(name)
+        except RedriveError as error:
+            message, role = str(error), Role.WARNING
+        except OSError as error:
+            message, role = f"theme {name}; the choice could not be saved: {error.strerror}", Role.WARNING
+        self._console.show_message(message, role)
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""
@@ -94,31 +99,9 @@ class CommandMenu:
 def _argument_entry(text: str) -> ChoiceOption | None:
     """The entry for a typed command with an argument, as ``at 03:12``; None for other texts."""
     word, _, words = text.strip().partition(" ")
-    if word not in _ARGUMENT_HELP:
+    if word != "at":
         return None
-    return ChoiceOption(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
-
-
-# --- The operator's preferences ----------------------------------------------------------------------
-
-
-class Preferences:
-    """The controller of preferences; each console has one."""
-
-    def __init__(self, console: ViewConsole) -> None:
-        self._console = console
-
-    def use_theme(self, name: str) -> None:
-        """Use a theme now and in later consoles."""
-        message, role = f"theme {name}", Role.TEXT
-        try:
-            self._console.use_theme(theme.load_theme(name))
-            theme.save_choice(name)
-        except RedriveError as error:
-            message, role = str(error), Role.WARNING
-        except OSError as error:
-            message, role = f"theme {name}; the choice could not be saved: {error.strerror}", Role.WARNING
-        self._console.show_message(message, role)
+    return ChoiceOption(f"at:{words.strip()}", one_line(text.strip()), _AT_HELP)
 
 
 # --- Copies an error, a command line or a summary to the clipboard of the operator's machine -------------------------

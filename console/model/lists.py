@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from ...engine.core.projection import TaskRow
+from ...engine.core.views import STATE_STYLES
 
 # --- The filter that the operator types after ``/``: required words, and excluded words with ``!`` -------------------
 #
@@ -40,8 +41,8 @@ def parse_filter(typed: str) -> Filter:
 
 
 def searched_text(row: TaskRow) -> str:
-    """What filters of tasks search: name and state."""
-    return f"{row.name} {row.state}".casefold()
+    """What filters of tasks search: name, state, and the word for it on the screen."""
+    return f"{row.name} {row.state} {STATE_STYLES[row.state].word}".casefold()
 
 
 def search_pattern(typed: str) -> re.Pattern[str]:

@@ -507,10 +507,6 @@ class RowsScreen(ConsoleScreen):
         if any(event.kind == EventKind.QUARANTINE and event.task == self.key.task for event in news.events):
             self._refresher.request()
 
-    def tick(self, now_us: int) -> None:
-        """Redraw if the user switched between ages and clock times."""
-        self._show_heading()
-
     def target_tasks(self) -> Sequence[str]:
         return (self.key.task,)
 

@@ -14,6 +14,7 @@ from support.marks import for_each
         ("running", {TaskState.RUNNING}),
         ("load !dead", set(TaskState) - {TaskState.DEAD_LETTER}),
         ("other running", set()),
+        ("ok", {TaskState.SUCCESS}),
     ],
 )
 def test_words_match_the_name_and_the_state_of_a_task(typed: str, matching: set[TaskState]) -> None:
