@@ -22,6 +22,7 @@ import support.checkout  # noqa: F401 (stops here if the installed copy is old)
 from hypothesis import HealthCheck, settings
 from redrive.engine.runner import process
 from support.fake_executor import FakeExecutor
+from support.forks import fork_executors, fork_nothing
 from support.processes import find_processes_in
 from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
 from support.state_file import StateFileBuilder
@@ -177,6 +178,12 @@ def heap_that_stays_in_small_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "LARGE_HEAP_BYTES", sys.maxsize)
         yield
+
+
+@pytest.fixture(autouse=True)
+def forked_executors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of ours that a test starts is an interpreter, but in a test that is marked ``spawns``."""
+    (fork_nothing if request.node.get_closest_marker("spawns") else fork_executors)(monkeypatch)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -280,22 +280,22 @@ def _open_reserve() -> int:
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
-_reserve = _open_reserve()  # opened by the zygote: each attempt has it from its fork
-_RESERVE_DEVICE = os.fstat(_reserve).st_rdev
+reserve = _open_reserve()  # opened by the zygote: each attempt has it from its fork
+_RESERVE_DEVICE = os.fstat(reserve).st_rdev
 
 
 @contextmanager
 def _reserve_released() -> Iterator[None]:
     """Close the reserved descriptor, unless the task has closed it and uses its number; then reserve one again."""
-    global _reserve
+    global reserve
     with suppress(OSError):
-        if os.fstat(_reserve).st_rdev == _RESERVE_DEVICE:
-            os.close(_reserve)
+        if os.fstat(reserve).st_rdev == _RESERVE_DEVICE:
+            os.close(reserve)
     try:
         yield
     finally:
         with suppress(OSError):
-            _reserve = _open_reserve()
+            reserve = _open_reserve()
 
 
 def _bounded(failure: Failure) -> Failure:

@@ -14,6 +14,7 @@ from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.commands import quoted, run_redrive
 from support.marks import parametrize_mostly_long
+from support.processes import wait_for_end
 from support.waiting import wait_until
 
 FLOW = """
@@ -109,7 +110,7 @@ def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[
     pid = host.spawn(flow=str(flow), state=str(state), run_id="r", options={})
     wait_until(lambda: (flow.parent / "child").exists())
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     wait_until(lambda: lock_file.current_holder(str(state)) is None)
     with closing(sqlite3.connect(state)) as connection:
         ((deadline_at,),) = connection.execute("SELECT deadline_at FROM run").fetchall()

@@ -14,6 +14,7 @@ from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.executor import host
 from redrive.engine.store import database
+from support.processes import wait_for_end
 from support.waiting import wait_until
 
 FLOW = """
@@ -59,13 +60,13 @@ def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path
     state, pid = begin(tmp_path)
     wait_until(lambda: paid(tmp_path))
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     with database.reading(state) as connection:
         sql = "SELECT json_extract(data, '$.key') FROM event WHERE kind = 'attempt.effect'"
         assert connection.execute(sql).fetchall() == [("r/pay/0",)]
     (tmp_path / "hang").unlink()
     state, pid = begin(tmp_path)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     now, kind, error = row(state)
     assert (now, kind) == ("DEAD_LETTER", "indeterminate")
     assert error.startswith("its process died after the effect began: look for the key r/pay/0")
@@ -78,7 +79,7 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     state, pid = begin(tmp_path)
     wait_until(lambda: paid(tmp_path))
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
     answer = command_client.send_blocking(
         state, parse_command({**command, "targets": [["pay", "RUNNING", 0]]})
@@ -91,14 +92,14 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
 def test_what_fails_on_the_way_is_not_tried_again(tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     state, pid = begin(tmp_path)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
     assert paid(tmp_path) == ["r/pay/0"]
 
 
 def test_one_that_goes_well_is_a_task_like_any_other(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert row(state)[0] == "SUCCESS" and paid(tmp_path) == ["r/pay/0"]
 
 

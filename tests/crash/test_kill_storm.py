@@ -180,6 +180,7 @@ class Storm:
         wait_until(lambda: not bearers(self.executor_ids()))
 
 
+@pytest.mark.spawns
 @pytest.mark.timeout(900)  # up to three executors that die, and one that ends, each with a limit of its own
 @parametrize_mostly_long("number", range(scaled(20)), daily=4)
 def test_a_run_outlives_any_deaths(tmp_path: Path, number: int) -> None:

@@ -19,6 +19,8 @@ from support.waiting import wait_until
 
 from .test_kill_executor import FLOW, check, successes
 
+pytestmark = pytest.mark.spawns  # what is executed is traced
+
 LONG = """
 import pathlib, time
 from redrive.engine import Flow

@@ -14,6 +14,7 @@ from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.commands import quoted, run_redrive
 from support.marks import parametrize_mostly_long
+from support.processes import wait_for_end
 from support.waiting import wait_until
 
 FLOW = """
@@ -51,7 +52,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
     """The state file of an executor that was killed, and its pid."""
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     wait_until(lambda: lock_file.current_holder(state) is None)  # what it started dies after it
     return state, pid
 
@@ -95,7 +96,7 @@ def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_pat
         assert json.loads(output_of("runs", state, "--json"))["executor"]["alive"] is True
     finally:
         os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)
+        wait_for_end(pid)
     assert f"(pid {pid} stopped); redrive resume" in output_of("runs", state)
 
 
@@ -110,4 +111,4 @@ def test_an_executor_that_is_stopped_is_said_to_be_silent(tmp_path: Path) -> Non
     finally:
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)
+        wait_for_end(pid)

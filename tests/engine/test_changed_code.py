@@ -17,6 +17,8 @@ from redrive.engine.executor import host
 from ..support.processes import zygotes_of
 from ..support.waiting import wait_until
 
+pytestmark = pytest.mark.spawns  # zygotes are found by their words
+
 FLOW = """
 import time
 from redrive.engine import Flow, RetryPolicy

@@ -96,6 +96,7 @@ def test_an_interpreter_that_is_computed_is_refused(tmp_path: Path) -> None:
     assert (refused.returncode, "is read before the flow is imported" in refused.stderr) == (2, True), refused.stderr
 
 
+@pytest.mark.spawns
 def test_a_python_that_this_user_may_not_execute_is_named_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

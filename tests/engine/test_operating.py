@@ -15,6 +15,7 @@ from redrive.engine.domain.acts import parse_command
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.marks import parametrize_mostly_long
+from support.processes import wait_for_end
 from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """
@@ -54,7 +55,7 @@ def state(tmp_path):
     yield path
     try:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        wait_for_end(pid)
     except (ProcessLookupError, ChildProcessError):
         pass
 
@@ -88,13 +89,14 @@ def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(stat
     assert ("SUCCESS", 1, 2) == row(state, "broken", "state, generation, attempt")
 
 
+@pytest.mark.spawns
 def test_the_list_of_processes_names_the_flow_and_the_state_file(tmp_path):
     (tmp_path / "operated.py").write_text(FLOW)
     flow, path = str(tmp_path / "operated.py"), str(tmp_path / "state.db")
     pid = host.spawn(flow=flow, state=path, run_id="r", options={"stay": True})
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     os.kill(pid, signal.SIGTERM)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert words[-3:-1] == [path, flow]
 
 
@@ -177,9 +179,9 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     assert act(path, "cancel", ("deaf", "RUNNING", 0))["ok"]
     wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert ("RUNNING",) == row(path, "deaf")
-    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    wait_for_end(host.spawn(run_id="r", **settings))
     assert ("CANCELLED", 1, 0, None) == row(path, "deaf", "state, attempt, losses, cancel_requested_at")
     assert ("UPSTREAM_FAILED", "deaf") == row(path, "below", "state, blocked_by")
     with sqlite3.connect(path) as connection:
@@ -195,11 +197,11 @@ def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     answer = act(path, "cancel", ("deaf", "RUNNING", 0))
     assert answer["results"] == [["deaf", "done", "cancelled"]]
     assert ("CANCELLED", 1) == row(path, "deaf", "state, attempt")
-    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    wait_for_end(host.spawn(run_id="r", **settings))
     assert ("CANCELLED", 1, 1) == row(path, "deaf", "state, attempt, losses")
 
 
@@ -228,7 +230,7 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
         assert answer["ok"], answer
     wait_for_row(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
     (tmp_path / "go-on").touch()
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert ("SUCCESS",) == row(path, "nearly_done")
     with sqlite3.connect(path) as connection:
         assert [(606_000_000,)] == connection.execute("SELECT timeout_us FROM attempt").fetchall()
@@ -258,7 +260,7 @@ def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
     wait_for(state, "long", "RUNNING")
     assert (2, 1) == row(state, "long", "attempt, generation")
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
 
 
 LOCKED_OUT = """
@@ -291,14 +293,14 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     pid = host.spawn(**settings, options={"stay": alive})
     wait_for_row(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
     if not alive:
-        os.waitpid(pid, 0)
+        wait_for_end(pid)
     (tmp_path / "renewed").touch()
     answer = act(path, "requeue", ("first", "DEAD_LETTER", 0), ("other", "DEAD_LETTER", 0))
     assert "vault is asked with one call" in answer["message"]
     if not alive:
         pid = host.spawn(**settings, options={})
     wait_for(path, "second", "SUCCESS")
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
 
 
 CHANGED = """
@@ -333,11 +335,11 @@ def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_p
     wait_for(path, "tells", "DEAD_LETTER")
     changed = {"params": {"day": "7"}, "single_shot": True, "new_key": True}
     assert act(path, "requeue", ("tells", "DEAD_LETTER", 0), options=changed)["ok"]
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert ("FAILED", 2, 1) == row(path, "tells", "state, attempt, max_attempts")
     flow.write_text(CHANGED.replace("timeout=100", "timeout=0.3"))
     assert act(path, "requeue", ("tells", "FAILED", 1), options={"timeout": 60})["ok"]
-    os.waitpid(host.spawn(**settings), 0)
+    wait_for_end(host.spawn(**settings))
     assert ("SUCCESS", 3) == row(path, "tells", "state, attempt")
     sql = (tmp_path / "told").read_text().splitlines()
     assert sql == ["0 1 2 r/tells/0", "1 2 7 r/tells/1", "2 3 2 r/tells/1"]
@@ -375,7 +377,7 @@ def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
     (tmp_path / "fixed").touch()
     seen[0] = ("load_1", "DEAD_LETTER", 1)
     assert act(path, "requeue", *seen, options={"canary": True, "rate_per_second": 20})["ok"]
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert {("SUCCESS",)} == {row(path, name) for name in names}
     with sqlite3.connect(path) as connection:
         first, *others = connection.execute("SELECT task FROM event WHERE new = 'SUCCESS' ORDER BY seq").fetchall()

@@ -17,6 +17,8 @@ from .evidence import AcknowledgedNumbers, cut_everywhere
 from .record import RUN_ID, record_run, record_writer
 from .recording import Call
 
+pytestmark = pytest.mark.spawns  # what is executed is traced
+
 
 def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
     state = str(tmp_path / "state.db")

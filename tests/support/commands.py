@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from .command_server import CommandServer
+from .command_server import CommandServer, ForkedCommand
 
 REDRIVE = (sys.executable, "-P", "-m", "redrive.console")
 LIMIT_SECONDS = 120.0  # for a command that hangs
@@ -22,15 +22,17 @@ LIMIT_SECONDS = 120.0  # for a command that hangs
 #: Commands that draw: each has an interpreter of its own, as users start it. So has each that ``start_redrive`` starts.
 _IN_A_FRESH_INTERPRETER = frozenset({"demo", "attach"})
 _SERVED_OPTIONS = frozenset({"input", "stdin", "cwd", "env", "errors", "timeout"})
-_command_server = functools.cache(CommandServer)
+_STARTED_OPTIONS = frozenset({"stdin", "stdout", "stderr", "text", "cwd", "env"})
+command_server = functools.cache(CommandServer)
+may_fork = True  # False in a test that is marked ``spawns``
 
 
 def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run one command without a terminal, to its end; ``options`` are those of ``subprocess.run``."""
-    if _may_be_served(words, options):
+    if _may_be_served(words, options, _SERVED_OPTIONS):
         served = {"timeout": LIMIT_SECONDS, **options}
         served.pop("stdin", None)
-        return _command_server().run([str(word) for word in words], **served)
+        return command_server().run([str(word) for word in words], **served)
     options = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -42,9 +44,9 @@ def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[s
     return subprocess.run([*REDRIVE, *map(str, words)], **options)
 
 
-def _may_be_served(words: tuple[object, ...], options: dict[str, Any]) -> bool:
+def _may_be_served(words: tuple[object, ...], options: dict[str, Any], possible: frozenset[str]) -> bool:
     """Whether a fork of a process that has imported the commands does the same as a fresh interpreter."""
-    if not words or str(words[0]) in _IN_A_FRESH_INTERPRETER or not options.keys() <= _SERVED_OPTIONS:
+    if not may_fork or not words or str(words[0]) in _IN_A_FRESH_INTERPRETER or not options.keys() <= possible:
         return False
     if options.get("stdin") not in (None, subprocess.DEVNULL):
         return False
@@ -57,7 +59,7 @@ def startup_variables(environment: Mapping[str, str] | Mapping[bytes, bytes]) ->
     return {name: value for name, value in decoded.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
-def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) -> Any:
     """Start one command without a terminal; what it prints, errors included, is its ``stdout``.
 
     ``prefix``: a program, with its arguments, that starts it.
@@ -69,6 +71,8 @@ def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) ->
         "text": True,
         **options,
     }
+    if not prefix and _may_be_served(words, options, _STARTED_OPTIONS):
+        return ForkedCommand(command_server(), [str(word) for word in words], options)
     return subprocess.Popen([*prefix, *REDRIVE, *map(str, words)], **options)
 
 

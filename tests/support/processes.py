@@ -16,7 +16,7 @@ from redrive.engine.runner import attempt
 from redrive.engine.runner.channels import StackPipe
 from redrive.engine.runner.process import children, command_line
 
-from support.waiting import LIMIT_SECONDS
+from support.waiting import LIMIT_SECONDS, wait_until
 
 
 def find_processes_in(folder: Path) -> dict[int, tuple[str, str]]:
@@ -71,6 +71,16 @@ def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list
     for pidfd in waiting:
         os.close(pidfd)
     return list(waiting.values())
+
+
+def wait_for_end(pid: int) -> None:
+    """``os.waitpid`` for an executor, which may be no child of this process."""
+    assert wait_until_dead([pid]) == []
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait for what SIGSTOP does."""
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
 def catches(pid: int, number: signal.Signals) -> bool:

@@ -135,11 +135,13 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds:
 def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:
     """Fork this process, an executor alone, for a flow in a file: as a clean interpreter, but ready at once."""
     from ...flow import loading, source  # noqa: F401  # before the fork
+    from ..call import reserve
     from . import zygote
 
     source.ignore_imported_modules()
 
-    opened = open_files().keys() - {0, 1, 2, *inherited_fds}  # before the fork: it raises where there is no /proc
+    kept = {0, 1, 2, reserve, *inherited_fds}
+    opened = open_files().keys() - kept  # before the fork: it raises where there is no /proc
 
     def serve(control: socket.socket) -> NoReturn:
         for descriptor in opened:

@@ -17,6 +17,7 @@ import pytest
 from redrive.engine.executor import host
 from redrive.engine.statefile import lists
 from support.commands import run_redrive
+from support.processes import wait_for_end
 from support.pty_terminal import in_time
 from support.waiting import wait_until
 
@@ -150,14 +151,14 @@ def executor(folder: Path) -> Iterator[list[int]]:
     for pid in pids:
         if pid:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            wait_for_end(pid)
 
 
 @pytest.mark.long
 def test_it_survives_the_death_of_its_executor(folder: Path, executor: list[int]) -> None:
     pid = executor.pop()
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    wait_for_end(pid)
     assert state_of(folder) == ("READY",)
     redrive(folder, "approve", "s.db", "ok", "--reason", "fits")
     redrive(folder, "resume", "s.db", "--plain")

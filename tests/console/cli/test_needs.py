@@ -17,6 +17,7 @@ from redrive.console.sessions.address import Endpoint, SshOptions
 from redrive.console.sessions.once import with_session
 from redrive.engine.statefile.state_files import offer_of
 from support.commands import quoted, run_redrive, start_redrive
+from support.processes import wait_until_stopped
 from support.waiting import wait_until
 
 FLOW = """
@@ -323,7 +324,7 @@ def test_a_supervisor_that_hangs_is_one_true_sentence_everywhere(machine: Machin
             with sqlite3.connect(machine.states / "schedules.supervisor", isolation_level=None) as file:
                 file.execute("BEGIN IMMEDIATE")  # so that it is not stopped while it writes
                 service.send_signal(signal.SIGSTOP)
-                os.waitid(os.P_PID, service.pid, os.WSTOPPED | os.WNOWAIT)
+                wait_until_stopped(service.pid)
                 file.execute("UPDATE supervisor SET heartbeat_at = heartbeat_at - 60000000")
                 file.execute("COMMIT")
             what = f"(pid {service.pid}) is stopped: kill -CONT {service.pid}"
@@ -344,7 +345,7 @@ def test_an_executor_that_is_silent_needs_a_human_in_its_own_inbox_too(machine: 
         try:
             wait_until(lambda: "RUNNING" in run_redrive("tasks", state).stdout)
             executor.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, executor.pid, os.WSTOPPED | os.WNOWAIT)
+            wait_until_stopped(executor.pid)
             os.utime(f"{state}.lock", (1, 1))
             done = machine.inbox(state)
             assert done.returncode == 3 and f"executor {executor.pid} silent for" in done.stdout

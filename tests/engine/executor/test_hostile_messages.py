@@ -20,7 +20,7 @@ from redrive.engine.executor import host, server
 from support.commands import run_redrive
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
-from support.processes import socket_address
+from support.processes import socket_address, wait_for_end
 from support.waiting import wait_until
 
 FLOW = """
@@ -133,7 +133,7 @@ class Attacked:
     def end(self) -> None:
         try:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            wait_for_end(self.pid)
         except (ProcessLookupError, ChildProcessError):
             pass
 

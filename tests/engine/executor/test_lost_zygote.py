@@ -21,6 +21,8 @@ from support.marks import parametrize_mostly_long
 from support.processes import zygotes_of
 from support.waiting import wait_until, wait_until_async
 
+pytestmark = pytest.mark.spawns  # zygotes are found by their words
+
 ISOLATIONS = ("process", "worker", "thread")
 
 #: In every isolation, the zygote is the parent of the process in which a task runs.

@@ -24,6 +24,8 @@ from support.marks import parametrize_mostly_long
 from support.processes import wait_until_dead
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.spawns  # how executors start is tried
+
 FLOW = """import time
 from pathlib import Path
 from redrive.engine import Flow

@@ -22,6 +22,7 @@ from redrive.engine.runner.protocol import AttemptOrder, RunnerListener, Running
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
+from support.forks import forked_runner, spawned_runner
 from support.processes import inspect_at_leisure, wait_until_dead
 
 HEAD = """\
@@ -139,11 +140,11 @@ class Recorder:
 class Bench:
     """One runner and the flow that it has open."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make_runner: Callable[[Mapping[str, str]], Runner]) -> None:
         self.folder = folder
         self.path = folder / "flow_under_test.py"
         self.executor_id = f"test-{os.getpid()}-{time.monotonic_ns()}"
-        self.runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": self.executor_id})
+        self.runner = make_runner({"REDRIVE_EXECUTOR": self.executor_id})
         self.spec: FlowSpec | None = None
         self.zygote_lost, self.slot_freed = asyncio.Event(), asyncio.Event()
         self.changes: list[ExecutorChanged] = []
@@ -204,8 +205,8 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    found = Bench(tmp_path)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    found = Bench(tmp_path, spawned_runner if request.node.get_closest_marker("spawns") else forked_runner)
     yield found
     await found.runner.close()
 

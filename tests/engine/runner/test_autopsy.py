@@ -28,6 +28,8 @@ from redrive.engine.runner.usage import Sample, Subject, sample
 from support.commands import quoted
 from support.marks import for_each
 
+pytestmark = pytest.mark.spawns  # stacks are read, which in a fork begin with the test
+
 PARAMETERS = {"port": 0, "path": ""}
 
 FLOW = """

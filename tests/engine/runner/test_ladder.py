@@ -14,6 +14,8 @@ import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from support.marks import parametrize_mostly_long
 
+pytestmark = pytest.mark.spawns  # stacks are read, which in a fork begin with the test
+
 TIMEOUT = 0.4
 GRACE = 0.4
 SLACK = 0.5

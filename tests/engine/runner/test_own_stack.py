@@ -12,6 +12,8 @@ from support.marks import parametrize_mostly_long
 
 from tests.support.processes import inspect_at_leisure
 
+pytestmark = pytest.mark.spawns  # stacks are read, which in a fork begin with the test
+
 ASKED = 100  # times; a dump by faulthandler ends a busy process after 4 to 50 of them, by the version of Python
 
 BUSY = """

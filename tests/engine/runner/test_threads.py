@@ -37,6 +37,7 @@ async def test_threads_share_one_process_and_keep_their_output_apart(bench: Any)
     assert [recorder.progresses for _, recorder in runs] == [[(number, 9)] for number in (1, 2, 3)]
 
 
+@pytest.mark.spawns
 async def test_what_a_thread_logs_is_its_output(bench: Any) -> None:
     """A handler that the import has made holds the stream of that moment."""
     await bench.open("""

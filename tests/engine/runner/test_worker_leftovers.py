@@ -191,6 +191,7 @@ async def test_a_worker_in_which_an_attempt_left_something_behind_is_replaced(be
     assert len(reports) == len(FINDINGS)  # each is told once
 
 
+@pytest.mark.spawns
 async def test_what_a_task_cleans_up_itself_is_no_finding(bench: Any) -> None:
     reports = retired(bench)
     await bench.open(

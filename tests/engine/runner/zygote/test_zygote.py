@@ -28,6 +28,8 @@ from support.marks import parametrize_mostly_long
 
 from ..conftest import bearers_of
 
+pytestmark = pytest.mark.spawns  # the process itself is tried
+
 # --- Opening a flow -----------------------------------------------------------------------------------------------
 
 
