@@ -190,6 +190,7 @@ def _top(module: str) -> str:
     return module.split(".")[0]
 
 
+@pytest.mark.long
 def test_our_processes_run_their_event_loops_where_the_log_of_asyncio_is_arranged() -> None:
     found = {source for source in _sources(*FOLDERS) if _module(source).has_loop}
     assert found == {"engine/asyncio_log.py", *LOOPS_OF_USERS}

@@ -98,6 +98,7 @@ def test_a_supervisor_writes_it_among_its_lines(tmp_path: Path, environment: dic
     _assert_clean([line for line in lines if "asyncio" in line or not line.startswith("redrive: ")])
 
 
+@pytest.mark.long
 def test_a_command_that_reads_a_file_writes_it_on_stderr(tmp_path: Path, environment: dict[str, str]) -> None:
     state = _state_file(tmp_path)
     ran = run_redrive("report", state, "--short", cwd=tmp_path, env=environment)
@@ -153,6 +154,7 @@ def test_a_configured_root_logger_does_not_write_it_as_it_is(
     assert len(lines) == 1 and "hunter2" not in lines[0] and capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_a_program_of_the_user_logs_as_it_has_arranged(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("from redrive.engine import Flow\nflow = Flow('n' * 3)\nflow.task(print)\n")
     program = (

@@ -20,6 +20,7 @@ from redrive.console.text.text import json_line, sanitize_lines
 from redrive.engine.domain.acts import Answer
 from support.commands import run_redrive, with_file
 from support.hostile_text import FORBIDDEN, HOSTILE, texts
+from support.marks import parametrize_mostly_long
 from support.rich_state import LISTINGS, copy_of, redrive_here, write_rich_state
 
 CLI = Path(__file__).resolve().parents[2] / "console/cli"
@@ -130,7 +131,7 @@ def test_a_line_of_json_means_what_it_meant_and_is_one_plain_line(value: object)
     assert json.dumps(json.loads(line)) == json.dumps(value)  # two halves of a character become one, in both
 
 
-@pytest.mark.parametrize("words", [("tasks",), ("inbox",), ("events",), ("tasks", "--json")], ids=" ".join)
+@parametrize_mostly_long("words", [("tasks",), ("inbox",), ("events",), ("tasks", "--json")], ids=" ".join, quick=1)
 def test_a_narrow_stdout_shows_other_characters_as_escapes(rich: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     path = copy_of(rich, tmp_path)
     poison(path, "…␛世")

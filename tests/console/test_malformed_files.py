@@ -92,7 +92,7 @@ def altered(rich: Path, folder: Path, seed: int) -> tuple[Path, list[object]]:
     return path, alter(path, seed)
 
 
-@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=2)
+@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=2, daily=10)
 def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
     rich: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
 ) -> None:

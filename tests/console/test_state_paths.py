@@ -116,6 +116,7 @@ def test_a_flow_that_was_run_by_its_file_is_found_by_the_commands_that_follow(
     assert "one" in redrive("attach")
 
 
+@pytest.mark.long
 def test_a_name_that_is_computed_is_read_from_the_flow_itself(states: Path, write_flow: Callable[..., str]) -> None:
     flow = write_flow("etl.py", "'-'.join(['rev', 'enue'])")
     redrive("run", flow, "--run-id", "night", "--plain")
@@ -123,6 +124,7 @@ def test_a_name_that_is_computed_is_read_from_the_flow_itself(states: Path, writ
     assert Executor(flow=flow, run_id="r").state_path == str(states / "rev-enue.db")
 
 
+@pytest.mark.long
 def test_a_name_may_depend_on_a_parameter(states: Path, tmp_path: Path) -> None:
     path = tmp_path / "etl.py"
     path.write_text(

@@ -69,6 +69,7 @@ def events(path: Path) -> list[tuple[object, ...]]:
         return connection.execute("SELECT * FROM event").fetchall()
 
 
+@pytest.mark.long
 def test_lists_call_it_a_copy_and_offer_no_resume(
     executor: subprocess.Popen[str], copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_copy_whose_original_has_ended_is_not_run_a_second_time(
     assert done.returncode == 2 and why in done.stderr and events(copied) == before
 
 
+@pytest.mark.long
 def test_of_an_executor_of_another_host_nobody_knows_whether_it_lives(
     executor: subprocess.Popen[str], copied: Path, tmp_path: Path
 ) -> None:

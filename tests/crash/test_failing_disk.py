@@ -15,6 +15,7 @@ from redrive.engine import Executor, Flow
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
 from redrive.engine.store import database
+from support.marks import parametrize_mostly_long
 from support.tracing import needs_strace
 
 FLOW = """
@@ -89,7 +90,7 @@ def redrive(*words: object, inject: str | None = None) -> subprocess.CompletedPr
 
 @pytest.mark.long
 @needs_strace
-@pytest.mark.parametrize("error", ["EIO", "EROFS", "ENOSPC", "EDQUOT"])
+@parametrize_mostly_long("error", ["EIO", "ENOSPC", "EROFS", "EDQUOT"], quick=0, daily=2)
 @pytest.mark.parametrize(("call", "when"), [("pwrite64", 90), ("pwrite64", 131), ("ftruncate", 1)])
 def test_a_disk_that_refuses_for_a_while_loses_nothing(tmp_path: Path, call: str, when: int, error: str) -> None:
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
@@ -103,7 +104,7 @@ def test_a_disk_that_refuses_for_a_while_loses_nothing(tmp_path: Path, call: str
 @pytest.mark.long
 @needs_strace
 @pytest.mark.parametrize("durability", ["normal", "full"])
-@pytest.mark.parametrize("when", [1, 2, 4, 7])
+@parametrize_mostly_long("when", [1, 4, 2, 7], quick=0, daily=2)
 def test_a_disk_that_fails_to_sync_once_ends_the_run_in_one_sentence(
     tmp_path: Path, when: int, durability: str
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_flow_before_that_another_supervisor_serves_counts_also_after_a_requeu
     assert made.read_text().split() == ["made", "reported"]
 
 
+@pytest.mark.long
 def test_an_edit_to_other_flows_and_back_gives_up_no_day(folder: Folder):  # noqa: F811
     folder.write("build")
     folder.serve()

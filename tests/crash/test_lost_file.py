@@ -390,7 +390,7 @@ def _is_named(output: str) -> bool:
     return "storage degraded" in output or "redrive:" in output
 
 
-@parametrize_mostly_long("harm", HARMS, quick=2, daily=len(HARMS) // 2)
+@parametrize_mostly_long("harm", HARMS, quick=2, daily=len(HARMS) // 3)
 @parametrize_mostly_long("is_at_the_end", [True, False])
 def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str, is_at_the_end: bool) -> None:
     """While it runs, and in the last second before it would end as a success: the commands that it names are run."""
@@ -473,7 +473,7 @@ def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("harm", BETWEEN_RUNS)
+@parametrize_mostly_long("harm", BETWEEN_RUNS, quick=5)
 def test_each_harm_between_runs_is_named_and_changes_nothing(stopped_run: Path, tmp_path: Path, harm: str) -> None:
     folder = tmp_path / "state"
     shutil.copytree(stopped_run, folder)

@@ -110,6 +110,7 @@ def test_nobody_survives(storm: Storm, number: int) -> None:
     assert storm.survivors(SURVIVORS_SECONDS) == []
 
 
+@pytest.mark.long
 def test_a_stopped_zygote_is_no_refuge(storm: Storm) -> None:
     storm.zygote.suspend()
     storm.executor.kill()

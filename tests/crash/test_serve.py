@@ -231,6 +231,7 @@ def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
 # --- Stopped -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, serve):
     service = serve(flow=HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
     service.until("next ")

@@ -117,6 +117,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     assert wait_until_dead(find_processes_in(tmp_path)) == []
 
 
+@pytest.mark.long
 def test_a_next_run_that_is_much_later_than_the_schedule_says_is_a_need_and_a_page(folder: Folder):
     """As after holidays of a wrong year; those of a few days are meant."""
     today = datetime.now(UTC).date()
@@ -223,6 +224,7 @@ def test_a_flow_that_is_renamed_or_forgotten_is_due_no_more(folder: Folder):
     assert inbox.returncode == 0, inbox.stdout
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_its_flow_file_has_gone(folder: Folder):
     """The inbox prints `requeue --resume`; the file that the run names was moved since."""
     file = folder.write("night", "every 1s", more=", misfire='skip'", body="int('x')")
@@ -239,6 +241,7 @@ def test_a_run_goes_on_where_its_flow_file_has_gone(folder: Folder):
     wait_until(lambda: folder.ask("night", f"SELECT state FROM run WHERE run_id = '{run_id}'") == [("SUCCESS",)])
 
 
+@pytest.mark.long
 def test_the_end_of_a_run_that_outlived_its_supervisor_is_listed(folder: Folder):
     """Nobody serves its schedule: what the supervisor saw last is not what is true now."""
     go = folder.path / "go"

@@ -124,6 +124,7 @@ def test_a_requeue_runs_the_new_code_of_a_module_beside_the_flow(failed_edit: Fl
     assert edited.query("SELECT count(*) FROM event WHERE data LIKE '%code-loaded%'") == [(1,)]
 
 
+@pytest.mark.long
 def test_a_running_attempt_ends_with_the_code_that_it_began_with(failed_edit: FlowUnderEdit) -> None:
     edited = failed_edit
     edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
@@ -161,6 +162,7 @@ def test_changed_options_of_a_task_apply_to_its_next_attempt(failed_edit: FlowUn
     assert edited.query("SELECT timeout_us FROM attempt WHERE name = 'load' AND attempt = 3") == [(77_000_000,)]
 
 
+@pytest.mark.long
 def test_a_graph_that_no_longer_fits_is_not_loaded_and_the_answer_says_why(failed_edit: FlowUnderEdit) -> None:
     edited = failed_edit
     edited.write("night.py", edited.flow_text.replace("def report(load)", "def renamed(load)"))
@@ -171,6 +173,7 @@ def test_a_graph_that_no_longer_fits_is_not_loaded_and_the_answer_says_why(faile
     assert "added tasks, which start after redrive stop and redrive resume: extra" in edited.send("reload").message
 
 
+@pytest.mark.long
 def test_a_failure_after_a_change_reports_it_and_runs_the_loaded_code(edited: FlowUnderEdit) -> None:
     retrying = edited.flow_text.replace("max_attempts=1)", "max_attempts=2, base=0.5, jitter='none')")
     edited.write("night.py", retrying.replace("if amount() < 7", "if SEEN.exists() or not SEEN.touch()"))

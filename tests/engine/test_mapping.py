@@ -425,7 +425,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
         ('invoice["id"]', [{"id": True}], "is True, which is no text, number or date"),
         ('invoice["id"]', [{"id": ""}], "is an empty text"),
     ],
-    quick=2,
+    quick=1,
 )
 def test_a_key_that_names_no_element_is_a_dead_letter_before_any_child_starts(
     tmp_path: Path, key: str, elements: object, words: str

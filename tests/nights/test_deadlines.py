@@ -9,6 +9,7 @@ from msgspec import structs
 from redrive.engine import Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.text import format_clock
 from redrive.engine.testing import clock_step, crash, down, error, hang, play, play_schedule
+from support.marks import parametrize_mostly_long
 
 from .flows import siblings
 
@@ -95,7 +96,7 @@ def test_a_deadline_that_only_pages_ends_nothing() -> None:
     assert night.state == "SUCCESS" and [page.title for page in night.pages] == ["deadline missed on long"]
 
 
-@pytest.mark.parametrize("at", ["2026-03-28T12:00+01:00", "2026-10-24T12:00+02:00"], ids=["forward", "back"])
+@parametrize_mostly_long("at", ["2026-03-28T12:00+01:00", "2026-10-24T12:00+02:00"], ids=["forward", "back"], quick=1)
 def test_the_clock_is_set_in_the_night_and_the_deadline_keeps_real_hours(at: str) -> None:
     """From half past one by the clocks of Berlin, two hours: until 04:30 by summer time, 02:30 by winter time."""
     flow = Flow("nightly", schedule="30 1 * * *", timezone="Europe/Berlin", deadline="2h")

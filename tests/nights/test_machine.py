@@ -47,6 +47,7 @@ def test_an_hourly_flow_fails_at_two_and_is_well_at_three() -> None:
     assert [len(run.pages) for run in night.runs] == [0, 0, 0, 1, 0, 0]
 
 
+@pytest.mark.long
 def test_the_clock_is_set_forward_at_night() -> None:
     """29 March 2026, Europe: there is no half past two, and the run of that hour is not lost or doubled."""
     night = play_schedule(nightly("30 2 * * *", "Europe/Berlin"), at="2026-03-28T12:00+01:00", lasts="1d12h")

@@ -144,6 +144,7 @@ def test_waits_grow_with_each_failure_charged_or_not() -> None:
     assert len(ceilings) > 3 and ceilings == sorted(ceilings) and ceilings[0] < ceilings[1]
 
 
+@pytest.mark.long
 def test_a_wait_of_a_day_that_the_server_asks_for_is_told_once() -> None:
     """429 with Retry-After: 86400 was silent for 20 h."""
     night = play(siblings(20, downstream="api"), faults=[down("api", lasts="1m", status=429, retry_after=86_400)])

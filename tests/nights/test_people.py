@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import crash, down, error, play
 from redrive.engine.testing.faults import Fault
@@ -110,6 +111,7 @@ def test_a_breaker_that_an_operator_holds_open_waits_for_him() -> None:
     assert min(night.start_seconds("u0")) >= 1800
 
 
+@pytest.mark.long
 def test_an_operator_closes_a_breaker_too_early() -> None:
     """It opens again at once, and no task is lost."""
     night = play(

@@ -115,7 +115,7 @@ def sets_of(count: int) -> Iterator[tuple[str, ...]]:
     return itertools.combinations_with_replacement(OUTCOMES, count)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@parametrize_mostly_long("rule", RULES, quick=4)
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_set_of_outcomes_has_one_state(rule: str, count: int) -> None:
     for outcomes in sets_of(count):
@@ -132,7 +132,7 @@ def test_a_set_of_outcomes_has_one_state(rule: str, count: int) -> None:
                 assert below == {one: verdict(one, (above,)) for one in RULES}, (outcomes, order)
 
 
-@parametrize_mostly_long("collect", RULES, quick=1)
+@parametrize_mostly_long("collect", RULES, quick=1, daily=2)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_map_task_has_one_state_for_a_set_of_ends_of_its_children(rule: str, collect: str) -> None:
     for outcomes in itertools.combinations_with_replacement(("ok", "skip", "transient", "permanent"), 3):

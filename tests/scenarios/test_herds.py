@@ -26,6 +26,7 @@ def test_five_thousand_tasks_after_two_minutes_come_in_one_second_or_never_more_
     assert 0 == apart.failed
 
 
+@pytest.mark.long
 def test_twelve_thousand_settlements_without_jitter_are_what_the_rate_limiter_saw():
     """000.08: after 90 s of delay, all of them within one window of thirty seconds."""
     together = herd("herd-12000", replace(fixed_policy(30), max_attempts=100), seconds_max=125)

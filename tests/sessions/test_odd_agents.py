@@ -53,7 +53,7 @@ def far_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return put
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "program",
     [
         "out(b'plain words')",
@@ -67,6 +67,7 @@ def far_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "pass",
         "out(b'')",
     ],
+    quick=4,
 )
 async def test_no_hello_but_something_else_is_a_sentence(far_side: Any, program: str) -> None:
     far_side(program)
@@ -126,7 +127,7 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
+@parametrize_mostly_long("program", ENDLESS.values(), ids=list(ENDLESS), quick=1)
 async def test_a_host_that_sends_without_end_is_left_with_a_sentence(
     far_side: Any, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:

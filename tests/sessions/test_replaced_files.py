@@ -23,6 +23,7 @@ from redrive.engine.errors import (
 )
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
+from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
 
@@ -30,7 +31,7 @@ from .conftest import OpenSession
 from .session_helpers import LIMIT_SECONDS, read_events, wait_for_status
 
 
-@pytest.mark.parametrize("replace", [os.replace, shutil.copyfile])
+@parametrize_mostly_long("replace", [os.replace, shutil.copyfile], quick=1)
 async def test_another_file_gives_a_new_picture(
     open_session: OpenSession,
     run_file: StateFileBuilder,
@@ -143,7 +144,7 @@ async def test_a_reader_does_not_hold_the_log_back(open_session: OpenSession, ru
     await wait_until_async(lambda: run_file.connection.execute(checkpoint).fetchone() == (0, 0, 0))
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("content", "error"),
     [
         (None, StateFileError),
@@ -151,6 +152,7 @@ async def test_a_reader_does_not_hold_the_log_back(open_session: OpenSession, ru
         (b"not a database at all" * 100, ForeignFileError),
         (b"SQLite format 3\x00cut", CorruptFileError),
     ],
+    quick=3,
 )
 async def test_what_is_no_state_file_is_refused(
     open_session: OpenSession, tmp_path: Any, content: Any, error: Any
@@ -179,8 +181,8 @@ async def test_a_file_of_a_later_version_is_refused(open_session: OpenSession, r
         await open_session(run_file.path)
 
 
-@pytest.mark.parametrize(
-    "name", ["a b.db", "a?b#c.db", "100%.db", "a%20b.db", "naïve-日本.db", "'q\"$(id).db", "-x.db"]
+@parametrize_mostly_long(
+    "name", ["a b.db", "a?b#c.db", "100%.db", "a%20b.db", "naïve-日本.db", "'q\"$(id).db", "-x.db"], quick=5
 )
 async def test_a_path_may_hold_anything(
     open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder], name: str

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redrive.console.sessions.connection import AgentProcess
 from support.commands import invoke_redrive
+from support.marks import parametrize_mostly_long
 from support.rich_state import write_rich_state
 from support.state_file import StateFileBuilder
 
@@ -85,7 +86,7 @@ def place(far: Any, make_run_file: Callable[..., StateFileBuilder], rich: bytes)
     shutil.rmtree(folder)  # commands over there may have left folders of their own
 
 
-@pytest.mark.parametrize(("words", "most"), COMMANDS.items(), ids=COMMANDS)
+@parametrize_mostly_long(("words", "most"), COMMANDS.items(), ids=list(COMMANDS), quick=5)
 def test_a_command_takes_one_round_trip(place: Path, monkeypatch: pytest.MonkeyPatch, words: str, most: int) -> None:
     trips = Trips(monkeypatch)
     where = words.replace("PATH", f"ssh://far{place}/rich.db").replace("HOST", "ssh://far").split()
@@ -110,8 +111,8 @@ def test_what_is_asked_later_is_of_the_file_that_was_chosen(
 LONG = "".join(f"line {number} of a long log\n" for number in range(20_000))
 
 
-@pytest.mark.parametrize(
-    ("words", "lines", "most"), [("", 20_000, 1), ("--lines 3", 3, 1), ("--lines 19999", 19_999, 2)]
+@parametrize_mostly_long(
+    ("words", "lines", "most"), [("", 20_000, 1), ("--lines 3", 3, 1), ("--lines 19999", 19_999, 2)], quick=1
 )
 def test_a_long_log_takes_one_round_trip(
     place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, lines: int, most: int

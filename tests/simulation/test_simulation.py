@@ -165,6 +165,7 @@ def test_an_act_that_is_applied_again_is_found() -> None:
         assert "applied twice" in first_problem(range(80)).problem
 
 
+@pytest.mark.long
 def test_a_deadline_that_ends_nothing_is_found() -> None:
     with (
         mock.patch.object(RunEndCheck, "is_deadline_due", False),
@@ -173,6 +174,8 @@ def test_a_deadline_that_ends_nothing_is_found() -> None:
         assert "starts after the deadline" in first_problem(range(80)).problem
 
 
+@pytest.mark.weekly
+@pytest.mark.long
 def test_an_inbox_that_leaves_out_what_a_breaker_holds_is_found() -> None:
     with mock.patch.object(Inbox, "_update_held", lambda inbox: False):
         assert "and the inbox lists" in first_problem(range(150)).problem

@@ -76,7 +76,8 @@ class ForkedCommand:
     def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
         """Read the streams to their ends, and wait."""
         limit = None if timeout is None else time.monotonic() + timeout
-        threads = [_Reader(stream) if stream is not None else None for stream in (self.stdout, self.stderr)]
+        open_ones = [one if one is not None and not one.closed else None for one in (self.stdout, self.stderr)]
+        threads = [_Reader(stream) if stream is not None else None for stream in open_ones]
         for thread in threads:
             if thread is not None:
                 thread.join(None if limit is None else max(0.0, limit - time.monotonic()))

@@ -329,6 +329,7 @@ def test_a_dumb_terminal_gets_lines_and_the_command_is_the_executor(make_place):
     assert "DEAD_LETTER" in looking.text
 
 
+@pytest.mark.long
 @parametrize_mostly_long("size", [(40, 15), (200, 60)])
 def test_it_works_at_other_sizes(make_place, size: tuple[int, int]):
     place = make_place()

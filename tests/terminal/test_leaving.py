@@ -18,7 +18,7 @@ def test_quitting_gives_the_terminal_back(demo) -> None:
     assert app.terminal.is_given_back()
 
 
-@pytest.mark.parametrize("key", ["q", "\x1a"], ids=["left", "put aside"])
+@parametrize_mostly_long("key", ["q", "\x1a"], ids=["left", "put aside"], quick=1)
 def test_what_is_printed_next_does_not_stand_in_the_picture(demo, key: str) -> None:
     """The terminal of this test has one screen, as GNU screen has by its defaults."""
     app = demo()
@@ -45,6 +45,7 @@ def test_a_signal_during_the_first_screen_gives_it_back(demo, number: int) -> No
     assert app.terminal.is_given_back()
 
 
+@pytest.mark.long
 def test_a_cut_line_ends_the_console_and_it_spins_nowhere(demo) -> None:
     app = demo("--tick", "0.02", "--full", ready="tick 5")
     app.terminal.hang_up()
@@ -163,6 +164,7 @@ def test_a_storm_of_sizes_ends_with_the_right_picture_and_few_others(demo) -> No
     assert app.stats()["frames"] - before < 4 * sizes_taken
 
 
+@pytest.mark.long
 @parametrize_mostly_long("size", [(20, 5), (1, 1), (300, 100)])
 def test_any_size_is_survived(demo, size: tuple[int, int]) -> None:
     app = demo(ready="", columns=size[0], rows=size[1])

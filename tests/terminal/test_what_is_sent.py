@@ -106,6 +106,7 @@ def test_the_first_cells_come_before_textual_is_even_imported(demo) -> None:
     assert app.terminal.raw.startswith(b"\x1b[?1049h")
 
 
+@pytest.mark.long
 def test_the_mouse_is_the_terminals_own_over_ssh(demo) -> None:
     assert 1000 in demo().terminal.modes
 
@@ -115,6 +116,7 @@ def test_over_ssh_the_mouse_is_not_taken(demo) -> None:
     assert demo(environ={"SSH_TTY": "/dev/pts/9"}).terminal.modes.isdisjoint({1000, 1002, 1003, 1006})
 
 
+@pytest.mark.long
 def test_the_terminal_is_never_asked_for_every_move_of_the_mouse_or_for_other_keyboards(demo) -> None:
     app = demo()
     assert 1003 not in app.terminal.modes and 1004 not in app.terminal.modes

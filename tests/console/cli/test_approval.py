@@ -172,6 +172,7 @@ def test_a_living_executor_goes_on_at_once(folder: Path, executor: list[int]) ->
     wait_until(lambda: state_of(folder, "publish") == ("SUCCESS",))
 
 
+@pytest.mark.long
 def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor: list[int]) -> None:
     redrive(folder, "requeue", "s.db", "build", "--reason", "1.5")
     wait_until(lambda: state_of(folder, "build", "state, generation") == ("SUCCESS", 1))

@@ -96,7 +96,7 @@ os.system(r"printf '\033[5mprogram'")
 """
 
 
-@pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("rehearse",), ("rehearse", "--json")])
+@parametrize_mostly_long("words", [("check",), ("check", "--json"), ("rehearse",), ("rehearse", "--json")], quick=2)
 def test_what_an_import_prints_goes_to_stderr_as_lines_that_do_not_act_on_a_terminal(write, words):
     path = write(PRINTS + GOOD)
     for target in (path, Path(path).parent)[: 2 if words[0] == "check" else 1]:
@@ -201,6 +201,7 @@ def test_a_folder_is_every_flow_below_it(flows: Path) -> None:
     assert [line.partition(":")[0] for line in lines if " task" in line and "finding" in line] == ["f", "x", "y"]
 
 
+@pytest.mark.long
 def test_the_worst_of_several_flows_is_the_exit_code(flows: Path) -> None:
     (flows / "wrong.py").write_text("import nothing_like_this\nfrom redrive.engine import Flow\nflow = Flow('f')\n")
     done = run_redrive("check", "flows/more/two.py:x", "flows/wrong.py", "flows/good.py")

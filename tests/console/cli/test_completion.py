@@ -77,6 +77,7 @@ def run_in(shell: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_bash_gets_words_that_it_reads_as_the_names_and_none_runs(folder: Path) -> None:
     (words,) = offered_by_bash(folder, ("requeue --reason x got.db ", ""))
     for word in words:
@@ -85,6 +86,7 @@ def test_bash_gets_words_that_it_reads_as_the_names_and_none_runs(folder: Path) 
     assert not (folder / "OWNED").exists()
 
 
+@pytest.mark.long
 def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
     begun = [
         ("requeue --reason x got.db", "sp"), ("logs --lines 5 got.db@r", "sp\\ a"), ("logs --state got.db", "sp\\ a")
@@ -137,6 +139,7 @@ redrive() {{ printf '%s\\n' "${{@: -1}}" >> words; }}; echo LOA''DED
 """
 
 
+@pytest.mark.long
 def test_bash_completes_by_keys_what_it_divides_at_the_at(default_place: Path) -> None:
     """As a person does: a word is begun, Tab, Enter; ``redrive`` shows its last word."""
     (default_place / "words").touch()

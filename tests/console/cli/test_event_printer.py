@@ -33,6 +33,7 @@ def flow(tmp_path: Path) -> Path:
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
+@pytest.mark.long
 def test_a_name_that_the_locale_cannot_write_is_escaped(flow: Path, tmp_path: Path) -> None:
     environment = {**os.environ, **(C_LOCALE if __file__.isascii() else {}), "PYTHONIOENCODING": "ascii"}
     done = run_redrive("run", str(flow), "--state", str(tmp_path / "s.db"), env=environment, stdout=subprocess.PIPE)
@@ -49,6 +50,7 @@ def test_a_full_disk_behind_stdout_is_reported_once_and_the_run_succeeds(flow: P
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_run_without_stdout_succeeds(flow: Path, tmp_path: Path) -> None:
     line = 'exec "$0" -P -m redrive.console run "$1" --state "$2" >&-'
     command = ["sh", "-c", line, sys.executable, str(flow), str(tmp_path / "s.db")]

@@ -55,9 +55,10 @@ def test_a_missing_program_is_named_once(states: Path) -> None:
     assert line.count("there is no such program: 'no-such-program'") == 1 and done.returncode == 126
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("line", "code"),
     [("exit 2", 2), ("exit 75", 75), ("exit 126", 126), ("no-such-program-here", 127), ("kill -TERM $$", 143)],
+    quick=3,
 )
 def test_the_exit_code_is_that_of_the_command(states: Path, line: str, code: int) -> None:
     """As in a line of cron: ``redrive exec -- a && b``."""
@@ -115,6 +116,7 @@ def test_a_line_that_cannot_run_is_refused_in_one_sentence(states: Path, words: 
     assert done.returncode == 125 and sentence in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Path) -> None:
     for name in ("orders", "stock"):
         (tmp_path / f"{name}.sh").write_text(f"echo {name}")
@@ -130,6 +132,7 @@ OTHER_JOB = (
 )
 
 
+@pytest.mark.long
 def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

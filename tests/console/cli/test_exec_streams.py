@@ -51,6 +51,7 @@ def test_the_command_gets_the_input_of_the_line_and_cron_what_the_command_prints
     assert (done.returncode, done.stdout, done.stderr) == (0, b"rows\n", b"err\n")
 
 
+@pytest.mark.long
 def test_a_report_is_on_stderr_and_repeats_no_output() -> None:
     done = shell("$R exec --name backup -- sh -c 'echo rows; echo disk is full >&2; exit 4' > out")
     assert (done.returncode, done.stdout, Path("out").read_text()) == (4, b"", "rows\n")
@@ -86,6 +87,7 @@ def test_it_is_told_that_a_second_attempt_had_no_input() -> None:
     assert shell(f": | {line}").stderr == b""
 
 
+@pytest.mark.long
 def test_large_input_and_output_pass_a_command_that_copies() -> None:
     Path("in").write_bytes(bytes(range(256)) * 5_000)
     assert shell("$R exec --name copy -- cat < in > out").returncode == 0
@@ -105,6 +107,7 @@ def start(*words: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     return process, process.stdout
 
 
+@pytest.mark.long
 def test_a_slow_reader_stops_the_command_and_loses_nothing(tmp_path: Path) -> None:
     code = "import sys\nfor n in range(50): sys.stdout.write('x' * 65536); open('at', 'w').write(str(n))"
     process, out = start("--name", "slow", "--", "python3", "-c", code)
@@ -122,6 +125,7 @@ def test_a_timeout_comes_although_nobody_reads() -> None:
     assert process.wait(LIMIT_SECONDS) == 124
 
 
+@pytest.mark.long
 def test_a_command_killed_while_it_waits_for_its_reader_is_over(tmp_path: Path) -> None:
     process, out = start("--name", "stopped", "--", "yes")
     assert out.read(1)

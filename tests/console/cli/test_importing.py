@@ -19,7 +19,7 @@ from redrive.console.cli.shell_line import ShellLine, name_of_line, parse_shell_
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
 from support.commands import run_redrive, start_redrive
-from support.marks import for_each
+from support.marks import for_each, parametrize_mostly_long
 from support.waiting import wait_until
 
 #: Lines as operators have them, with what is special about each.
@@ -563,7 +563,7 @@ BOMB = "\n".join(
 )
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("text", "sentence"),
     [
         (f"{BOMB}\nsteps: *a8\n", "is too large for a DAG: over 100,000 values, with its aliases"),
@@ -573,6 +573,7 @@ BOMB = "\n".join(
         (f"steps: [{'x' * 1_000_001}]\n", "is too large: over 1,000,000 characters"),
         ("steps: [2026-99-99]\n", "is no YAML: month must be in 1..12"),
     ],
+    quick=2,
 )
 def test_a_file_that_is_an_attack_is_refused_at_once(home: Path, text: str, sentence: str) -> None:
     Path("bomb.yaml").write_text(text)
@@ -627,7 +628,7 @@ def test_what_a_flow_does_in_another_way_stands_on_the_screen(home: Path) -> Non
         assert part in line
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("line", "why"),
     [
         ("0 5 * * * root /opt/x", "it names a user, root: --system"),
@@ -637,6 +638,7 @@ def test_what_a_flow_does_in_another_way_stands_on_the_screen(home: Path) -> Non
         ("0 5 * * * nobody_here ( cd /; ls )", "it names a user, nobody_here: --system"),
         ("@reboot root /opt/x", "it names a user, root: --system"),
     ],
+    quick=2,
 )
 def test_a_line_of_another_kind_of_crontab_is_left_out(home: Path, line: str, why: str) -> None:
     assert stdout_of(f"{line}\n", code=3)[-1] == f"line 1: {why}"
@@ -676,7 +678,7 @@ def test_a_shell_that_is_no_program_is_named(home: Path) -> None:
     assert "line 2: /bin/bash -l is no program that is found on this machine by the PATH of the line." in lines
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("line", "remark"),
     [
         ("cd {home} && sh plain.sh", ""),
@@ -695,6 +697,7 @@ def test_a_shell_that_is_no_program_is_named(home: Path) -> None:
         ('if [ "$(date +\\%u)" = 1 ]; then /bin/true; fi', ""),
         ("/bin/true %input", "`\\%` is a percent sign"),
     ],
+    quick=5,
 )
 def test_only_what_is_true_of_a_line_is_remarked(home: Path, line: str, remark: str) -> None:
     (home / "plain.sh").write_text("true\n")
@@ -760,8 +763,7 @@ mount --bind /dev/null /etc/crontab && exec /usr/sbin/cron -f
 AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("shell", ["sh", "bash"])
+@parametrize_mostly_long("shell", ["bash", "sh"], quick=0, daily=1)
 def test_a_probe_sees_the_same_under_the_flow_as_under_cron(home: Path, shell: str) -> None:
     """The cron of this machine, with a spool of its own: arguments, stdin, folder, umask, variables, exit code."""
     lines = [text.format(probe=probe_of(home, number), home=home / str(number)) for number, text in enumerate(PROBES)]

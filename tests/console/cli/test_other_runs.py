@@ -122,6 +122,7 @@ def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
 
 
+@pytest.mark.long
 def test_every_view_names_the_attempt_that_ran_when_the_executor_was_killed(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     sentence = "attempt 1 ran when its executor ended"
@@ -145,6 +146,7 @@ def test_a_killed_run_is_paged_once_and_until_it_is_resumed(nightly: NightlyFlow
     assert nightly.states()["first"] == "SUCCESS"
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(nightly: NightlyFlow) -> None:
     nightly.broken.touch()
     process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first", "--stay")
@@ -188,6 +190,7 @@ def test_abandon_all_takes_each_unfinished_run(nightly: NightlyFlow) -> None:
     assert nightly.inbox()[-1] == "nothing needs a human"
 
 
+@pytest.mark.long
 def test_a_run_with_a_running_task_is_not_abandoned(nightly: NightlyFlow) -> None:
     nightly.slow.touch()
     process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first")

@@ -76,6 +76,7 @@ def test_another_receiver_gets_a_page_of_its_own(flows: Flows) -> None:
     assert (flows.told(), flows.told("others")) == (["a"], ["b"])
 
 
+@pytest.mark.long
 def test_a_flow_that_was_well_and_fails_again_pages_though_another_goes_on_to_fail(flows: Flows) -> None:
     """It was silent, also after both pages were acknowledged: for ever, if the other flow does not run again."""
     flows.run("a")

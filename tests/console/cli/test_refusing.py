@@ -294,13 +294,14 @@ NOT_WRITTEN = "the state file cannot be written: can't start new thread; raise t
 LIMIT = "the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("error", "words", "sentence"),
     [
         (NO_THREAD, ("run", "flow.py", "--plain", "--state", "new.db"), NOT_WRITTEN),  # also as its loop ends
         (NO_THREAD, ("events", "night.db"), LIMIT),
         ("MemoryError", ("events", "night.db"), LIMIT),
     ],
+    quick=1,
 )
 def test_a_machine_without_threads_or_memory_is_one_sentence(
     folder: Path, error: str, words: tuple[str, ...], sentence: str

@@ -23,6 +23,7 @@ def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBui
     assert str(tmp_path / "night.html") in done.stdout
 
 
+@pytest.mark.long
 def test_every_process_writes_the_same_style_sheet(run_file: StateFileBuilder) -> None:
     words = ("report", run_file.path)
     pages = [run_redrive(*words, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "123"]

@@ -51,6 +51,7 @@ def slots_of(folder: Path) -> list[str]:
         return [run_id for (run_id,) in connection.execute("SELECT run_id FROM slot ORDER BY logical_time")]
 
 
+@pytest.mark.long
 def test_dates_that_succeeded_run_again_on_request(folder: Path) -> None:
     redrive(folder, "backfill", "daily.py", *DATES)
     first = slots_of(folder)

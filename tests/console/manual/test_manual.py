@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cronsim
-import pytest
 from redrive.console import manual
 from redrive.console.manual import page_lines
 from redrive.console.text.pieces import plain
 from support.commands import REDRIVE, all_commands, run_redrive, startup_variables
-from support.marks import for_each
+from support.marks import for_each, parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
 
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
@@ -138,7 +137,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("topic", manual.TOPICS)
+@parametrize_mostly_long("topic", manual.TOPICS, quick=10)
 def test_the_examples_of_a_page_work(topic, tmp_path):
     page = manual.load_topic(topic).text
     last = LATER_TRIES if topic in LATER else 0

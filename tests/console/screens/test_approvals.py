@@ -20,6 +20,7 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.logs import LogChunk
 from redrive.engine.statefile.needs import Need
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, run_text
 from ..model.runs import START, EventBuilder, projection_of
@@ -99,7 +100,7 @@ async def test_the_inbox_shows_what_is_asked_about_and_who_answered_before(
         assert "build wrote 1,204 rows compared" in text
 
 
-@pytest.mark.parametrize(("key", "act"), [("y", "approve"), ("n", "reject")])
+@parametrize_mostly_long(("key", "act"), [("y", "approve"), ("n", "reject")], quick=2)
 @pytest.mark.parametrize("view", ["4", "2"])
 async def test_a_key_answers_it_with_a_reason(
     session: FakeSession, clock: StillClock, view: str, key: str, act: str

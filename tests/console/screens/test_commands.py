@@ -56,6 +56,7 @@ async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock:
         assert expected <= possible
 
 
+@pytest.mark.long
 async def test_help_can_be_searched_and_says_how_much_is_below(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "question_mark")
@@ -77,6 +78,7 @@ async def close_all(app: ConsoleApp, pilot: Pilot[object]) -> None:
         await press(app, pilot, "escape")
 
 
+@pytest.mark.long
 async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "question_mark")

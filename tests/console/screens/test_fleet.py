@@ -33,6 +33,7 @@ from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import Night
+from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual.worker import WorkerCancelled
 
@@ -169,7 +170,7 @@ def argv_words(app: FleetApp) -> str:
     return " ".join(argv_of(app)[0])
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+@parametrize_mostly_long("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"], quick=1)
 def test_picture_of_the_fleet(revenue: Any, clock: StillClock, size, snap_compare):
     async def prepare(pilot: Any) -> None:
         await wait_until_async(lambda: pilot.app.live.board is not None)

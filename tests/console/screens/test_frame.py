@@ -202,6 +202,7 @@ async def test_a_fault_of_the_console_itself_ends_it(revenue: FakeSession, clock
     assert app.failure is not None
 
 
+@pytest.mark.long
 async def test_a_click_on_a_tab_is_its_key_and_beside_the_tabs_none(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
 

@@ -81,6 +81,7 @@ async def test_evidence_is_still_there_when_the_log_that_it_led_to_is_left(sessi
         assert place(driver) == "inbox/DetailScreen"
 
 
+@pytest.mark.long
 async def test_a_filter_and_marks_stay_while_one_reads_a_log(session, clock):
     async with open_console(session, clock, "4", "slash", "u", "t", "f", "enter", "l", "j", "space", "o") as driver:
         await driver.press("escape")
@@ -98,6 +99,7 @@ async def test_a_run_chosen_from_the_list_leads_back_to_the_list(session, clock)
         assert await places_after(driver, "escape") == ["runs"]
 
 
+@pytest.mark.long
 async def test_the_latest_stops_alone_are_kept(session, clock):
     async with open_console(session, clock) as driver:
         for number in range(STOPS_MAX + 10):

@@ -9,6 +9,7 @@ from redrive.console.model.graph.groups import Step
 from redrive.console.present import group
 from redrive.console.screens import panes
 from redrive.console.screens.panes import DetailScreen
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from ..model.runs import EventBuilder, S, failed_task, projection_of
@@ -365,7 +366,7 @@ async def test_a_filter_hides_what_does_not_match_and_says_how_many_do(revenue: 
         assert heading(app).endswith("0 of 10 match")
 
 
-@pytest.mark.parametrize("steps", range(4))
+@parametrize_mostly_long("steps", range(4), quick=2)
 async def test_a_filter_opens_groups_bands_and_signs(clock: StillClock, steps: int):
     async with shown(wide_run(300), clock) as (app, pilot):
         await press(app, pilot, "minus", *["equals_sign"] * steps, "slash", *"part_1_42", "enter")

@@ -6,6 +6,7 @@ import pytest
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.console.text.pieces import line_of, plain
 from redrive.console.widgets.dialog import Dialog
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, press, rest, settle, shown
 from ..model.runs import failed_task, projection_of
@@ -34,7 +35,7 @@ def question(app) -> str:
     return " ".join(" ".join(plain(line_of(fact)) for fact in app.screen.question.facts).split())
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("view", "hide"),
     [
         ("2", ("slash", *"load_001", "enter")),
@@ -43,6 +44,7 @@ def question(app) -> str:
         ("4", ("G",)),
     ],
     ids=["a filter", "a filter that finds nothing", "scrolled out of the graph", "scrolled out of the inbox"],
+    quick=2,
 )
 async def test_one_mark_out_of_sight_is_asked_about_by_name(clock: StillClock, view, hide):
     session = failed_run()
@@ -66,6 +68,7 @@ async def test_a_mark_in_sight_but_not_under_the_cursor_is_asked_about(clock: St
             assert [command.targets[0][0] for command in session.commands] == ["part_000"]
 
 
+@pytest.mark.long
 async def test_every_question_names_what_is_out_of_sight(clock: StillClock):
     session = failed_run(dead=20)
     for event in session.builder.start("part_020"):
@@ -140,6 +143,7 @@ async def test_a_mark_whose_task_has_moved_on_is_asked_about(clock: StillClock):
 # --- The list in the dialog -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_no_two_names_of_the_list_read_alike(clock: StillClock):
     ends = ["FASTQC_RAW", "FASTQC_TRIM", "FASTP", "BAM_SORT_STATS_SAMTOOLS_INDEX", "BAM_SORT_STATS_SAMTOOLS_FLAGSTAT"]
     names = [f"NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC.{end}" for end in ends]

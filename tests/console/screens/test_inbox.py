@@ -13,6 +13,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
+from support.marks import parametrize_mostly_long
 from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
@@ -446,7 +447,7 @@ async def test_ten_thousand_rows_are_sorted_and_filtered_without_a_wait(clock):
 # --- Pictures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture(size, clock, snap_compare):
     session = poisoned_run(clock, 1_247)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
@@ -580,7 +581,7 @@ WAITS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@parametrize_mostly_long("wait", WAITS, quick=2)
 async def test_every_view_offers_a_requeue_and_a_skip_only_where_they_end_the_wait(clock: StillClock, wait: str):
     projection = projection_of([("one", []), ("two", ["one"])])
     for column, value in WAITS[wait].items():

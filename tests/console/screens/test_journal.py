@@ -11,6 +11,7 @@ from redrive.console.app.app import ConsoleApp
 from redrive.engine.domain.event_codec import encode, listed_event
 from redrive.engine.domain.events import Event, EventKind, EventRow
 from redrive.engine.errors import LinkError
+from support.marks import parametrize_mostly_long
 
 from ..conftest import REVENUE, FakeSession, make_app, revenue_events
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -259,6 +260,7 @@ async def test_a_second_repaints_nothing(session, clock, monkeypatch):
         assert painted == []
 
 
+@pytest.mark.long
 async def test_twenty_thousand_events_are_filtered_without_a_wait(session, clock):
     async with open_console(session, clock, "6") as driver:
         screen = driver.app.screen
@@ -272,7 +274,7 @@ async def test_twenty_thousand_events_are_filtered_without_a_wait(session, clock
 # --- Pictures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "6", "k"))

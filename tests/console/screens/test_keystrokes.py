@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import pytest
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock
 from .screen_driver import ScreenDriver, open_console, poisoned_run
@@ -78,7 +78,7 @@ ON_A_THOUSAND = (
 )
 
 
-@pytest.mark.parametrize("job", ON_ONE_FAILURE, ids=lambda job: job.name)
+@parametrize_mostly_long("job", ON_ONE_FAILURE, ids=lambda job: job.name, quick=6)
 async def test_keys_of_a_job_on_one_failure(revenue: FakeSession, clock: StillClock, job: Job) -> None:
     revenue.logs = {
         ("clean_refunds", 1): chunks_of("start\nrow 4,811: ok\nend\n"),
@@ -87,7 +87,7 @@ async def test_keys_of_a_job_on_one_failure(revenue: FakeSession, clock: StillCl
     await do(job, revenue, clock)
 
 
-@pytest.mark.parametrize("job", ON_A_THOUSAND, ids=lambda job: job.name)
+@parametrize_mostly_long("job", ON_A_THOUSAND, ids=lambda job: job.name, quick=2)
 async def test_keys_of_a_job_on_a_thousand_failures(clock: StillClock, job: Job) -> None:
     await do(job, poisoned_run(clock, 1_080), clock)
 

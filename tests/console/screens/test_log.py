@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
 
 from ..conftest import FakeSession, make_app
@@ -189,6 +190,7 @@ async def test_the_end_comes_first_and_nothing_else_unasked(session, clock):
         assert session.asked == [(DEAD, 2, -1, 64)]
 
 
+@pytest.mark.long
 async def test_scrolling_up_reads_on_and_keeps_the_place(session, clock):
     session.logs[DEAD, 2] = long_log(10_000)
     async with at_the_log(session, clock, *["pageup"] * 45) as driver:
@@ -320,6 +322,7 @@ async def test_e_jumps_to_the_first_line_of_an_error(session, clock):
         assert screen.text.lines.text_at(screen.text.search_start(1)) == "Traceback (most recent call last):"
 
 
+@pytest.mark.long
 async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
     session.logs[DEAD, 2] = long_log(10_000)
     async with at_the_log(session, clock, "slash") as driver:
@@ -469,7 +472,7 @@ async def test_lines_have_the_colours_that_the_task_gave_them(session, clock):
 # --- Pictures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture(size, session, clock, snap_compare):
     session.logs[DEAD, 2] = settling()
     session.lists["output"] = [{"output_bytes": 1_739_000, "output_dropped_bytes": 1_214_000}]

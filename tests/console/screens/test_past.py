@@ -14,6 +14,7 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
 from redrive.engine.statefile.lists import Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.marks import parametrize_mostly_long
 
 from ..conftest import (
     REVENUE,
@@ -221,7 +222,7 @@ async def test_what_happens_meanwhile_is_taken_unseen(session: CountingSession, 
         assert " ok " in row_of(app, "clean_orders")
 
 
-@pytest.mark.parametrize("view", ["graph", "timeline", "inbox"])
+@parametrize_mostly_long("view", ["graph", "timeline", "inbox"], quick=1)
 async def test_the_present_is_that_of_a_console_that_never_left_it(
     view: str, session: CountingSession, clock: StillClock
 ):
@@ -298,6 +299,7 @@ async def test_from_problem_to_problem_with_its_task_under_the_cursor(session: C
         assert (app.time_travel.position.seq, app.selected) == (12, "clean_refunds")
 
 
+@pytest.mark.long
 async def test_a_clock_time_is_typed_into_the_palette(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         for text in ("noon", "", "25:00"):
@@ -528,7 +530,7 @@ def test_speeds_are_reported_by_the_help_of_their_key():
     assert all(str(speed) in BY_NAME["faster"].help for speed in time_travel.SPEEDS[1:])
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: f"{size[0]}x{size[1]}")
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: f"{size[0]}x{size[1]}", quick=1)
 @pytest.mark.parametrize("view", ["graph", "timeline"])
 def test_picture_of_the_past(size, view, session: CountingSession, clock: StillClock, snap_compare):
     app = make_app(session, clock)

@@ -19,6 +19,7 @@ from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from support.idle import is_settled
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, make_app, press, settle
 from ..model.runs import START, S, failed_task, projection_of, ran_task
@@ -62,25 +63,25 @@ def session(revenue: FakeSession) -> FakeSession:
     return revenue
 
 
-@pytest.mark.parametrize("size", [*SIZES, (200, 60)], ids=size_id)
+@parametrize_mostly_long("size", [*SIZES, (200, 60)], ids=size_id, quick=1)
 def test_picture_of_the_graph(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_the_drawing(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "equals_sign"))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_groups(size, clock, snap_compare):
     app = make_app(large_run(), clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=size_id)
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (200, 55)], ids=size_id, quick=1)
 def test_picture_of_a_silhouette(size, clock, snap_compare):
     app = make_app(deep_run(), clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
@@ -96,7 +97,7 @@ def test_picture_of_a_ribbon(clock, snap_compare):
     assert snap_compare(app, terminal_size=(120, 40), run_before=keys(app))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_details(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "d"))
@@ -112,7 +113,7 @@ HELP_ROWS: list[Line] = [
 ]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_a_text(size, session, clock, snap_compare):
     app = make_app(session, clock)
 
@@ -129,13 +130,13 @@ def test_picture_of_a_text(size, session, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_a_question(size, clock, snap_compare):
     app = make_app(large_run(), clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "a", "r"))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture_of_the_palette(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "colon", "r", "e"))

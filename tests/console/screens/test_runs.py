@@ -15,6 +15,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.rows import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row, RunTaskRow
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import START, S, projection_of
@@ -190,6 +191,7 @@ async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
         assert "sort: name" in driver.lines[3] and "night-1 " in driver.lines[5]
 
 
+@pytest.mark.long
 async def test_the_runs_before_those_with_a_duration_can_be_selected(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", *["left"] * 20, size=(120, 40)) as driver:
         assert "night-1 " in below(driver)[0] and driver.app.screen.table.cursor_key == "night-1"
@@ -267,6 +269,7 @@ async def test_enter_opens_the_run_at_the_task(session: ManyRuns, clock: StillCl
         assert driver.app.selected == "settle" and driver.app.console_screen.PLACE.value == "graph"
 
 
+@pytest.mark.long
 async def test_each_pane_has_its_filter(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", "tab", size=(120, 40)) as driver:
         await driver.press("slash")
@@ -311,7 +314,7 @@ async def test_the_grid_is_that_of_the_flow_of_the_run_under_the_cursor(session:
         assert driver.app.screen.place == 0 and len(driver.app.screen._grid.runs) == 1
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture_of_the_runs(size: tuple[int, int], session: ManyRuns, clock: StillClock, snap_compare: Any) -> None:
     app = make_app(session, clock)
 

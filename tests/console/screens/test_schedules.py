@@ -30,6 +30,7 @@ from redrive.engine.statefile.supervisor_file import (
     skip,
 )
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until_async
 
 from ..conftest import rows_of
@@ -128,7 +129,7 @@ async def schedules_of(
         yield app, press
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=["80x24", "120x40", "200x50"])
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (200, 50)], ids=["80x24", "120x40", "200x50"], quick=1)
 def test_picture_of_the_schedules(served: str, tmp_path: Path, size, snap_compare, monkeypatch):
     others(tmp_path)
     monkeypatch.setattr("redrive.console.present.schedules.named_rule", lambda name, path, *rest: named(name, *rest))
@@ -230,6 +231,7 @@ async def test_the_next_run_is_skipped_and_the_skip_is_taken_back(served: str):
         assert schedule_of().skip_logical is None
 
 
+@pytest.mark.long
 async def test_missed_runs_are_dismissed_after_their_list(served: str):
     async with schedules_of(served) as (app, press):
         await press("x")
@@ -250,12 +252,14 @@ async def test_a_run_is_started_with_the_parameters_of_its_flow(served: str):
         assert "rates: a run is asked for" in rows_of(app)[-1]
 
 
+@pytest.mark.long
 async def test_a_missed_run_is_started_with_its_own_time(served: str):
     async with schedules_of(served) as (_, press):
         await press("r", "j", "enter", "a")
         assert [logical for logical, _ in requests()] == [MISSED]
 
 
+@pytest.mark.long
 async def test_a_flow_that_is_gone_is_forgotten_and_a_failed_start_acknowledged(served: str, tmp_path: Path):
     others(tmp_path)
     async with schedules_of(served) as (app, press):

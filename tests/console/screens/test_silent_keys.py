@@ -130,7 +130,7 @@ def on_revenue(session: FakeSession) -> FakeSession:
     ("state", "screen"),
     [(state, screen) for state in ("ended", "running", "blocked") for screen in VIEWS],
     quick=1,
-    daily=2 * len(VIEWS),
+    daily=len(VIEWS),
     ids=str,
 )
 async def test_no_key_of_a_view_is_silent(
@@ -140,8 +140,7 @@ async def test_no_key_of_a_view_is_silent(
     assert await silent_keys_on(session, clock, screen, "clean_refunds", f"{VIEWS.index(screen) + 1}") == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("task", ["extract_refunds", "clean_orders", "extract_payments"])
+@parametrize_mostly_long("task", ["extract_refunds", "clean_orders", "extract_payments"], quick=0, daily=1)
 @pytest.mark.parametrize("screen", [ScreenName.GRAPH, ScreenName.TIMELINE], ids=lambda screen: screen.value)
 async def test_no_key_is_silent_on_another_task(
     revenue: FakeSession, clock: StillClock, screen: ScreenName, task: str
@@ -160,22 +159,31 @@ async def test_no_key_of_the_details_is_silent(revenue: FakeSession, clock: Stil
         assert await silent_keys(driver, ScreenName.DETAIL, "2", "d") == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "way", [("7",), ("7", "n"), ("7", "G"), ("7", "g", "N", "enter")], ids=["breaker", "page", "group", "rows"]
+@parametrize_mostly_long(
+    "way",
+    [("7", "g", "N", "enter"), ("7",), ("7", "n"), ("7", "G")],
+    quick=0,
+    daily=2,
+    ids=["rows", "breaker", "page", "group"],
 )
 async def test_no_key_is_silent_on_a_breaker_a_page_or_rows(clock: StillClock, way: Sequence[str]) -> None:
     async with open_console(outage(clock), clock, size=SIZE) as driver:
         assert await silent_keys(driver, ScreenName.ROWS if len(way) == 4 else ScreenName.SYSTEMS, *way) == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("screen", [ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX], ids=lambda one: one.value)
+@parametrize_mostly_long(
+    "screen",
+    [ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX],
+    quick=0,
+    daily=1,
+    ids=lambda one: one.value,
+)
 async def test_no_key_is_silent_on_groups_and_causes(clock: StillClock, screen: ScreenName) -> None:
     async with open_console(poisoned_run(clock), clock, size=SIZE) as driver:
         assert await silent_keys(driver, screen, f"{VIEWS.index(screen) + 1}") == []
 
 
+@pytest.mark.long
 async def test_requeue_and_skip_are_offered_only_for_what_they_can_change(
     revenue: FakeSession, clock: StillClock
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import projection_of
@@ -43,7 +44,7 @@ def pressing(app: ConsoleApp, *pressed: str):
 # --- Pictures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
+@parametrize_mostly_long("size", SIZES, ids=size_id, quick=1)
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "7", "l"))

@@ -19,6 +19,7 @@ from .test_log import chunks_of
 TALL = [(200, 55), (120, 60)]
 
 
+@pytest.mark.long
 async def test_the_inbox_opens_its_causes_if_all_tasks_fit(clock: StillClock) -> None:
     for size in TALL:
         async with open_console(poisoned_run(clock, 15), clock, "4", size=size) as driver:
@@ -82,6 +83,7 @@ def test_the_ends_of_a_chart_of_like_durations_differ() -> None:
     assert any(line.split() == ["120ms", "149ms"] for line in lines), lines
 
 
+@pytest.mark.long
 async def test_the_timeline_lists_the_problems_of_closed_groups_if_they_fit(clock: StillClock) -> None:
     for size, is_listed in (((120, 80), True), ((120, 60), False), ((120, 40), False)):
         async with open_console(poisoned_run(clock, 31), clock, "3", size=size) as driver:

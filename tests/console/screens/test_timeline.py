@@ -31,6 +31,7 @@ from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -471,7 +472,7 @@ async def test_a_run_that_is_over_has_no_now(session, clock):
 # --- Pictures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture(size, clock, snap_compare):
     app = make_app(_eventful(clock), clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "3", "g", "j", "j"))
@@ -610,7 +611,7 @@ async def test_a_click_beside_the_order_above_the_names_does_nothing(revenue, cl
 # --- The axis of a run in which nothing is due ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"])
+@parametrize_mostly_long("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"], quick=2)
 @pytest.mark.parametrize("is_open_before", [True, False], ids=["watched", "opened later"])
 async def test_the_axis_of_a_blocked_run_ends_at_now(clock, size, is_open_before):
     projection = projection_of([(f"t{number}", []) for number in range(8)])

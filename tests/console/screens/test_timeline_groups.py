@@ -8,6 +8,7 @@ from redrive.console.present.timeline import bar_entries, bar_legend, group_dura
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -179,7 +180,7 @@ def test_the_legend_drops_whole_entries(glyphs, columns):
     assert {"few to many ran", "dead letter"} <= set(entries)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)), quick=1)
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "2", "3"))

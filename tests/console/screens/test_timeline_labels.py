@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown
 from ..model.runs import S
 
 
+@pytest.mark.long
 async def test_labels_of_the_timeline_have_the_time_of_attempts_on_wide_screens(
     revenue: FakeSession, clock: StillClock
 ) -> None:

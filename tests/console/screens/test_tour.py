@@ -21,6 +21,7 @@ from redrive.engine.domain.rows import RunSummary
 from redrive.engine.domain.states import TaskState
 from redrive.engine.flow.loading import load_flow
 from support.film import SIZE, film, keys_of_line
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, done, emit_events, press, rows_of, shown
 from ..model.runs import START, EventBuilder, failed_task, projection_of
@@ -85,7 +86,7 @@ def failures(builder: EventBuilder) -> Iterator[list[Event]]:
         yield [*builder.start(name), *builder.fail(name, "DEAD_LETTER", dead_letter_kind=kind)]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@parametrize_mostly_long("size", [(80, 24), (120, 40)], quick=1)
 async def test_a_newcomer_does_every_job_by_the_keys_that_the_line_names(
     session: DemoSession, clock: StillClock, size: tuple[int, int]
 ) -> None:
@@ -177,7 +178,7 @@ def test_a_stage_that_is_done_or_no_longer_possible_is_passed_over(session: Demo
     assert advance(4, board) == len(STAGES), "it no longer can"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@parametrize_mostly_long("size", [(80, 24), (120, 40)], quick=1)
 async def test_the_tour_leaves_the_keys_of_every_view_on_the_screen(
     session: DemoSession, clock: StillClock, size: tuple[int, int]
 ) -> None:

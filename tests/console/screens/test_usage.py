@@ -6,6 +6,7 @@ import pytest
 from redrive.engine.domain.liveness import TaskUsage
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession
 from ..model.runs import S, projection_of
@@ -72,10 +73,11 @@ def wrote(session, *lines: str) -> None:
     session.lists["output"] = [{"output_bytes": sum(len(line) + 1 for line in lines), "output_dropped_bytes": 0}]
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("keys", "size"),
     [((), (120, 40)), (("3",), (120, 50)), (("d",), (80, 24))],
     ids=["beside the graph", "below the timeline", "a page"],
+    quick=1,
 )
 async def test_the_end_of_the_log_follows_what_a_running_task_writes(session, clock, keys, size):
     wrote(session, "copied block 1")

@@ -186,6 +186,7 @@ def test_no_other_module_of_the_console_imports_a_private_module_of_textual() ->
     assert [path.name for path in others if "from textual._" in path.read_text("utf-8")] == []
 
 
+@pytest.mark.long
 def test_no_handler_of_a_message_calls_that_of_a_base_class_which_textual_calls_as_well() -> None:
     folder = Path(textual_internals.__file__).parents[1]
     handlers = [

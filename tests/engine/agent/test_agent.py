@@ -264,6 +264,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(
     assert (await asyncio.wait_for(answer, LIMIT_SECONDS))["ok"]
 
 
+@pytest.mark.long
 async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
     connect: Connect, make_run_file: Any, own_state_home: Any
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from redrive.engine.core import breaker, spec
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain import states, trigger_rules
@@ -89,6 +90,7 @@ def written_rules(tree: ast.AST) -> Iterator[tuple[int, str]]:
             )
 
 
+@pytest.mark.long
 def test_no_other_module_writes_a_named_set_or_a_rule_again() -> None:
     named = named_sets()
     for source in SOURCES:

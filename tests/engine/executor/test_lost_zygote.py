@@ -230,6 +230,7 @@ def test_sigterm_ends_an_executor_whose_zygote_is_stopped_beside_an_attempt(tmp_
     assert query(tmp_path, "SELECT outcome FROM attempt") == [("cancelled",)]
 
 
+@pytest.mark.long
 def test_sigterm_ends_an_executor_whose_idle_zygote_is_stopped(tmp_path: Path) -> None:
     flow = write_flow(tmp_path, WAITS)
     with start_redrive("run", flow, "--state", tmp_path / "s.db", "--run-id", "r", "--plain") as executor:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, Missing, PermanentError, RetryPolicy
 from redrive.engine.executor.run_end import RunResult
+from support.marks import parametrize_mostly_long
 
 
 def run(tmp_path: Path, flow: Flow) -> RunResult:
@@ -84,7 +85,7 @@ def notebook(folder: Path, *words: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("how", ["blocking", "here"])
+@parametrize_mostly_long("how", ["blocking", "here"], quick=1)
 def test_a_run_starts_inside_of_a_running_event_loop(tmp_path: Path, how: str) -> None:
     assert notebook(tmp_path, how) == ("SUCCESS 12\n", "")
 

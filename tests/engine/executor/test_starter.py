@@ -92,6 +92,7 @@ def test_what_a_forked_zygote_imports_dies_with_its_executor(tmp_path, starter):
     assert wait_until_dead([executor, *below]) == []
 
 
+@pytest.mark.long
 def test_an_import_that_leaves_a_thread_gets_an_interpreter_after_all(tmp_path, starter):
     thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     (tmp_path / "go").touch()
@@ -139,6 +140,7 @@ def test_a_start_goes_on_when_the_starter_dies_while_the_flow_is_imported(tmp_pa
     assert (tmp_path / "s.db.stderr").read_text() == ""
 
 
+@pytest.mark.long
 def test_the_process_that_forks_executors_ends_in_order_when_its_parent_dies_in_a_start(tmp_path: Path) -> None:
     """It answered a parent that was gone, with a traceback in the output of ``redrive serve``."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -9,6 +9,7 @@ from redrive.engine import Flow
 from redrive.engine.errors import OptionError
 from redrive.engine.flow.loading import load_flow
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """from redrive.engine import Flow
 flow = Flow("f", env_file=".env", secrets=["PASSWORD"])
@@ -68,7 +69,7 @@ def test_variables_that_a_command_gets_from_any_group_reach_one():
     assert flow.spec().unused_env == ("MODE",)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("text", "line", "why"),
     [
         ('A=1\nPASSWORD="tr0ub4dor\n', 2, "it is no NAME=value, or a quote has no end"),
@@ -78,6 +79,7 @@ def test_variables_that_a_command_gets_from_any_group_reach_one():
         ("# one\n\nA=tr0ub4dor\0x\n", 3, "it has a NUL character"),
         ("A=1\nTOKEN\n", 2, "it gives no value: NAME=value"),
     ],
+    quick=3,
 )
 def test_a_line_that_cannot_be_read_refuses_the_start_and_is_found_by_check(tmp_path, text, line, why):
     (tmp_path / "flow.py").write_text(FLOW)

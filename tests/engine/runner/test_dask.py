@@ -459,6 +459,7 @@ def test_a_cluster_without_workers_pages_once_and_the_first_worker_resolves_it(
     assert rows(state, "SELECT state, count FROM page") == [("resolved", 1)]
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_a_resumed_run_waits_for_a_scheduler_that_is_away(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_run(own_cluster, tmp_path)
@@ -644,6 +645,7 @@ def test_the_attempts_of_a_killed_worker_are_lost_within_seconds(own_cluster: Cl
     assert len(errors) == 1 and "is gone" in errors[0][0]
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_a_frozen_worker_is_left_and_its_attempts_end_before_others_start(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
@@ -725,6 +727,7 @@ def test_a_stop_by_the_command_ends_the_executor_beside_a_frozen_worker(
     assert rows(state, sql) == [(1,)], "its attempt may still live"
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_a_worker_with_another_version_gets_no_attempt_and_is_named(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_run(own_cluster, tmp_path)

@@ -17,6 +17,7 @@ from redrive.engine.errors import FlowError
 from redrive.engine.runner import autopsy, cgroups
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.usage import Subject, own_memory, sample
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until_async
 
 LIMIT = 90_000_000
@@ -62,8 +63,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autopsy, "INTERVAL_SECONDS", 0.05)
 
 
-@pytest.mark.parametrize(
-    "name", ["function", "child_of_function", "worker", "command", "child_of_command", "orphan_of_command"]
+@parametrize_mostly_long(
+    "name", ["function", "child_of_function", "worker", "command", "child_of_command", "orphan_of_command"], quick=3
 )
 async def test_what_holds_too_much_is_ended_in_steps_and_says_how_much(bench: Any, name: str) -> None:
     await bench.open(FLOW)

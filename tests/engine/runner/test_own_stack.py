@@ -83,7 +83,7 @@ IN_C = """
 """
 
 
-@pytest.mark.parametrize("task", ["waits_for_a_lock", "adds", "adds_in_a_thread"])
+@parametrize_mostly_long("task", ["waits_for_a_lock", "adds", "adds_in_a_thread"], quick=1)
 async def test_c_code_that_answers_no_signal_is_found_at_the_end(
     bench: Any, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

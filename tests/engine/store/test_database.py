@@ -476,6 +476,7 @@ def test_integrity_check_reports_what_is_wrong(tmp_path: Path) -> None:
 # --- A log cut by a power failure ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_torn_log_gives_back_a_consistent_past(tmp_path: Path) -> None:
     """Cut anywhere, with bits flipped: what is read is some prefix of what was committed, never a mixture."""
     path, torn = tmp_path / "state.db", tmp_path / "torn.db"

@@ -443,7 +443,7 @@ LEFT_BY_THE_IMPORT = """
 """
 
 
-@pytest.mark.parametrize("how", ["as it is", "zygote stopped", "much left by the import"])
+@parametrize_mostly_long("how", ["as it is", "zygote stopped", "much left by the import"], quick=1)
 def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
     tmp_path: Path, survivors: Any, how: str
 ) -> None:
