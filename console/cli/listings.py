@@ -27,7 +27,7 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
-from ..model.board import Board, SessionStatus, runner_of
+from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
@@ -402,7 +402,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
                 runner_of(one.run, status),
                 durations[one.run.dag_name],
                 waiting.get(one.run.run_id),
-                _run_note(one.run, status, address, now_us),
+                one_line(present.executor_advice(one.run, status, address, now_us)),
                 one.counts,
                 present.executor_json(one.run, status, address, now_us),
             )
@@ -444,10 +444,6 @@ async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
     columns = get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     lines = grid_lines(grid, columns, session.now_us(), glyphs_for(sys.stdout.encoding), session.status)
     return [*map(stripped, lines), *_needing_lines(session, await _waiting_by_run(session))]
-
-
-def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
-    return one_line(present.executor_advice(run, status, address, now_us))
 
 
 async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:

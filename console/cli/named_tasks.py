@@ -28,6 +28,4 @@ def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRo
 def unknown_task(projection: RunProjection, name: str) -> RedriveError:
     """A task is named that the run has not."""
     run, meant = projection.run, did_you_mean(name, projection.tasks)
-    return NoSuchTaskError(
-        name, f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}"
-    )
+    return NoSuchTaskError(name, f"{run.dag_name}: run {run.run_id} has no task {name!r}", meant)

@@ -149,9 +149,9 @@ def _printed_choices() -> Iterator[None]:
 class NoSuchTaskError(RedriveError):
     """The run has no task of a name that was typed."""
 
-    def __init__(self, name: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.name = name
+    def __init__(self, name: str, sentence: str, meant: str) -> None:
+        super().__init__(f"{sentence}{meant}")
+        self.name, self.meant = name, meant
 
 
 def _command_names() -> list[str]:
@@ -238,9 +238,11 @@ class Words(click.types.StringParamType):
             try:
                 return function(file, **given)
             except NoSuchTaskError as error:
-                if file.name is not None or error.name != words[0]:
-                    raise
-                raise RedriveError(f"{error}; nor is there a flow or a state file {error.name!r}") from None
+                is_first = file.name is None and error.name == words[0]
+                also = f"; nor is there a flow or a state file {error.name!r}" if is_first else ""
+                place = place_words(file.name or "", file.run) if file.name or file.run else ()
+                listing = shell_command(["redrive", "tasks", *place])
+                raise RedriveError(f"{error}{also}{'' if error.meant else f'; see: {listing}'}") from None
 
         named = click.argument("words", nargs=-1, type=self, metavar=self.usage())
         old = (

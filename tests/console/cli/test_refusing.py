@@ -85,7 +85,7 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
     ("words", "code", "sentence"),
     [
         (("requeue", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
-        (("requeue", "night.db", "nobody"), 2, "run first has no task 'nobody'"),
+        (("requeue", "night.db", "nobody"), 2, "run first has no task 'nobody'; see: redrive tasks night.db"),
         (("requeue", "night.db", "--reason", "x"), 2, "name tasks, or give --fingerprint"),
         (("requeue", "night.db", "--fingerprint", "zz", "--reason", "x"), 2, "failed with fingerprint zz"),
         (("requeue", "fails", "--rate", "0/s", "--reason", "x"), 2, "write a number above 0 a second"),
