@@ -321,7 +321,7 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
     if status.executor.alive:
         if status.executor.silent_seconds >= OLD_SECONDS:
-            return [Piece(f"executor {int(status.executor.silent_seconds)}s ago", Role.WARNING)]
+            return [Piece(f"executor {_age(status.executor.silent_seconds)} ago", Role.WARNING)]
         if status.storage_problem is not None:
             return [Piece("executor stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
