@@ -58,6 +58,7 @@ def _assert_clean(lines: list[str], start: str = START) -> None:
     assert all(" | ValueError: postgres://etl:***@db" in line for line in lines), lines
 
 
+@pytest.mark.long
 def test_a_run_in_the_foreground_writes_it_on_stderr(tmp_path: Path, environment: dict[str, str]) -> None:
     ran = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stderr

@@ -144,6 +144,7 @@ def test_a_file_that_is_lost_ends_it_with_one_sentence_and_the_next_one_serves(
     assert (second.pid,) in served.supervisors()
 
 
+@pytest.mark.long
 def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(served: Served) -> None:
     locks = sorted(served.states.glob("*.serve.lock"))
     assert len(locks) == 2
@@ -153,6 +154,7 @@ def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(
     assert "served already" in served.serve().communicate(timeout=60)[0]
 
 
+@pytest.mark.long
 def test_who_comes_beside_a_stopped_one_is_told_how_that_goes_on(served: Served) -> None:
     (first,) = served.processes
     first.send_signal(signal.SIGSTOP)

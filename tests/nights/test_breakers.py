@@ -126,6 +126,7 @@ def test_an_error_rate_of_nine_tenths_opens_within_seconds():
     assert (opened.at - night.events[0].at) / 1e6 < 5
 
 
+@pytest.mark.long
 def test_first_tries_do_not_wait_for_a_budget_that_is_spent():
     """One due retry before each first try starved 100 first tries for 20 s."""
     flow = calls(100)

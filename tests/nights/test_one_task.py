@@ -177,6 +177,7 @@ def test_a_sensor_without_a_bound_is_told_once() -> None:
     assert [page.title for page in night.pages] == ["waits long on arrives"]
 
 
+@pytest.mark.long
 def test_the_tasks_of_an_ambiguous_outage_ask_in_turn() -> None:
     """The second probe of each round was the most urgent task again, until its budget was spent."""
     night = play(siblings(60, downstream="api"), faults=[down("api", lasts="10m", error=ambiguous)], max_parallel=16)

@@ -15,7 +15,7 @@ from redrive.console.sessions.ssh import SshSession
 OpenSession = Callable[..., Awaitable[LiveSession]]
 
 
-@pytest.fixture(params=["file", "ssh"])
+@pytest.fixture(params=["file", pytest.param("ssh", marks=pytest.mark.long)])
 async def open_session(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSession]:
     """Open sessions of one kind, and close them at the end."""
     opened: list[LiveSession] = []

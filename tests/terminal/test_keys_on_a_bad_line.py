@@ -105,6 +105,7 @@ def test_binary_noise_does_nothing(demo, seed: int) -> None:
     assert app.acts() == []
 
 
+@pytest.mark.long
 def test_a_refused_key_says_so(demo) -> None:
     app = demo()
 

@@ -203,6 +203,7 @@ def test_the_report_for_cron_names_the_commands_that_answer(folder: Path) -> Non
     assert state_of(folder) == ("SUCCESS",)
 
 
+@pytest.mark.long
 def test_the_line_of_a_blocked_run_counts_what_waits_and_has_the_command(folder: Path) -> None:
     tasks = 'flow.approval("a")\nflow.approval("b")\nflow.command("broken", "exit 127", max_attempts=1)\n'
     (folder / "release.py").write_text(f"from redrive.engine import Flow\nflow = Flow('f')\n{tasks}")

@@ -95,6 +95,7 @@ def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
     assert offered == [["sp\\ ace"]] * len(begun)
 
 
+@pytest.mark.long
 def test_the_state_file_is_completed_before_the_task(folder: Path) -> None:
     offered = offered_by_bash(folder, ("logs --lines 5 go", "go"), ("why go", "go"))
     assert offered == [["-o default"]] * 2

@@ -60,12 +60,14 @@ def test_a_report_is_on_stderr_and_repeats_no_output() -> None:
     assert "exit status 4: disk is full" in report and "redrive requeue" in report
 
 
+@pytest.mark.long
 def test_log_only_prints_nothing() -> None:
     done = shell("$R exec --log-only --name quiet -- sh -c 'echo out; echo err >&2'")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert "err" in run_redrive("logs", "quiet").stdout
 
 
+@pytest.mark.long
 def test_stdout_and_stderr_of_one_file_keep_their_order() -> None:
     line = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done"
     assert shell('$R exec --name order -- sh -c "$LINE" > out 2>&1', LINE=line).returncode == 0
@@ -143,6 +145,7 @@ def test_a_full_disk_is_told(states: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_closed_streams_are_no_error() -> None:
     done = shell("$R exec --name closed -- sh -c 'echo out' >&- 2>&- <&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

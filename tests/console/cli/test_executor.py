@@ -141,6 +141,7 @@ def test_a_run_that_a_cancelled_task_has_failed_ends_otherwise_without_the_task(
     assert ask(two / "two.db", "SELECT state FROM run") == [("PARTIAL",)]
 
 
+@pytest.mark.long
 def test_a_finished_task_with_another_code_needs_a_word_once(two: Path) -> None:
     (two / "two.py").write_text(TWO.replace("return 1", "return 100"))
     code, output = resume(two)

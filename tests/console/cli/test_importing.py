@@ -523,6 +523,7 @@ def test_a_job_of_another_crontab_with_the_same_program_gets_a_name_of_its_own(h
     assert "/opt/b/backup.sh --full" in Path("flows/backup_2.py").read_text()
 
 
+@pytest.mark.long
 def test_the_same_line_of_a_moved_crontab_is_the_same_job(home: Path) -> None:
     for source in ("a", "b"):
         crontab_of(source, "0 3 * * * /opt/a/backup.sh")
@@ -706,6 +707,7 @@ def test_only_what_is_true_of_a_line_is_remarked(home: Path, line: str, remark: 
     assert len(remarks) == bool(remark) and all(remark in one for one in remarks)
 
 
+@pytest.mark.long
 def test_each_line_at_boot_has_a_unit_of_its_own(home: Path) -> None:
     crontab = "@reboot /bin/sleep 1\n@reboot /bin/sleep 2\n"
     for _ in range(2):  # the second one finds the units of the first

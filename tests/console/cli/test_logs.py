@@ -109,6 +109,7 @@ def test_raw_output_is_refused_on_a_terminal(run_file: StateFileBuilder) -> None
     assert done.returncode == 2 and "--raw may hold what acts on a terminal" in said
 
 
+@pytest.mark.long
 def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) -> None:
     attempt = run_file.start("task_00000")
     rows = [f"row {number:07}\n" for number in range(60_000)]

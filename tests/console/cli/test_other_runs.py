@@ -230,6 +230,7 @@ def test_a_requeue_opens_an_abandoned_run_again(nightly: NightlyFlow) -> None:
     assert nightly.states() == {"first": "SUCCESS"}
 
 
+@pytest.mark.long
 def test_a_run_that_a_clock_ahead_has_dated_comes_before_those_that_were_started_after_it(nightly: NightlyFlow) -> None:
     """The host booted once with a clock 400 days ahead: what ran since then is the latest, and ends what failed."""
     nightly.run_broken("ahead")

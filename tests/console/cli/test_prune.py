@@ -93,6 +93,7 @@ def test_the_latest_runs_stay_and_the_file_shrinks(state: Path) -> None:
     assert again.stdout.startswith("0 runs deleted, ")
 
 
+@pytest.mark.long
 def test_runs_that_ended_lately_stay(state: Path) -> None:
     with closing(sqlite3.connect(state)) as connection, connection:
         connection.execute("UPDATE run SET ended_at = ended_at - ? WHERE run_id IN ('r0', 'r2')", (40 * DAY_US,))

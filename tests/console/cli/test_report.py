@@ -60,6 +60,7 @@ def test_a_path_in_the_place_of_a_run_says_where_it_belongs(run_file: StateFileB
     assert str(done.exception) == "'/var/lib/night.db' is too much: report takes [FLOW[@RUN]]"
 
 
+@pytest.mark.long
 def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..., StateFileBuilder]) -> None:
     run_file = make_run_file("idle.db")
     run_file.finish("task_00000")

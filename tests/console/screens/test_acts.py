@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from msgspec import structs
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
@@ -362,6 +363,7 @@ def offered(app: ConsoleApp) -> set[str]:
     return {word for _, word in app.console_screen.hints()}
 
 
+@pytest.mark.long
 async def test_a_dialog_says_of_a_cut_off_task_what_the_row_says(revenue: FakeSession, clock: StillClock):
     revenue.set_status(executor=ExecutorState(gone_at=clock.now))
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
@@ -387,6 +389,7 @@ async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock)
         assert message in rows_of(app)[-1] and "✗" not in rows_of(app)[-1]
 
 
+@pytest.mark.long
 async def test_a_refusal_does_not_name_its_task_twice(clock: StillClock):
     session = many_failed(2)
     refused = [TargetResult(name, "refused", f"stays: {name} is running now") for name in ("load_000", "load_001")]

@@ -35,6 +35,7 @@ async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSes
         assert "clean_refunds" in text_of(app)
 
 
+@pytest.mark.long
 async def test_help_says_what_each_key_of_a_screen_does(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (100, 40)) as (app, pilot):
         for screen in VIEWS:

@@ -150,6 +150,7 @@ async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(
         assert app.current_mode == "timeline", "the view whose key was pressed last"
 
 
+@pytest.mark.long
 async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         for keys, message in (

@@ -202,6 +202,7 @@ async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: Stil
         assert [target[0] for target in session.commands[0].targets] == ["part_1_42", "part_1_50"]
 
 
+@pytest.mark.long
 async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_width(
     revenue: FakeSession, clock: StillClock
 ):
@@ -271,6 +272,7 @@ async def test_a_run_of_one_task_is_a_list(clock: StillClock):
         assert "step_0 " in rows_of(app)[4]
 
 
+@pytest.mark.long
 async def test_a_chain_is_a_ribbon_above_its_list_of_signs_alone_if_it_is_long(clock: StillClock):
     async with shown(chain(40), clock, (120, 40)) as (app, pilot):
         rows = rows_of(app)

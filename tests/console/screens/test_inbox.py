@@ -170,6 +170,7 @@ async def test_marks_belong_to_tasks_and_are_what_an_act_means(session, clock):
         assert "load_part_0001" in driver.text and "load_part_0002" in driver.text
 
 
+@pytest.mark.long
 async def test_all_that_match_are_marked_and_again_none(session, clock):
     async with open_console(session, clock, "4", "a") as driver:
         assert "32 marked" in driver.text
@@ -354,6 +355,7 @@ async def test_the_strip_says_how_it_went_the_last_time_and_what_was_never_seen(
         assert history not in driver.text and "never seen before in this flow" in driver.text
 
 
+@pytest.mark.long
 async def test_where_there_is_little_room_the_end_is_reported_rather_than_the_reason(session, clock):
     session.memories = {"c0ffee": remembered(clock.now, reason="the vendor had loaded the schema of the day before")}
     begun = "last time 24 March: 41 tasks, requeued by ana"
@@ -455,6 +457,7 @@ def test_picture(size, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "4", "enter", "j", "space", "space"))
 
 
+@pytest.mark.long
 def test_picture_of_the_cause_history(clock, snap_compare):
     session = poisoned_run(clock, 1_247)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}

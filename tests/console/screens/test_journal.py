@@ -160,6 +160,7 @@ async def test_too_many_are_let_go_at_the_end_and_come_back_there(session, clock
         assert "newer" not in driver.lines[3]
 
 
+@pytest.mark.long
 async def test_the_filter_reads_back_until_the_screen_is_full(session, clock):
     session.rows += many(session.builder, 1_000)
     async with open_console(session, clock, "6", "slash") as driver:
@@ -171,6 +172,7 @@ async def test_the_filter_reads_back_until_the_screen_is_full(session, clock):
         assert "the clock moved" in shown(driver)[-1]
 
 
+@pytest.mark.long
 async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_line(session, clock, monkeypatch):
     copied = []
     monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))

@@ -87,7 +87,7 @@ async def test_keys_of_a_job_on_one_failure(revenue: FakeSession, clock: StillCl
     await do(job, revenue, clock)
 
 
-@parametrize_mostly_long("job", ON_A_THOUSAND, ids=lambda job: job.name, quick=2)
+@parametrize_mostly_long("job", ON_A_THOUSAND, ids=lambda job: job.name, quick=1)
 async def test_keys_of_a_job_on_a_thousand_failures(clock: StillClock, job: Job) -> None:
     await do(job, poisoned_run(clock, 1_080), clock)
 

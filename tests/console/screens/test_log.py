@@ -429,6 +429,7 @@ async def test_of_a_hundred_thousand_lines_a_window_is_in_memory_and_all_are_sea
         await until(driver, lambda: shown(driver)[0] == "row 000000 settled")
 
 
+@pytest.mark.long
 async def test_moving_on_reads_what_follows_and_keeps_the_place(session, clock):
     session.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} {'x' * 2_000}\n") for n in range(5_000)]
     async with at_the_log(session, clock, "g") as driver:

@@ -122,6 +122,7 @@ async def test_the_list_follows_the_events_of_other_runs(morning: FakeSession, c
         assert "run night-1" in text_of(app)
 
 
+@pytest.mark.long
 async def test_a_filter_also_filters_other_runs(morning: FakeSession, clock: StillClock) -> None:
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "4", "/", "z", "z", "enter")

@@ -168,6 +168,7 @@ async def test_every_view_goes_back_and_returns(session: CountingSession, clock:
             assert text_of(app) == now or view == "journal"  # its cursor stays at the event
 
 
+@pytest.mark.long
 async def test_who_goes_to_another_view_stays_in_the_past(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, "4")
@@ -360,6 +361,7 @@ async def test_the_details_of_a_running_attempt_do_not_report_how_it_ended(sessi
         assert "division by zero" in text_of(app)
 
 
+@pytest.mark.long
 async def test_a_log_holds_only_what_was_written_by_then(session: CountingSession, clock: StillClock):
     """Back and forth; in the present all of it."""
     row = session.projection.tasks["clean_refunds"]
@@ -380,6 +382,7 @@ async def test_a_log_holds_only_what_was_written_by_then(session: CountingSessio
         await until(app, pilot, lambda: "division by zero" in text_of(app))
 
 
+@pytest.mark.long
 async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places(
     session: CountingSession, clock: StillClock
 ):
@@ -494,6 +497,7 @@ async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(
         assert "event 23 of 24" in header(app)
 
 
+@pytest.mark.long
 async def test_stretches_that_were_examined_are_not_read_again(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, ON)

@@ -10,6 +10,7 @@ import pytest
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.logs import AttemptText
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, make_app, press, rest
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -150,7 +151,7 @@ def session(clock):
     return session
 
 
-@pytest.mark.parametrize("view", ["graph", "timeline"])
+@parametrize_mostly_long("view", ["graph", "timeline"], quick=1)
 def test_picture(view, session, clock, snap_compare):
     app = make_app(session, clock)
 

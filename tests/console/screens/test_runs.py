@@ -135,6 +135,7 @@ async def test_a_cell_of_the_heat_map_is_as_dark_as_the_task_took_long(session: 
         assert slow.role is Role.WARNING
 
 
+@pytest.mark.long
 async def test_the_grid_needs_room_or_a_key(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1") as driver:
         assert "the whole run" not in driver.text and driver.lines[4].split()[:6] == [
@@ -239,12 +240,14 @@ def test_each_run_is_in_the_grid_once() -> None:
     assert [slot.at for slot in slots_of(layout)] == [0, 1]
 
 
+@pytest.mark.long
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", size=(200, 55)) as driver:
         assert row_of(driver, "clean_orders")[: driver.app.screen.main_columns].rstrip().endswith("✓  1m36 ✓↑ 5m42")
         assert driver.lines[4].partition("│")[0].split()[2:] == [f"04-{day}" for day in range(13, 25)]
 
 
+@pytest.mark.long
 async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", "home", "tab", "j", size=(120, 40)) as driver:
         assert "night-14" in below(driver)[0] and "clean_orders" in below(driver)[2]
@@ -282,6 +285,7 @@ async def test_each_pane_has_its_filter(session: ManyRuns, clock: StillClock) ->
         assert driver.app.screen.table.order == ["night-11", "night-6"], "by the state that the list shows"
 
 
+@pytest.mark.long
 async def test_a_filter_without_a_match_leaves_the_titles_and_says_how_to_go_back(
     session: ManyRuns, clock: StillClock
 ) -> None:

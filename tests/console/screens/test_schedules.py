@@ -219,6 +219,7 @@ async def test_a_schedule_is_paused_with_a_reason_and_unpaused(served: str):
         assert not schedule_of().is_paused(START) and "rates: not paused any more" in rows_of(app)[-1]
 
 
+@pytest.mark.long
 async def test_the_next_run_is_skipped_and_the_skip_is_taken_back(served: str):
     async with schedules_of(served) as (app, press):
         await press("s")

@@ -37,6 +37,7 @@ async def test_what_opens_or_closes_a_breaker_is_asked_first(session, clock, key
         assert "maintenance" == session.commands[0].reason
 
 
+@pytest.mark.long
 async def test_the_same_key_twice_changes_nothing(session, clock):
     """A key that bounces, or a burst of a bad line, answers no question."""
     async with open_console(session, clock, "7", "f", "f"):

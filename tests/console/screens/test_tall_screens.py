@@ -44,6 +44,7 @@ async def test_the_rows_that_the_inbox_leaves_free_have_the_traceback(clock: Sti
         assert "Traceback" not in driver.text or size == (120, 40), "the tasks need the rows"
 
 
+@pytest.mark.long
 async def test_downstreams_show_what_is_resolved_if_it_fits(clock: StillClock) -> None:
     for size in (*TALL, (120, 40)):
         async with open_console(outage(clock), clock, "7", size=size) as driver:
@@ -51,6 +52,7 @@ async def test_downstreams_show_what_is_resolved_if_it_fits(clock: StillClock) -
             assert "resolved (" not in driver.text or size not in TALL
 
 
+@pytest.mark.long
 async def test_details_show_more_of_the_log_where_there_is_room(revenue: FakeSession, clock: StillClock) -> None:
     lines = {}
     for size in ((200, 55), (120, 40)):

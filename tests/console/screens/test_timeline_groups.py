@@ -120,6 +120,7 @@ async def test_a_click_on_the_sign_of_a_group_opens_it(session, clock):
         assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
 
 
+@pytest.mark.long
 async def test_a_task_selected_on_another_screen_is_listed(session, clock):
     async with open_console(session, clock, "3", "2") as driver:
         driver.app.selected = "check_07"
@@ -128,6 +129,7 @@ async def test_a_task_selected_on_another_screen_is_listed(session, clock):
         assert driver.app.screen.timeline.cursor_key == "check_07"
 
 
+@pytest.mark.long
 async def test_the_filter_lists_tasks_without_groups(session, clock):
     async with open_console(session, clock, "2", "3", "slash") as driver:
         await driver.type("dead_letter")

@@ -119,6 +119,7 @@ def test_three_attempts_do_not_survive_a_two_minute_outage():
     assert patient.attempts_mean > 5
 
 
+@pytest.mark.long
 def test_the_razorpay_incident_needs_jitter():
     """000.08: 12,000 tasks within 30 s are eight times the usual load; a fixed wait keeps that up for 18 minutes."""
     scenario = SCENARIOS["herd-12000"]

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from redrive.engine.core.explain import blocking_chain, explain_task
 from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
@@ -122,6 +123,7 @@ def test_many_parents_are_counted_and_names_with_spaces_are_quoted():
     assert sentence(projection) == "waits for '0: part', '1: part' and 3 more; '0: part' ready"
 
 
+@pytest.mark.long
 def test_a_chain_of_twenty_thousand_waiting_tasks_names_its_root():
     tasks: list[tuple[str, list[str], str, dict[str, Any]]] = [("t0", [], "RUNNING", {"started_at": NOW - S})]
     tasks += [(f"t{n}", [f"t{n - 1}"], "PENDING", {}) for n in range(1, 20_000)]

@@ -99,6 +99,7 @@ def _run(folder: Path, variables: dict[str, str]) -> tuple[dict[str, str], dict[
     return states, results
 
 
+@pytest.mark.long
 def test_a_run_with_warnings_as_errors_prints_nothing_else(tmp_path: Path) -> None:
     """The executor, the process that forks the attempts, and each kind of attempt: all of them read the variable."""
     flow = tmp_path / "flow.py"

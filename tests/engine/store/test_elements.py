@@ -20,6 +20,7 @@ from redrive.engine.statefile.dry_run import preview
 from redrive.engine.statefile.map_tasks import CHANGED_AFTER_EFFECT
 from redrive.engine.store import runs
 from redrive.engine.store.claims import Claim
+from support.marks import parametrize_mostly_long
 
 from .conftest import RUN, SECOND, StateFile
 from .mapped import FAILURE, Mapped
@@ -372,7 +373,7 @@ def _begin(payments: Payments, data: Any) -> None:
             ]
 
 
-@pytest.mark.parametrize("identity", ["key", "value"])
+@parametrize_mostly_long("identity", ["key", "value"], quick=1)
 def test_no_list_repeats_an_effect_or_gives_its_key_to_another(make_state_file: Any, identity: Identity) -> None:
     numbers = iter(range(1_000_000))
 

@@ -3,6 +3,7 @@
 import time
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing, Ribbon
@@ -178,6 +179,7 @@ def test_a_page_of_a_large_drawing_costs_what_is_visible():
     assert time.process_time() - started < 10
 
 
+@pytest.mark.long
 def test_a_chain_of_ten_thousand_tasks_is_one_row():
     dag = Dag((f"t{n}", [f"t{n - 1}"] if n else []) for n in range(10_000))
     drawing = drawn(dag)

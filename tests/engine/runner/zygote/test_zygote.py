@@ -53,6 +53,7 @@ async def test_the_spec_arrives_as_the_flow_has_it(bench: Any) -> None:
     assert bench.runner.warnings == ()
 
 
+@pytest.mark.long
 async def test_a_flow_of_nine_thousand_tasks_crosses(bench: Any) -> None:
     spec = await bench.open("""
         for number in range(9000):
