@@ -94,7 +94,6 @@ EXITS = {
             "engine/runner/child.py": "into the log of the task",
             "engine/runner/command.py": "into the log of the task",
             "engine/runner/zygote/client.py": "JSON of another interpreter, through a pipe",
-            "engine/runner/zygote/connection.py": "through ``printable``",
             "engine/executor/host.py": "through ``printable``",
             "engine/executor/opening.py": "through ``printable``",
             "engine/flow/import_output.py": "through ``printable``",
@@ -111,7 +110,6 @@ EXITS = {
         dict.fromkeys(
             (
                 "engine/asyncio_log.py",
-                "engine/runner/zygote/connection.py",
                 "engine/executor/host.py",
                 "engine/executor/opening.py",
                 "engine/flow/import_output.py",
