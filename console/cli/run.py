@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -284,6 +285,8 @@ def run_command(
     Reports are on stderr. The exit code is that of the command: 124 after a timeout, 128 and the signal if one killed
     it, 126 if it cannot be started; 125 if it did not run, 75 if the last one runs still, 130 if it was interrupted.
     """
+    from ...engine.core.spec import EXEC_SUFFIX  # it needs the engine
+
     here = os.getcwd()
     job = _job_line(words, here)
     try:
@@ -295,17 +298,13 @@ def run_command(
             "downstream": downstream,
         }
         folder = os.path.dirname(path_for_run(state, lambda: name))
-        file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
+        file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(EXEC_SUFFIX)
         flow = follow_link(str(file))
         path = path_for_run(state, lambda: name, flow)
-        text, is_other = _flow_text(name, job, words, options, page_line, ping_url), False
-
-        def write_flow() -> None:  # behind the lock: the run that has it imports this file
-            nonlocal is_other
-            is_other = not is_named and _is_of_other_job(file, job)
-            _write_flow(file, text)
-
-        start = Start(flow, path, None, RunOptions(trust=True, wait=wait, few_tasks=True), write_flow)
+        is_other = not is_named and _is_of_other_job(file, job)
+        text = _flow_text(name, job, words, options, page_line, ping_url)
+        write = partial(_write_flow, file, text)  # behind the lock: the run that has it imports this file
+        start = Start(flow, path, None, RunOptions(trust=True, wait=wait, few_tasks=True), write)
         if output or (has_terminal() and sys.stdout.isatty() and not log_only):
             result = run_plain(start, output=True)
         else:

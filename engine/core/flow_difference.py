@@ -4,6 +4,7 @@
     ------------------------    ---------------------    ------------------------------------------------------------
     not there                   defined                  added
     unfinished                  other options, code      changed: the current definition applies
+    unfinished, of exec         other command            replaced: it is another job, or day; needs an operator's word
     finished                    other work or parents    outdated: its result stays; needs an operator's word
     finished                    other options            nothing: its attempts are over
     finished child of a map     other code               nothing, while another child of it is unfinished
@@ -26,7 +27,7 @@ from ..domain.states import OPEN, TaskState
 from ..domain.text import first_names
 from .projection import RunProjection, TaskRow
 from .ready_queue import spec_of
-from .spec import FlowSpec, TaskSpec, child_spec, work_of
+from .spec import EXEC_SUFFIX, FlowSpec, TaskSpec, child_spec, work_of
 
 NAMES_SHOWN = 5
 
@@ -43,6 +44,7 @@ class FlowDifference(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    replaced: tuple[str, ...] = ()  # unfinished commands of ``redrive exec``, which has another one since; ``changed``
     moved: tuple[str, ...] = ()  # unfinished tasks whose parents changed; they are among ``changed``
 
     def __bool__(self) -> bool:
@@ -51,7 +53,7 @@ class FlowDifference(msgspec.Struct, frozen=True):
     @property
     def needs_acceptance(self) -> bool:
         """Whether an operator must accept it, because work of the run would be lost or is invalid."""
-        return bool(self.outdated or self.unfinished)
+        return bool(self.outdated or self.unfinished or self.replaced)
 
 
 def with_children(flow: FlowSpec, run: RunProjection) -> FlowSpec:
@@ -89,6 +91,9 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
         removed=tuple(row.name for row in gone if row.state not in OPEN | {TaskState.SKIPPED}),
         unfinished=tuple(row.name for row in gone if row.state in OPEN),
         renamed=_renamed(gone, [specs[name] for name in added]),
+        replaced=tuple(
+            row.name for row, spec in changed if (flow.path or "").endswith(EXEC_SUFFIX) and is_outdated(row, spec)
+        ),
         moved=tuple(row.name for row, spec in changed if spec_of(row).parents != spec.parents),
     )
 
@@ -165,6 +170,11 @@ def describe(difference: FlowDifference) -> Iterator[str]:
 def refusal(run_id: str, difference: FlowDifference) -> str:
     """Return why a run is not resumed without an operator's word, and what to do."""
     reasons = []
+    if difference.replaced:
+        return (
+            f"run {run_id!r} had another command than {join_names(difference.replaced)} has since: start that one again"
+            " by redrive exec; or resume with --accept-changes, which runs the later one in its place"
+        )
     if difference.unfinished:
         reasons.append(f"still has to do {join_names(difference.unfinished)}, which the flow no longer defines")
     if difference.outdated:

@@ -36,6 +36,7 @@ DEFAULT_RETRY = RetryPolicy()
 RECHECK_SECONDS = 30.0
 ROWS_LIMIT = 10_000  # bad rows that an attempt may set aside; a task can set a limit of its own
 LOGICAL_TIME = "logical_time"  # parameter: the instant of the schedule that a run is for; else empty
+EXEC_SUFFIX = ".exec.py"  # of the flow file that `redrive exec` writes for a command
 
 
 class CommandOptions(msgspec.Struct, frozen=True):

@@ -102,6 +102,14 @@ def test_a_killed_one_is_resumed_with_the_command_that_it_had(states: Path) -> N
         assert connection.execute("SELECT state FROM run").fetchall() == [("SUCCESS",)]
 
 
+def test_a_run_does_not_get_the_command_of_a_later_one(states: Path) -> None:
+    assert run_redrive("exec", "--name", "job", "--", "exit 4").returncode == 4
+    assert run_redrive("exec", "--name", "job", "--", "echo x >> second").returncode == 0
+    done = run_redrive("requeue", "job@-1", "--resume", "--reason", "mended", "--", "job")
+    assert done.returncode and "start that one again by redrive exec" in done.stderr
+    assert run_redrive("runs", "job").stdout.count("FAILED") == 1 and Path("second").read_text() == "x\n"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
