@@ -153,7 +153,8 @@ def attempt_table(
 def attempt_line(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = scene.attempt(attempt)
-    failure = tasks.short_failure(attempt.explain or "") or attempt.error or attempt.where or view.style.word
+    explained = tasks.short_failure(without_locals(attempt.explain or ""))
+    failure = explained or attempt.error or attempt.where or view.style.word
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         sign_of(view.style, scene.glyphs),

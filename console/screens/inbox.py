@@ -224,9 +224,9 @@ class InboxScreen(TaskScreen):
         scene, columns = self.scene(), self.main_columns
         left, right = present.heading_line(self.inbox, marked, self.filter_text, scene, columns, others)
         if not left and self._others:
-            why = self._sentence_of_run
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
-            if why:
+            if self._need is not None:
+                why = present.run_sentence(self._need, self.console.live.now_us)
                 left = [Piece(" "), Piece(scene.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
         self.heading.show(left, right)
 
@@ -266,12 +266,6 @@ class InboxScreen(TaskScreen):
         """The message of an empty list."""
         needs = self._need is not None
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, run_needs=needs)
-
-    @property
-    def _sentence_of_run(self) -> str:
-        """What the run as a whole needs; empty if it needs nothing."""
-        need = self._need
-        return "" if need is None else present.run_sentence(need, self.console.live.now_us)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
         """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""

@@ -329,7 +329,7 @@ found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), 
 def test_the_fingerprint_of_an_attempt_stands_whole_where_its_text_does_not():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")
-    row.attempts[1].explain = "ZeroDivisionError settle.py:87 in settle.<locals>.read_the_rows_of_the_settlement"
+    row.attempts[1].explain = "ZeroDivisionError settle.py:87 in s.<locals>.read_the_rows_of_the_settlement_of_today"
     lines = [plain(line) for line in detail.summary_lines(row, Scene(Board(projection), NOW, UTF8), 80, 4)]
     (attempt,) = [line for line in lines if "#1" in line]
     assert attempt.endswith("…  fp loose-ValueE") and len(attempt) == 80
