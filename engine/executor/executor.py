@@ -51,6 +51,7 @@ class Executor:
         on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
         on_output: called with the name of a task and text that it printed, in the thread of the event loop.
         streams: gets the bytes of the commands of the run, as they are, and has their input.
+        on_lock: called when the state file is locked for this executor, before the flow is imported.
         on_open: called with the name of the run once the executor owns it.
         handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
 
