@@ -334,7 +334,7 @@ def test_a_run_that_starts_after_its_deadline_runs_without_one_and_pages(tmp_pat
     second = serve()
     second.until(" SUCCESS", 2)
     second.stop()
-    runs = ask(tmp_path, "SELECT state, deadline_at FROM run")
+    runs = ask(tmp_path, "SELECT state, deadline_at FROM run WHERE ended_at IS NOT NULL")  # the next one may run
     assert len(runs) > 1 and set(runs) == {("SUCCESS", None)}
     ((title, body),) = ask(tmp_path, "SELECT title, body FROM page")
     assert title == "deadline missed" and "starts only now: it runs without a deadline" in body
