@@ -138,6 +138,7 @@ class Health(NamedTuple):
         storage_since: since when the state file cannot be written; None: it can be.
         storage_why: why, in one sentence.
         ended: task -> when its attempt ended, while that waits in memory.
+        inode: of the state file that it has open; 0: unknown. Another one at its path is not its file.
     """
 
     executor_id: str = ""
@@ -145,6 +146,7 @@ class Health(NamedTuple):
     storage_why: str = ""
     ended: Mapping[str, int] = {}
     senders: Sequence[FailingSender] = ()
+    inode: int = 0
 
 
 NO_HEALTH = Health()

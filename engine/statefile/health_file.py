@@ -9,16 +9,13 @@ nothing: a reader asks first whether it lives.
 
 import json
 import os
-import sqlite3
 import struct
 import zlib
-from contextlib import closing
 from typing import List, Optional, Tuple
 
 from ..domain.rows import FailingSender, Health
+from ..errors import StateFileError
 from .lock_file import current_holder
-from .opening import file_uri
-from .paths import supervisor_path
 
 SUFFIX = ".health"
 SLOT_BYTES = 2048
@@ -42,6 +39,24 @@ def read_health(state_path: str) -> Optional[Health]:
     return health if health is not None and holder is not None and health.executor_id == holder.executor_id else None
 
 
+def require_not_lost(state_path: str) -> None:
+    """Raise StateFileError if what lies at the path of a state file, or nothing, is not what its living executor has
+    open: SQLite would join it with the log of the open file, and show rows of both, or damage."""
+    health, holder = read_health(state_path), current_holder(state_path)
+    if health is None or holder is None or not health.inode or health.inode == _inode(state_path):
+        return
+    why = health.storage_why or "its next look at the file, within a second, says where it is kept"
+    sentence = "{} is not the file that {} has open (kill {} ends it): {}"
+    raise StateFileError(sentence.format(state_path, holder.who, holder.pid, why))
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
 def _decode(text: bytes) -> Optional[Health]:
     """A health of a slot; None for anything else."""
     try:
@@ -54,6 +69,7 @@ def _decode(text: bytes) -> Optional[Health]:
             str(fields["storage_why"]),
             {str(name): int(at) for name, at in fields["ended"].items()},
             senders,
+            int(fields.get("inode", 0)),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
@@ -80,14 +96,3 @@ def _read(path: str) -> Optional[Health]:
         if magic == MAGIC and checksum(number, text) == expected:
             whole.append((number, text))
     return _decode(max(whole)[1]) if whole else None
-
-
-def stuck_run(state_path: str) -> Optional[str]:
-    """The run of a state file that the code of its flow cannot resume; None: there is none, or nobody can say."""
-    sql = "SELECT stuck_run_id FROM schedule WHERE state_path = ? AND stuck_run_id IS NOT NULL"
-    try:
-        with closing(sqlite3.connect(file_uri(supervisor_path(), "mode=ro"), uri=True)) as connection:
-            row = connection.execute(sql, (os.path.abspath(state_path),)).fetchone()
-    except sqlite3.Error:
-        return None
-    return str(row[0]) if row else None

@@ -12,6 +12,7 @@ from typing import Callable, NamedTuple, Optional, Tuple, TypeVar
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, ForeignFileError, OtherFormatError, RedriveError, StateFileError, UnseenFileError
+from .health_file import require_not_lost
 from .paths import folder_sentence, has_content, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
@@ -183,6 +184,7 @@ def open_readonly(path: str) -> ReadonlyDatabase:
     problem = network_problem(path)
     if problem:
         raise StateFileError(problem)
+    require_not_lost(path)
     try:
         if inspect(path) is None:
             raise StateFileError("{} is empty: no run has been recorded in it".format(path))

@@ -21,6 +21,7 @@ from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
 from ..statefile.copies import RESCUED
+from ..statefile.health_file import require_not_lost
 from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import DAMAGED, TABLES, Header, file_uri, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
@@ -90,6 +91,7 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     _require_sqlite_version()
     path = os.fspath(path)
+    require_not_lost(path)
     if has_content(path + RESCUED) and not os.path.exists(path):
         copied = path + RESCUED
         steps = restoring_steps(path, copied)

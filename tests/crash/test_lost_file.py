@@ -17,9 +17,10 @@ from redrive.engine import Executor, Flow, RunOptions
 from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.errors import StorageError
+from redrive.engine.errors import StateFileError, StorageError
 from redrive.engine.executor import watchdog
 from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.opening import open_readonly
 from redrive.engine.store import database
 from redrive.engine.store.write_ahead_log import free_copy_path
 from support.commands import REDRIVE, quoted, run_redrive, start_redrive
@@ -403,6 +404,9 @@ def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str
         output = ""
         if not is_at_the_end and cell.exit_code and "cannot be read back" not in cell.sentence:
             output = live_run.read_until_found(_is_named)
+            if cell.sentence in (REPLACED, MOVED, REMOVED) and (folder / "s.db.health").exists():
+                with pytest.raises(StateFileError, match=f"not the file that pid {live_run.process.pid} on"):
+                    open_readonly(str(folder / "s.db"))
         live_run.proceed()
         os.kill(live_run.process.pid, signal.SIGCONT)
         if cell.waits is not None and is_at_the_end:

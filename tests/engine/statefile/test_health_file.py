@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redrive.engine.domain.rows import FailingSender, Health
+from redrive.engine.errors import StateFileError
 from redrive.engine.executor.health import HealthFile
 from redrive.engine.statefile import health_file
 from redrive.engine.statefile.health_file import health_path, read_health
+from redrive.engine.statefile.opening import open_readonly
+from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.store.database import open_for_reading, open_for_writing
 from redrive.engine.store.lock import StateLock, acquire
 
 FULL = Health("one", 5, "the disk is full", {"a": 3, "b": 4}, [FailingSender("command", "exit status 1", 3)])
@@ -51,6 +56,28 @@ def test_what_a_dead_executor_has_left_says_nothing(state: str) -> None:
     HealthFile(state).write(Health("two"))
     assert read_health(state) == Health("two", None, "", {}, [])
     other.release()
+
+
+@pytest.mark.parametrize("why", ["all of it is kept in night.db.rescued", ""])
+@pytest.mark.parametrize("what", ["replaced", "removed", "ours"])
+def test_another_file_than_the_open_one_is_not_read(state: str, lock: StateLock, what: str, why: str) -> None:
+    """SQLite would join it with the log of the open one, and call that damage, or show rows of both."""
+    open_for_writing(state).close()
+    file = HealthFile(state)
+    file.write(Health("one", 5 if why else None, why, inode=os.stat(state).st_ino))
+    if what != "ours":
+        os.rename(state, f"{state}.ours")
+    if what == "replaced":
+        Path(state).write_bytes(Path(f"{state}.ours").read_bytes())
+    if what == "ours":
+        assert "is not the file" not in str(offer_of(state).problem)
+        return
+    said = f"is not the file that pid {os.getpid()} on .* {why or 'its next look at the file'}"
+    with pytest.raises(StateFileError, match=said):
+        open_readonly(state)
+    with pytest.raises(StateFileError, match=said):
+        open_for_reading(state)
+    assert re.search(said, str(offer_of(state).problem))
 
 
 def test_a_write_needs_no_room(state: str, lock: StateLock) -> None:
