@@ -17,17 +17,17 @@ from .domain.text import printable
 LINE_CHARACTERS_MAX = 4000
 
 T = TypeVar("T")
-Write = Callable[[str], object]  # gets a line without its newline
+WriteLine = Callable[[str], object]  # gets a line without its newline
 Mask = Callable[[str], str]
 
 
-def run_with_log(coroutine: Coroutine[object, object, T], write: Write | None = None) -> T:
+def run_with_log(coroutine: Coroutine[object, object, T], write: WriteLine | None = None) -> T:
     """Do what ``asyncio.run`` does, in a process of redrive."""
     log_asyncio(write)
     return asyncio.run(coroutine)
 
 
-def log_asyncio(write: Write | None = None, mask: Mask | None = None) -> None:
+def log_asyncio(write: WriteLine | None = None, mask: Mask | None = None) -> None:
     """Write what asyncio logs from now on as lines, by default on stderr.
 
     ``mask`` removes secrets; by default the passwords of URLs. An argument that is not given leaves what an earlier
@@ -49,7 +49,7 @@ class _LineHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.write: Write = print_line
+        self.write: WriteLine = print_line
         self.mask: Mask = _mask_urls
 
     def emit(self, record: logging.LogRecord) -> None:

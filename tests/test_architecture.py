@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -98,6 +99,7 @@ class _Module(NamedTuple):
     database_lines: tuple[int, ...]
     payload_lines: tuple[int, ...]  # which read a payload by a key
     named_records: frozenset[str]  # that have a run and a name
+    types: frozenset[str]  # public classes and names of types; a type variable stands for many
 
 
 @cache
@@ -116,6 +118,7 @@ def _module(source: str) -> _Module:
         named_records=frozenset(
             node.name for node in nodes if isinstance(node, ast.ClassDef) and {"run_id", "name"} <= _fields(node)
         ),
+        types=frozenset(name for node in nodes[0].body for name in _type_of(node) if not name.startswith("_")),
     )
 
 
@@ -226,6 +229,19 @@ def test_a_record_that_belongs_to_a_task_calls_it_its_task() -> None:
     """A task itself has a ``name``, and so has a row of a table with this column."""
     found = frozenset.union(*(_module(source).named_records for source in _sources("engine", "console")))
     assert found == {"QuarantineRow"}
+
+
+def _type_of(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.ClassDef):
+        yield node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and "TypeVar(" not in ast.unparse(node):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (one.id for one in targets if isinstance(one, ast.Name) and re.fullmatch("[A-Z][a-z]+.*", one.id))
+
+
+def test_a_name_of_a_type_has_one_meaning() -> None:
+    named = Counter(name for source in _sources("engine", "console") for name in _module(source).types)
+    assert [name for name, count in named.items() if count > 1] == []
 
 
 def _fields(record: ast.ClassDef) -> set[str]:

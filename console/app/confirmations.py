@@ -26,7 +26,7 @@ from ..present.states import sign_of
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad, shared_prefix
-from ..widgets.dialog import AskedText, Question
+from ..widgets.dialog import PromptField, Question
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
@@ -106,13 +106,13 @@ def _json_problem(text: str) -> str | None:
     return None
 
 
-_SUBSTITUTE = AskedText("Instead: ", 'JSON: 42, {"rows": 0}, "a text"', problem=_json_problem)
+_SUBSTITUTE = PromptField("Instead: ", 'JSON: 42, {"rows": 0}, "a text"', problem=_json_problem)
 
 
 def _with_rate(question: Question, rate: float) -> Question:
     """``question`` with a field for the starts per second."""
     shown = f"{rate:g}"
-    return replace(question, values=[AskedText("Starts per second: ", shown, shown, "0123456789.", _rate_problem)])
+    return replace(question, values=[PromptField("Starts per second: ", shown, shown, "0123456789.", _rate_problem)])
 
 
 def _rate_problem(text: str) -> str | None:
@@ -317,7 +317,7 @@ def note_question(cause: InboxCause, facts: Sequence[str]) -> Question:
         title=f"Note on {cause.title}",
         facts=[*facts, shown],
         accept="write it",
-        values=[AskedText("Note: ", "for the next operator who is paged", problem=_note_problem)],
+        values=[PromptField("Note: ", "for the next operator who is paged", problem=_note_problem)],
     )
 
 

@@ -15,12 +15,20 @@ from ...engine.clock import Clock, SystemClock
 from ...engine.errors import RedriveError, RefusedError, StateFileError
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.start_requests import write_request
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate, Link, SessionStatus
-from ..present.schedules import NO_ACT, ScheduleAct, decision_sentence, missed_times, outlook, pause_ends, require_acts
+from ..present.schedules import (
+    NO_ACT,
+    ScheduleAct,
+    decision_sentence,
+    describe_upcoming,
+    missed_times,
+    pause_ends,
+    require_acts,
+)
 from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.live_run import LiveRun
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
 READ_SECONDS = 2.0  # that a key waits for the run of its row
 
-FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
+FleetWatch = Callable[[], AsyncIterator[Sequence[FileRow]]]
 OpenFile = Callable[[str], Awaitable[LiveSession]]
 _ABOUT_RUN = frozenset({"why", "details", "copy"})  # and all that changes it
 
@@ -124,8 +132,8 @@ class FleetApp(ConsoleApp):
 
     async def _follow(self) -> None:
         try:
-            async for offers in self._watch():
-                self.list_screen.show_files(offers)
+            async for file_rows in self._watch():
+                self.list_screen.show_files(file_rows)
         except RedriveError as error:
             self.list_screen.problem = str(error)
             self.list_screen.show_frame()
@@ -223,8 +231,8 @@ class FleetApp(ConsoleApp):
         from ..screens.schedules import SchedulesScreen  # here: the first frame needs none of it
 
         entry = self.list_screen.entry
-        if entry is not None and is_remote(entry.offer.path):
-            self._warn(outlook(entry.offer.supervised, self._clock.now_us()))
+        if entry is not None and is_remote(entry.file_row.path):
+            self._warn(describe_upcoming(entry.file_row.supervised, self._clock.now_us()))
         elif self.console_screen is self.list_screen:
             self.push_screen(SchedulesScreen(self, None if entry is None else entry.flow))
 

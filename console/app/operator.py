@@ -170,7 +170,7 @@ class OperatorActions:
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
         holders = () if preview.startable else tuple(dict.fromkeys(preview.kept.values()))
         begin_grace = partial(self._begin_grace, holders)
-        if is_plain and not self._may_go_on and not set(preview.notes).difference([PAUSED_NOTE]):
+        if is_plain and not self._can_resume and not set(preview.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -220,7 +220,7 @@ class OperatorActions:
         one = TIMED_ACTS[action]
         if self._is_refused(action, board, names):
             return
-        targets, warning = targets_of(board, names), confirmations.hidden_warning(self._out_of_sight(names))
+        targets, warning = targets_of(board, names), confirmations.hidden_warning(self._hidden_names(names))
 
         def act(seconds: str) -> None:
             self.send(action, targets, one.reason, {"seconds": int(seconds)})
@@ -422,8 +422,8 @@ class OperatorActions:
         """Whether the tasks are the one under the cursor, in sight: only that is acted on without a question."""
         return list(names) == [self._console.console_screen.task_at_cursor()]
 
-    def _out_of_sight(self, names: Sequence[str]) -> list[str]:
-        shown = self._console.console_screen.tasks_in_sight()
+    def _hidden_names(self, names: Sequence[str]) -> list[str]:
+        shown = self._console.console_screen.visible_tasks()
         return [name for name in names if name not in shown]
 
     def _confirm_for(
@@ -431,8 +431,8 @@ class OperatorActions:
     ) -> None:
         """Ask a question about tasks, which names those that are out of sight; also about the executor that makes what
         the act lets go on, where none is there."""
-        question = confirmations.with_hidden(question, self._out_of_sight(names))
-        if self._may_go_on and BY_NAME[action].act in STARTS_WORK:
+        question = confirmations.with_hidden(question, self._hidden_names(names))
+        if self._can_resume and BY_NAME[action].act in STARTS_WORK:
             run_latest(self._console, partial(self._confirm_with_executor, action, question, act), "resume")
         else:
             self.confirm(action, question, act)
@@ -440,7 +440,7 @@ class OperatorActions:
     # --- An act and the executor that it needs: one decision ----------------------------------------------------------
 
     @property
-    def _may_go_on(self) -> bool:
+    def _can_resume(self) -> bool:
         """Whether nobody runs the run, or would by himself, and an executor can be started here."""
         console = self._console
         is_elsewhere = console.live.status.executor.may_live or console.launch.state_path is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import key_label, shown_key
 from ..model.board import Board
-from ..present.tour import STAGES, Phase, Sight, Stage, advance, tour_line
+from ..present.tour import STAGES, Phase, ScreenState, TourStage, advance, tour_line
 from ..text.pieces import Line
 from ..widgets.bars import TextField
 from ..widgets.dialog import Dialog
@@ -40,7 +40,7 @@ class Tour:
         board, console = self.board, self._console
         if board is None or not self._is_shown or not console.is_running:
             return []
-        return tour_line(self._place, board, self._sight)
+        return tour_line(self._place, board, self._screen_state)
 
     def toggle(self) -> None:
         """Hide or show the line."""
@@ -56,7 +56,7 @@ class Tour:
             return False
         if stage.view is not None and action.name == f"view_{stage.view.value}":
             self._pointed = None  # also from the view itself: the cursor goes back
-        return action.name == stage.action and stage.is_reached(board, self._sight)
+        return action.name == stage.action and stage.is_reached(board, self._screen_state)
 
     def go_on(self, action: Action | None = None) -> bool:
         """Go on to the stage that is current now, after an ``action`` that did what the line says, or after news.
@@ -76,13 +76,13 @@ class Tour:
         return True
 
     @property
-    def _stage(self) -> Stage | None:
+    def _stage(self) -> TourStage | None:
         return STAGES[self._place] if self._place < len(STAGES) else None
 
     @property
-    def _sight(self) -> Sight:
+    def _screen_state(self) -> ScreenState:
         console, front, screen = self._console, self._console.screen, self._console.console_screen
         asked_by = front.question.trigger if isinstance(front, Dialog) else None
         is_covered = front is not screen or isinstance(console.focused, TextField)
         leave = key_label("escape") if is_covered else shown_key("back") if console.live.is_past else ""
-        return Sight(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by)
+        return ScreenState(screen.PLACE, screen.name_at_cursor(), console.size.width, leave, asked_by)

@@ -117,7 +117,7 @@ for _name, _text in _PLAIN_ACTS.items():
 
 
 @command("extend")
-@shared.Words(tasks=True, acts=True, needed="task").declare
+@shared.TargetWords(tasks=True, acts=True, needed="task").declare
 @click.argument("duration", metavar="DURATION")
 @shared.reason_option
 @shared.json_option
@@ -161,7 +161,7 @@ def _act_on_run(act: str, file: shared.NamedFile, options: Mapping[str, Json], *
 
 
 @command("abandon")
-@shared.Words(acts=True, several=True, old_run=True).declare
+@shared.TargetWords(acts=True, several=True, old_run=True).declare
 @click.option("--all", "everything", is_flag=True, help="Every unfinished run of FLOW that no executor runs.")
 @shared.reason_option
 @shared.json_option
@@ -202,7 +202,7 @@ def abandon_runs(files: list[shared.NamedFile], everything: bool, reason: str, a
 
 
 @command("ack")
-@shared.Words(acts=True, several=True, old_run=True).declare
+@shared.TargetWords(acts=True, several=True, old_run=True).declare
 @click.option("--all", "everything", is_flag=True, help="All runs of the flow; without a word, of all flows.")
 @shared.reason_option
 @shared.json_option
@@ -234,12 +234,12 @@ def acknowledge_runs(files: list[shared.NamedFile], everything: bool, reason: st
 def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpoint, RunFacts]]:
     """The ends that nobody has acknowledged and that a word means: of a run, of a flow, or of all."""
     found: list[tuple[Endpoint, RunFacts]] = []
-    for offer in files_of(file.name, file.ssh):
-        runs = {run.run_id: run for run in offer.runs}
-        changed = (one for one in offer.rows_of(NeedKind.CHANGED_EFFECTS) if one.run_id not in runs)
+    for file_row in files_of(file.name, file.ssh):
+        runs = {run.run_id: run for run in file_row.runs}
+        changed = (one for one in file_row.rows_of(NeedKind.CHANGED_EFFECTS) if one.run_id not in runs)
         ended = [run for run in runs.values() if run.ended_at is not None]
         ended += [RunFacts(one.run_id, one.flow, 0) for one in changed]
-        found += [(Endpoint(offer.path, file.ssh), run) for run in ended]
+        found += [(Endpoint(file_row.path, file.ssh), run) for run in ended]
     matching = found
     if file.run is not None:
         names = [RunName(run.run_id, run.dag_name, run.state or "", None) for _, run in found]

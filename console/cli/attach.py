@@ -18,7 +18,7 @@ from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 from ..text.text import echo
 from .group import code_of_run, command
-from .options import Words
+from .options import TargetWords
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @command("attach")
-@Words(hosts=True).declare
+@TargetWords(hosts=True).declare
 @click.option("--read-only", is_flag=True, help="Send no commands.")
 def attach_console(file: NamedFile, read_only: bool) -> int:
     """Without a FLOW, and with ssh://host alone, the console shows the list of all state files if there are

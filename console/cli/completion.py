@@ -21,7 +21,7 @@ from ...engine.statefile.opening import read_or
 from ...engine.statefile.paths import default_paths
 from ...engine.store import runs
 from ...engine.store.runs import Name
-from ..sessions.target import MACHINE, Named, existing_target, is_remote, name_run, one_run
+from ..sessions.target import MACHINE, NamedTargets, existing_target, is_remote, name_run, one_run
 from ..text.text import one_line
 from .group import cli, command
 
@@ -149,7 +149,7 @@ def _names(context: click.Context, sql: str) -> Sequence[Name]:
     """Names in the state file and the run of the command line. Click leaves words in ``args`` while an option lacks its
     value."""
     words = [*(context.params.get("words") or ()), *context.args]
-    named = Named(context.params.get("state"), context.params.get("run_id"))
+    named = NamedTargets(context.params.get("state"), context.params.get("run_id"))
     try:
         if named.state is None and words and (found := name_run(words[0], MACHINE)):
             named = found if found.state is None or MACHINE.is_place(found.state) else named

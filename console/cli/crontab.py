@@ -15,7 +15,7 @@ from ...engine.domain.text import shell_word
 from ..text.text import one_line
 from .flow_text import SECRET_NAME, FlowText, call_text, env_text, numbered, secret_names, shell_duration
 from .shell_line import ShellLine, is_known_folder, name_of_line, parse_shell_line, program_of_line
-from .shell_text import Kind, tokens_of, unquoted
+from .shell_text import TokenKind, tokens_of, unquoted
 
 
 def local_zone() -> str:
@@ -279,7 +279,7 @@ def _has_background(line: str, shell: str) -> bool:
     tokens = tokens_of(line, shell)
     if tokens is None:
         return re.search(r"(?<![<>&|])&(?![>&])", line) is not None
-    return any(one.kind is Kind.OPERATOR and one.text == "&" for one in tokens)
+    return any(one.kind is TokenKind.OPERATOR and one.text == "&" for one in tokens)
 
 
 _DEBIAN_VALUE = r"(?:\d+|[A-Za-z]{3})"

@@ -35,7 +35,7 @@ from .run import RunArguments, require_here, run_arguments, start_executor
 
 
 @command("resume")
-@shared.Words(acts=True, local=True).declare
+@shared.TargetWords(acts=True, local=True).declare
 @shared.param_option("Another value from now on.")
 @click.option(
     "--accept-changes",
@@ -83,7 +83,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 
 
 @command("rerun")
-@shared.Words(acts=True, local=True, old_run=True, needed="flow").declare
+@shared.TargetWords(acts=True, local=True, old_run=True, needed="flow").declare
 @shared.param_option("Another value than the run had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options

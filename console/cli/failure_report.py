@@ -15,7 +15,7 @@ from ..model.inbox import Inbox, InboxCause
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once
-from ..sessions.reads import OutputStream, load_memories
+from ..sessions.reads import OutputReader, load_memories
 from ..sessions.session import Session
 from ..text.pieces import plain
 from ..text.text import one_line
@@ -60,7 +60,7 @@ async def _output_end(session: Session, projection: RunProjection, name: str) ->
     if attempt is None:
         return []
     lines: deque[str] = deque(maxlen=OUTPUT_LINES)
-    async for line in OutputStream(session, projection.run.run_id, name, attempt).read_new(is_ended=True):
+    async for line in OutputReader(session, projection.run.run_id, name, attempt).read_new(is_ended=True):
         if not line.dropped_bytes:
             lines.append(line.text)
     return list(lines)

@@ -21,7 +21,7 @@ from ..sessions.session import LiveSession, Session
 from ..sessions.target import is_remote
 from ..text.pieces import fit, width
 from ..text.text import sanitize_lines, shorten
-from .output import Read, Shown, painted, plain_text, print_lines
+from .output import ReadRows, Shown, painted, plain_text, print_lines
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again
 _REST_FACTOR = 5  # pause after a read without news, as a multiple of its duration
@@ -29,7 +29,7 @@ _REST_FACTOR = 5  # pause after a read without news, as a multiple of its durati
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def follow_view(endpoint: Endpoint, read: Read, *, as_json: bool) -> int:
+def follow_view(endpoint: Endpoint, read: ReadRows, *, as_json: bool) -> int:
     """Print the lines that ``read`` returns, again whenever they change."""
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
     ticks = isinstance(view, RedrawnView) and not is_remote(endpoint.target)  # over ssh each read costs what it carries

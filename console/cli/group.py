@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...engine.executor.run_end import RunResult
 
 
-class Listed(NamedTuple):
+class ListedCommand(NamedTuple):
     """A command as ``redrive --help`` lists it, and the module of its function, which is imported for that command."""
 
     name: str
@@ -34,69 +34,69 @@ class Listed(NamedTuple):
 
 #: What a person wants -> the commands for it, the most used first. The help of a command begins with its summary, which
 #: has one line of 80 columns here.
-SECTIONS: dict[str, tuple[Listed, ...]] = {
+SECTIONS: dict[str, tuple[ListedCommand, ...]] = {
     "Start a run, go on with one": (
-        Listed("demo", "run", "A built-in flow with every failure mode"),
-        Listed("run", "run", "Run PROGRAM: a Python file or a module"),
-        Listed("exec", "run", "Run one command with history, retries, timeout and inbox"),
-        Listed("resume", "executor", "Start an executor for an unfinished run"),
-        Listed("rerun", "executor", "Start a new run with the parameters of one that has ended"),
-        Listed("stop", "executor", "Stop the executor in order; resume goes on with its run"),
-        Listed("reload", "executor", "Load changed source files of the flow into a living executor"),
+        ListedCommand("demo", "run", "A built-in flow with every failure mode"),
+        ListedCommand("run", "run", "Run PROGRAM: a Python file or a module"),
+        ListedCommand("exec", "run", "Run one command with history, retries, timeout and inbox"),
+        ListedCommand("resume", "executor", "Start an executor for an unfinished run"),
+        ListedCommand("rerun", "executor", "Start a new run with the parameters of one that has ended"),
+        ListedCommand("stop", "executor", "Stop the executor in order; resume goes on with its run"),
+        ListedCommand("reload", "executor", "Load changed source files of the flow into a living executor"),
     ),
     "See what needs you, and why": (
-        Listed("inbox", "needs", "What needs a human: on this machine, on hosts, or in FLOW"),
-        Listed("attach", "attach", "Open the console on a state file, here or over ssh"),
-        Listed("tasks", "listings", "The tasks of a run"),
-        Listed("why", "listings", "Why a task does not run, down to what holds it in the end"),
-        Listed("logs", "logs", "The output of tasks"),
-        Listed("systems", "systems", "Breakers, pages, quarantined rows and pools around a run"),
-        Listed("fleet", "listings", "All state files of this machine or of hosts, one a line"),
+        ListedCommand("inbox", "needs", "What needs a human: on this machine, on hosts, or in FLOW"),
+        ListedCommand("attach", "attach", "Open the console on a state file, here or over ssh"),
+        ListedCommand("tasks", "listings", "The tasks of a run"),
+        ListedCommand("why", "listings", "Why a task does not run, down to what holds it in the end"),
+        ListedCommand("logs", "logs", "The output of tasks"),
+        ListedCommand("systems", "systems", "Breakers, pages, quarantined rows and pools around a run"),
+        ListedCommand("fleet", "listings", "All state files of this machine or of hosts, one a line"),
     ),
     "See what happened, and show it": (
-        Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
-        Listed("events", "past", "All events, in order"),
-        Listed("replay", "past", "A run as it was at some time"),
-        Listed("report", "report", "A run as one HTML file to post, or in a few lines"),
+        ListedCommand("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
+        ListedCommand("events", "past", "All events, in order"),
+        ListedCommand("replay", "past", "A run as it was at some time"),
+        ListedCommand("report", "report", "A run as one HTML file to post, or in a few lines"),
     ),
     "Decide about tasks": (
-        Listed("requeue", "acts", "Run tasks again, with a fresh budget"),
-        Listed("skip", "acts", "Accept failures: the children run without these tasks"),
-        Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
-        Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
-        Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
-        Listed("extend", "acts", "Give running attempts more time before their timeout"),
+        ListedCommand("requeue", "acts", "Run tasks again, with a fresh budget"),
+        ListedCommand("skip", "acts", "Accept failures: the children run without these tasks"),
+        ListedCommand("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
+        ListedCommand("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
+        ListedCommand("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
+        ListedCommand("extend", "acts", "Give running attempts more time before their timeout"),
     ),
     "Decide about a run": (
-        Listed("pause", "acts", "Start no more tasks; running tasks continue"),
-        Listed("unpause", "acts", "Start tasks again"),
-        Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
-        Listed("abandon", "acts", "End unfinished runs for good: what has not ended is cancelled"),
-        Listed("ack", "acts", "Acknowledge runs that ended badly or late"),
-        Listed("undo", "acts", "Take back the last act that can be taken back"),
-        Listed("note", "acts", "Write a note on a cause for the next operator who is paged"),
+        ListedCommand("pause", "acts", "Start no more tasks; running tasks continue"),
+        ListedCommand("unpause", "acts", "Start tasks again"),
+        ListedCommand("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
+        ListedCommand("abandon", "acts", "End unfinished runs for good: what has not ended is cancelled"),
+        ListedCommand("ack", "acts", "Acknowledge runs that ended badly or late"),
+        ListedCommand("undo", "acts", "Take back the last act that can be taken back"),
+        ListedCommand("note", "acts", "Write a note on a cause for the next operator who is paged"),
     ),
     "Let a schedule start runs": (
-        Listed("serve", "schedule", "Start the runs of flows when their schedules say so"),
-        Listed("schedule", "schedule", "The schedules of this machine: pause, skip, start, next runs"),
-        Listed("backfill", "schedule", "Run PROGRAM for scheduled times that have no run, the oldest first"),
-        Listed("import", "importing", "Write flows for a crontab, timers of systemd, or a DAG of dagu"),
+        ListedCommand("serve", "schedule", "Start the runs of flows when their schedules say so"),
+        ListedCommand("schedule", "schedule", "The schedules of this machine: pause, skip, start, next runs"),
+        ListedCommand("backfill", "schedule", "Run PROGRAM for scheduled times that have no run, the oldest first"),
+        ListedCommand("import", "importing", "Write flows for a crontab, timers of systemd, or a DAG of dagu"),
     ),
     "Write a flow": (
-        Listed("new", "check", "Write a first flow that runs, to a new file"),
-        Listed("check", "check", "Validate flows without running them"),
-        Listed("rehearse", "rehearse", "Play PROGRAM with faults in virtual time: no task runs"),
-        Listed("backoff", "lab", "Every wait of a retry policy, their sums and their spread"),
-        Listed("simulate", "lab", "The load of retry policies on one server, or on one row"),
+        ListedCommand("new", "check", "Write a first flow that runs, to a new file"),
+        ListedCommand("check", "check", "Validate flows without running them"),
+        ListedCommand("rehearse", "rehearse", "Play PROGRAM with faults in virtual time: no task runs"),
+        ListedCommand("backoff", "lab", "Every wait of a retry policy, their sums and their spread"),
+        ListedCommand("simulate", "lab", "The load of retry policies on one server, or on one row"),
     ),
     "Care for the machine": (
-        Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
-        Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
-        Listed("metrics", "metrics", "The state of this machine for Prometheus"),
+        ListedCommand("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
+        ListedCommand("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
+        ListedCommand("metrics", "metrics", "The state of this machine for Prometheus"),
     ),
     "Learn": (
-        Listed("help", "help", "Print a page of the manual, or its topics"),
-        Listed("completion", "completion", "Print the script that completes commands, flows, runs and tasks"),
+        ListedCommand("help", "help", "Print a page of the manual, or its topics"),
+        ListedCommand("completion", "completion", "Print the script that completes commands, flows, runs and tasks"),
     ),
 }
 _LISTED = {one.name: one for section in SECTIONS.values() for one in section}
@@ -151,7 +151,7 @@ _SENTENCE_CHARACTERS = 1000  # of a help; a longer one is cut
 _LAST_OPTIONS = ("--python", "--ssh-option", "--become", "--help")
 
 
-class Command(click.Command):
+class OrderedCommand(click.Command):
     """A command whose own options come first in its help."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -172,7 +172,7 @@ class Command(click.Command):
 class CommandWithCommands(click.Group):
     """A command with commands of its own, which its help lists with their whole first sentences."""
 
-    command_class = Command
+    command_class = OrderedCommand
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line, or more, for each command."""
@@ -311,7 +311,7 @@ EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
     (errors.StartInterrupted, ExitCode.INTERRUPTED),
     (errors.NotRunError, ExitCode.NOT_RUN),
     (errors.FlowError, ExitCode.BAD_USAGE),
-    (errors.UnseenFileError, ExitCode.NOT_REACHED),
+    (errors.UnreadableFileError, ExitCode.NOT_REACHED),
     (errors.StateFileError, ExitCode.BAD_USAGE),
     (errors.NotFoundError, ExitCode.BAD_USAGE),
     (errors.RefusedError, ExitCode.FAILED),

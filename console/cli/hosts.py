@@ -11,7 +11,7 @@ from typing import TypeVar
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ..model.runs import latest_code
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
@@ -21,7 +21,7 @@ from ..sessions.ssh import SshSession
 from ..sessions.target import is_one_file, is_remote, named_target
 
 Result = TypeVar("Result")
-UseHosts = Callable[[Mapping[str, SshSession], Sequence[Offer]], Awaitable[Result]]
+UseHosts = Callable[[Mapping[str, SshSession], Sequence[FileRow]], Awaitable[Result]]
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
@@ -37,13 +37,13 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
     return _only_file(endpoint._replace(ssh=options), found, to_act)
 
 
-def _only_file(endpoint: Endpoint, found: Sequence[Offer], to_act: bool = False) -> Endpoint:
+def _only_file(endpoint: Endpoint, found: Sequence[FileRow], to_act: bool = False) -> Endpoint:
     target = endpoint.target
-    usable = [offer for offer in found if offer.problem is None]
+    usable = [file_row for file_row in found if file_row.problem is None]
     if to_act:
-        usable = [offer for offer in usable if offer.has_work] or usable
+        usable = [file_row for file_row in usable if file_row.has_work] or usable
     if len(usable) > 1:
-        files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in usable)
+        files = "; ".join(f"{file_row.path} ({_describe(file_row)})" for file_row in usable)
         raise AddressError(f"{target} has {len(usable)} state files; name one of them: {files}")
     return endpoint._replace(target=usable[0].path) if usable else endpoint  # opening it reports the problem
 
@@ -65,12 +65,12 @@ def fleet_of(
     if not is_remote(target) or parse(target).path:
         return None, None
     options, found = _files_of_host(target, ssh)
-    if all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1:
+    if all(file_row.has_file for file_row in found) and sum(file_row.problem is None for file_row in found) <= 1:
         return None, _only_file(Endpoint(target, options), found)
     return sessions.FleetTarget(target, {target: options}), None
 
 
-def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[Offer]:
+def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[FileRow]:
     """The state files of hosts, and a row for a host that is not reached."""
     return run_with_log(sessions.list_hosts(hosts, ssh))
 
@@ -80,7 +80,7 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
     reached: dict[str, SshSession] = {}
     results: list[Result] = []
 
-    async def files(target: str, options: SshOptions) -> Sequence[Offer]:
+    async def files(target: str, options: SshOptions) -> Sequence[FileRow]:
         reached[target] = await SshSession.open(target, is_console=False, options=options, is_list=True)
         return reached[target].files
 
@@ -97,19 +97,19 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
     return results[0]
 
 
-def _files_of_host(target: str, ssh: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+def _files_of_host(target: str, ssh: SshOptions) -> tuple[SshOptions, Sequence[FileRow]]:
     """The state files of ``ssh://host``, and the login for what comes after. Raises AddressError, LinkError."""
 
-    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[FileRow]]:
         options = await sessions.share_login(parse(target), options)
         return options, await sessions.list_state_files(target, options)
 
     return run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
 
 
-def _describe(offer: Offer) -> str:
-    run = offer.latest
+def _describe(file_row: FileRow) -> str:
+    run = file_row.latest
     if run is None:
         return "no run yet"
     age = format_duration(max(0, machine_now_us() - run.started_at))
-    return f"{run.dag_name} · {run.run_id} · {latest_code(offer)} · started {age} ago"
+    return f"{run.dag_name} · {run.run_id} · {latest_code(file_row)} · started {age} ago"

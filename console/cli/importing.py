@@ -76,7 +76,7 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     if not files and not left_out and not units:
         raise RedriveError("there is no line in it that starts a command")
     write_new_files(folder, [*files, *units])
-    old = [OldTimes(str(job.number), partial(cron_starts, job.fields)) for job in jobs]
+    old = [OriginalSchedule(str(job.number), partial(cron_starts, job.fields)) for job in jobs]
     code = print_comparison(folder, old, files, "the old lines are not compared: pip install 'redrive[import]'")
     _print_changes(jobs, files)
     missing = _print_remarks(jobs, files, is_of_host=source is None)
@@ -175,7 +175,7 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OldTimes:
+class OriginalSchedule:
     """When a job started until now.
 
     Attributes:
@@ -188,7 +188,9 @@ class OldTimes:
     starts: Callable[[str, datetime, datetime, int], list[datetime] | None]
 
 
-def print_comparison(folder: str, old: Sequence[OldTimes], files: Sequence[FlowText], without_reader: str) -> ExitCode:
+def print_comparison(
+    folder: str, old: Sequence[OriginalSchedule], files: Sequence[FlowText], without_reader: str
+) -> ExitCode:
     """Print the starts of the next DAYS days by the old times and by the flow files, and whether they are the same.
 
     ``without_reader``: what is said if no other reader is installed.
@@ -250,7 +252,7 @@ class Comparison:
         return old, f"{len(self.new):,}", first, last, one_line(self.problem or verdict)
 
 
-def compare_starts(times: OldTimes, flow: FlowSpec | str, now: int) -> Comparison:
+def compare_starts(times: OriginalSchedule, flow: FlowSpec | str, now: int) -> Comparison:
     """Compare the old starts of a job with those of its flow; or say why its file cannot be read."""
     if isinstance(flow, str):
         return Comparison(problem=flow)
@@ -307,7 +309,7 @@ def import_systemd(paths: Sequence[str], folder: str) -> int:
         raise RedriveError("there is no timer in it")
     write_new_files(folder, [file for _, file in timers])
     timed = [(timer, file) for timer, file in timers if timer.calendar]
-    old = [OldTimes(timer.unit, partial(calendar_starts, timer.calendar)) for timer, _ in timed]
+    old = [OriginalSchedule(timer.unit, partial(calendar_starts, timer.calendar)) for timer, _ in timed]
     code = print_comparison(
         folder, old, [file for _, file in timed], "the timers are not compared: install systemd-analyze"
     )

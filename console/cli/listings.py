@@ -25,7 +25,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ...engine.statefile.state_files import offers
+from ...engine.statefile.state_files import file_rows
 from ..keys.actions import shell_line
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
@@ -37,16 +37,16 @@ from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import load_memories
 from ..sessions.session import (
-    Ahead,
-    Question,
+    Prefetch,
+    Query,
     Session,
-    board_question,
-    causes_question,
-    list_question,
+    board_query,
+    causes_query,
+    list_query,
     machine_now_us,
-    no_questions,
-    part_question,
-    runs_question,
+    no_queries,
+    part_query,
+    runs_query,
 )
 from ..sessions.target import is_remote
 from ..text.columns import Column, Columns, field, json_value, with_fields
@@ -57,14 +57,14 @@ from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .named_tasks import rows_like
-from .output import Read, Shown, list_lines, print_lines, print_list, shell_context, with_schema
+from .output import ReadRows, Shown, list_lines, print_lines, print_list, shell_context, with_schema
 from .state_files import files_of
 
 _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect runs again fits in
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
-def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool, asks: Ahead = no_questions) -> int:
+def print_view(endpoint: Endpoint, read: ReadRows, *, follow: bool, as_json: bool, asks: Prefetch = no_queries) -> int:
     """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``asks``: what it asks."""
     if follow:
         from .following import follow_view  # here: it imports the event loop
@@ -101,10 +101,10 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         lines = task_lines(projection, as_json, {}, patterns, about)
         return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
-    def asks(run_id: str | None) -> Sequence[Question]:
-        memories = () if as_json else (causes_question(run_id),)
-        pages = list_question(lists.PAGES, limit=_PAGES_MAX)
-        return [board_question(run_id), list_question(lists.BREAKERS), pages, *memories]
+    def asks(run_id: str | None) -> Sequence[Query]:
+        memories = () if as_json else (causes_query(run_id),)
+        pages = list_query(lists.PAGES, limit=_PAGES_MAX)
+        return [board_query(run_id), list_query(lists.BREAKERS), pages, *memories]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
 
@@ -203,9 +203,9 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
 PEACE_OF_RUN = "nothing in this run needs a human"
 
 
-def asks_of_inbox(run_id: str | None) -> Sequence[Question]:
+def inbox_queries(run_id: str | None) -> Sequence[Query]:
     """What ``inbox_of_run`` asks about a run, and what is asked for it before."""
-    return [part_question(run_id), list_question(lists.BREAKERS), causes_question(run_id), runs_question(run_id)]
+    return [part_query(run_id), list_query(lists.BREAKERS), causes_query(run_id), runs_query(run_id)]
 
 
 async def inbox_of_run(
@@ -305,9 +305,9 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *_notes_below(run, session)]
 
-    def asks(run_id: str | None) -> Sequence[Question]:
-        run = part_question(run_id, file.tasks, has_blockers=True) if file.tasks else board_question(run_id)
-        return [run, list_question(lists.BREAKERS)]
+    def asks(run_id: str | None) -> Sequence[Query]:
+        run = part_query(run_id, file.tasks, has_blockers=True) if file.tasks else board_query(run_id)
+        return [run, list_query(lists.BREAKERS)]
 
     print_lines(read_once(file.to_read(), read, asks))
     return 0
@@ -417,9 +417,9 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         lines = [present.place_line(None, address), *table, *more]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
-    def asks(run_id: str | None) -> Sequence[Question]:
-        lists_of_text = () if as_json else (list_question(lists.ATTENTION_RUNS),)
-        return [runs_question(), list_question(lists.SCHEDULES), *lists_of_text]
+    def asks(run_id: str | None) -> Sequence[Query]:
+        lists_of_text = () if as_json else (list_query(lists.ATTENTION_RUNS),)
+        return [runs_query(), list_query(lists.SCHEDULES), *lists_of_text]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
 
@@ -468,14 +468,14 @@ async def _schedule_lines(session: Session) -> list[str]:
 
 
 @command("fleet")
-@shared.Words(run=False, hosts=True).declare
+@shared.TargetWords(run=False, hosts=True).declare
 @shared.json_option
 def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     """A line has the latest run, and what needs a human in any run."""
     target = file.name
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
-    found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else offers()
+    found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else file_rows()
     now_us = machine_now_us()
     from ..present.fleet import FLEET_COLUMNS  # here: the lists of one file do without
 

@@ -21,8 +21,8 @@ from ..model.log import LineAssembler, Unchanged
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.once import read_once, with_session
-from ..sessions.reads import OutputLine, OutputStream
-from ..sessions.session import LiveSession, Question, Session, board_question, part_question
+from ..sessions.reads import OutputLine, OutputReader
+from ..sessions.session import LiveSession, Query, Session, board_query, part_query
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
 from .named_tasks import rows_like
@@ -66,7 +66,7 @@ def print_logs(
         printer = OutputPrinter(names, as_json, is_raw)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer, lines) for name in names]
         for task in tasks[:_AHEAD_TASKS]:
-            task.ask_ahead(projection)
+            task.prefetch(projection)
         for task in tasks:
             await task.print_new(projection, lines)
         if not (follow or as_json or printer.has_printed):
@@ -80,8 +80,8 @@ def print_logs(
             echo(f"redrive: {one_line(advice)}", err=True)
         await _follow(session, projection, tasks)
 
-    def asks(run_id: str | None) -> Sequence[Question]:
-        return [part_question(run_id, patterns) if patterns and not follow else board_question(run_id)]
+    def asks(run_id: str | None) -> Sequence[Query]:
+        return [part_query(run_id, patterns) if patterns and not follow else board_query(run_id)]
 
     if follow:
         with_session(file.to_read(), show_and_follow, asks)
@@ -140,13 +140,13 @@ class _TaskOutput:
         self._name = name
         self._attempt = attempt
         self._printer = printer
-        self._stream: OutputStream | None = None
+        self._stream: OutputReader | None = None
         self._is_read = False  # the stream was read after its attempt had ended
 
-    def ask_ahead(self, projection: RunProjection) -> None:
+    def prefetch(self, projection: RunProjection) -> None:
         """Ask for what is printed first."""
         if (stream := self._next_stream(projection.tasks[self._name])) is not None:
-            stream.ask_ahead()
+            stream.prefetch()
 
     async def print_new(self, projection: RunProjection, lines_max: int | None = None) -> None:
         """Print output since the last call. ``lines_max``: only so many lines at the end of it."""
@@ -164,7 +164,7 @@ class _TaskOutput:
                 return
             self._printer.print_failure(row.name, row.attempts[stream.attempt])
 
-    def _next_stream(self, row: TaskRow) -> OutputStream | None:
+    def _next_stream(self, row: TaskRow) -> OutputReader | None:
         """The stream to read now; None: there is nothing more to read."""
         if self._stream is None:
             wanted = self._attempt or max(row.attempts, default=None)
@@ -180,7 +180,7 @@ class _TaskOutput:
             echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
         where = self._run_id, self._name, wanted
         assembler = Unchanged() if self._printer.is_raw else LineAssembler(longest=None)
-        self._stream, self._is_read = OutputStream(self._session, *where, assembler, tail=self._tail), False
+        self._stream, self._is_read = OutputReader(self._session, *where, assembler, tail=self._tail), False
         self._tail = None
         return self._stream
 
@@ -215,7 +215,7 @@ class OutputPrinter:
             self.has_printed = True
             echo(f"redrive: {one_line(f'{task}: attempt {attempt.attempt} {word}: {failure}{more}')}", err=True)
 
-    def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
+    def print(self, stream: OutputReader, lines: Iterable[OutputLine]) -> None:
         for line in lines:
             self.has_printed = True
             if self._as_json:

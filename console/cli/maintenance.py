@@ -41,7 +41,7 @@ from ..sessions.target import existing_target, is_remote
 from ..text.figures import wall_day
 from ..text.text import echo, echo_json, one_line
 from .group import ExitCode, command
-from .options import NamedFile, Words, json_option, of_file
+from .options import NamedFile, TargetWords, json_option, of_file
 from .output import with_schema
 
 # --- ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation ---
@@ -61,7 +61,7 @@ class DoctorFinding(NamedTuple):
 
 
 @command("doctor")
-@Words(run=False).declare
+@TargetWords(run=False).declare
 @json_option
 def run_checks(file: NamedFile, as_json: bool) -> int:
     """Of ssh://host: how long each step of reaching it takes."""

@@ -27,7 +27,7 @@ from ...engine.domain.states import RunState
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of
-from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
+from ...engine.statefile.state_files import FiguresReader, FileRow, FileRowReader
 from ...engine.statefile.supervisor_file import ServedSchedule, read_schedules
 from ..model.board import runner_of
 from ..model.runs import known_counts, status_of
@@ -161,7 +161,7 @@ class MachineCollector:
     """
 
     def __init__(self, *, report_problems: bool) -> None:
-        self._offers = OfferReader()
+        self._file_rows = FileRowReader()
         self._figures = FiguresReader()
         self._report_problems = report_problems
         self._problem = ""
@@ -189,26 +189,26 @@ class MachineCollector:
         """The samples as of now. Raises RedriveError."""
         samples = Samples()
         samples.set("info", 1, __version__)
-        offers, view = self._offers.read(), read_schedules()
-        _add_needs(samples, offers, now_us)
+        file_rows, view = self._file_rows.read(), read_schedules()
+        _add_needs(samples, file_rows, now_us)
         samples.set_seconds("supervisor_heartbeat_timestamp_seconds", view.heartbeat_at)
         for schedule in view.schedules:
             add_schedule(samples, schedule, now_us)
-        for offer in (one for one in offers if one.has_file):
-            _add_file(samples, offer)
-            figures = self._figures.read(offer.path)
+        for file_row in (one for one in file_rows if one.has_file):
+            _add_file(samples, file_row)
+            figures = self._figures.read(file_row.path)
             for run in figures.runs:
-                add_run(samples, run, offer, now_us)
+                add_run(samples, run, file_row, now_us)
                 for one in figures.attempts.get(run.run_id, ()):
-                    labels = run.dag_name, offer.path, one.outcome, one.failure_class
+                    labels = run.dag_name, file_row.path, one.outcome, one.failure_class
                     samples.set("run_attempts", one.attempts, *labels)
             for breaker in figures.breakers:
-                samples.set("breaker_open", breaker.state in HOLDING_BREAKERS, breaker.downstream, offer.path)
+                samples.set("breaker_open", breaker.state in HOLDING_BREAKERS, breaker.downstream, file_row.path)
         return samples
 
 
-def _add_needs(samples: Samples, offers: Sequence[Offer], now_us: int) -> None:
-    needs = needs_of(offers, now_us)
+def _add_needs(samples: Samples, file_rows: Sequence[FileRow], now_us: int) -> None:
+    needs = needs_of(file_rows, now_us)
     samples.set("needs_human", attention_count(needs))
     samples.set("notices", sum(need.is_notice for need in needs))
     for need in needs:
@@ -235,9 +235,9 @@ def add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> Non
     samples.set("schedule_start_failed", schedule.has_failed_start(), *labels)
 
 
-def add_run(samples: Samples, run: RunFacts, offer: Offer, now_us: int) -> None:
-    labels, counts = (run.dag_name, offer.path), known_counts(run)
-    runner = runner_of(run, status_of(offer))
+def add_run(samples: Samples, run: RunFacts, file_row: FileRow, now_us: int) -> None:
+    labels, counts = (run.dag_name, file_row.path), known_counts(run)
+    runner = runner_of(run, status_of(file_row))
     state = run_code(run, runner, counts).removesuffix(" PAUSED")  # without what else holds it
     for one in _RUN_STATES:
         samples.set("run_state", one == state, *labels, one)
@@ -248,15 +248,15 @@ def add_run(samples: Samples, run: RunFacts, offer: Offer, now_us: int) -> None:
     samples.set_seconds("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
 
 
-def _add_file(samples: Samples, offer: Offer) -> None:
-    samples.set("executor_alive", offer.executor is not None and offer.executor.alive, offer.path)
+def _add_file(samples: Samples, file_row: FileRow) -> None:
+    samples.set("executor_alive", file_row.executor is not None and file_row.executor.alive, file_row.path)
     for part, suffix in (("file", ""), ("log", "-wal")):
         with contextlib.suppress(FileNotFoundError):
-            samples.set("state_file_bytes", os.path.getsize(offer.path + suffix), offer.path, part)
+            samples.set("state_file_bytes", os.path.getsize(file_row.path + suffix), file_row.path, part)
     oldest: dict[str, int] = {}
-    for group in offer.rows_of(NeedKind.DEAD_LETTERS):
-        samples.add("dead_letters", group.counted, group.flow, offer.path)
+    for group in file_row.rows_of(NeedKind.DEAD_LETTERS):
+        samples.add("dead_letters", group.counted, group.flow, file_row.path)
         if group.since is not None:
             oldest[group.flow] = min(group.since, oldest.get(group.flow, group.since))
     for flow, since in oldest.items():
-        samples.set_seconds("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)
+        samples.set_seconds("dead_letter_oldest_timestamp_seconds", since, flow, file_row.path)

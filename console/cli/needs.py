@@ -17,20 +17,20 @@ from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.opening import open_readonly
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
-from ..sessions.session import Question, Session, machine_now_us
+from ..sessions.session import Query, Session, machine_now_us
 from ..sessions.target import is_remote
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import PEACE_OF_RUN, asks_of_inbox, cause_value, inbox_of_run, print_view
+from .listings import PEACE_OF_RUN, cause_value, inbox_of_run, inbox_queries, print_view
 from .output import Shown, print_lines
-from .state_files import OFFER, files_of_machine, hosts_of, offer_of_session
+from .state_files import FILE_ROW, file_row_of_session, files_of_machine, hosts_of
 
 if TYPE_CHECKING:
     from ..sessions.ssh import SshSession
@@ -39,7 +39,7 @@ _RUNS_MAX = 20  # of a file; the others are counted
 
 
 @command("inbox")
-@shared.Words(hosts=True).declare
+@shared.TargetWords(hosts=True).declare
 @shared.json_option
 @shared.follow_option
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
@@ -57,8 +57,8 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
 
-        def asks(run_id: str | None) -> Sequence[Question]:
-            return [OFFER, *asks_of_inbox(run_id)]
+        def asks(run_id: str | None) -> Sequence[Query]:
+            return [FILE_ROW, *inbox_queries(run_id)]
 
         return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
@@ -66,38 +66,38 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     return exit_code_of(needs)
 
 
-Answer = tuple[Sequence[Need], list[Shown]]
+NeedList = tuple[Sequence[Need], list[Shown]]
 
 
 class _Files(NamedTuple):
     """How the files that are meant are read: ``begin`` asks ahead about the one at a path, ``read`` awaits a use with a
     session on it."""
 
-    begin: Callable[[str, Sequence[Question]], None]
+    begin: Callable[[str, Sequence[Query]], None]
     read: Callable[[str, Use[list[Shown]]], Awaitable[list[Shown]]]
 
 
-def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> Answer:
+def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
     """What needs a human in the files that are meant, and the lines that say it: by one login per host."""
     target, hosts = hosts_of(file.name, file.hosts)
 
-    async def answer(found: Sequence[Offer], files: _Files) -> Answer:
+    async def answer(found: Sequence[FileRow], files: _Files) -> NeedList:
         if target is not None and found[0].has_file and found[0].problem:
             open_readonly(found[0].path).connection.close()  # it raises an error of its own if nobody may look
             raise StateFileError(found[0].problem)
         needs = needs_of(found, machine_now_us())
         return needs, [] if is_quiet else await _lines_of_files(found, needs, files, file.ssh, as_json)
 
-    async def of_session(session: Session) -> Answer:
-        files = _Files(lambda path, questions: session.ask_ahead(questions), lambda path, use: use(session))
-        return await answer([await offer_of_session(session)], files)
+    async def of_session(session: Session) -> NeedList:
+        files = _Files(lambda path, questions: session.prefetch(questions), lambda path, use: use(session))
+        return await answer([await file_row_of_session(session)], files)
 
     if hosts:
         from .hosts import with_hosts  # here: it imports the event loop
 
         return with_hosts(hosts, file.ssh, lambda sessions, found: answer(found, _files_by(sessions)))
     if target is not None and is_remote(target):
-        return read_once(Endpoint(target, file.ssh), of_session, lambda run_id: [OFFER])
+        return read_once(Endpoint(target, file.ssh), of_session, lambda run_id: [FILE_ROW])
 
     async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
         return read_once(Endpoint(path), use)
@@ -112,7 +112,7 @@ def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
     def target_of(path: str) -> str:
         return next(target for target in sessions if parse(target) == replace(parse(path), path=""))
 
-    def begin(path: str, questions: Sequence[Question]) -> None:
+    def begin(path: str, questions: Sequence[Query]) -> None:
         sessions[target_of(path)].open_ahead(path, questions)
 
     async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
@@ -130,21 +130,21 @@ def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
 
 
 async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
-    run_id, offer = session.run_id, await offer_of_session(session)
-    needs = needs_of([offer], machine_now_us())
+    run_id, file_row = session.run_id, await file_row_of_session(session)
+    needs = needs_of([file_row], machine_now_us())
     if run_id is None:
-        return await _lines_of_file(session, _plan(needs, offer, as_json), as_json=as_json)
+        return await _lines_of_file(session, _plan(needs, file_row, as_json), as_json=as_json)
     need = next((one for one in needs if one.run_id == run_id), None)
     return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
 
 
 async def _lines_of_files(
-    found: Sequence[Offer], needs: Sequence[Need], files: _Files, ssh: SshOptions, as_json: bool
+    found: Sequence[FileRow], needs: Sequence[Need], files: _Files, ssh: SshOptions, as_json: bool
 ) -> list[Shown]:
-    now_us = {offer.path: machine_now_us() + offer.clock_offset_us for offer in found}
+    now_us = {file_row.path: machine_now_us() + file_row.clock_offset_us for file_row in found}
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
-    count = sum(offer.has_file for offer in found)
+    count = sum(file_row.has_file for file_row in found)
     where = f" in {counted(count, 'state file')}" if count else ""
     lines: list[Shown] = [] if is_only or as_json else [summary_sentence(needs) + where]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
@@ -157,7 +157,7 @@ async def _lines_of_files(
     plans = {path: _plan([need for need in needs if need.path == path], only, as_json) for path in paths}
     read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
     for path in read:
-        files.begin(path, [question for run_id in plans[path].read for question in asks_of_inbox(run_id)])
+        files.begin(path, [question for run_id in plans[path].read for question in inbox_queries(run_id)])
     for path in paths:
         of_file, place = plans[path].needs, [path, *ssh.arguments]
         if path not in read:
@@ -203,7 +203,7 @@ class _Plan(NamedTuple):
         return next((need for need in self.needs if need.kind in OF_RUNS and need.run_id == run_id), None)
 
 
-def _plan(needs: Sequence[Need], only: Offer | None, as_json: bool) -> _Plan:
+def _plan(needs: Sequence[Need], only: FileRow | None, as_json: bool) -> _Plan:
     """``only``: the file, if it is the only one that is shown: then also that its latest run needs nothing."""
     latest = only.latest.run_id if only is not None and only.latest is not None else None
     needing = [need.run_id for need in needs if need.kind in OF_RUNS]

@@ -10,7 +10,7 @@ from ...engine.core.waiting import ALIVE
 from ...engine.domain.events import Event
 from ...engine.domain.rows import PageRow
 from ...engine.statefile.lists import BREAKERS, PAGES, query
-from ...engine.testing.night import Cause
+from ...engine.testing.night import NightCause
 from ..model.board import Board
 from ..model.inbox import Inbox
 from ..model.replay import ReplayIndex
@@ -52,12 +52,12 @@ class ConsoleView:
         """Why a task does not run."""
         return self._board(at).explain(task, at, ALIVE)
 
-    def inbox(self, at: int) -> Sequence[Cause]:
+    def inbox(self, at: int) -> Sequence[NightCause]:
         """The causes that need a human."""
         board = self._board(at)
         inbox = Inbox(board)
         found = ((inbox.entry(cause.tasks[0]).kind, cause) for cause in inbox.causes())
-        return [Cause(one.title, one.message, kind, self.why(one.tasks[0], at), one.tasks) for kind, one in found]
+        return [NightCause(one.title, one.message, kind, self.why(one.tasks[0], at), one.tasks) for kind, one in found]
 
     def summary(self) -> str:
         """The run for an incident channel."""

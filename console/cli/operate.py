@@ -41,7 +41,7 @@ from .group import ExitCode, code_of_answers
 from .named_tasks import unknown_task
 from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
-from .run import Start, detach, require_here
+from .run import ExecutorStart, detach, require_here
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
@@ -231,7 +231,7 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
 
     answer, place = act_on(endpoint, use, as_json=request.as_json)
     if request.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
-        return detach(Start(None, place.address, place.run.run_id, RunOptions(resume=True)))
+        return detach(ExecutorStart(None, place.address, place.run.run_id, RunOptions(resume=True)))
     if request.hints:
         print_resume_hints(request.act, (answer, place))
     return code_of_answers(answer)
@@ -293,9 +293,9 @@ def act_on_all_runs(file: NamedFile, request: ActRequest) -> int:
     if given_ids.get() is not None:
         raise click.UsageError("--command-id goes with one run, and not with --all-runs")
     plans: list[_Plan] = []
-    for offer in files_of(file.name, file.ssh):
-        endpoint = Endpoint(offer.path, file.ssh)
-        if run_ids := [*dict.fromkeys(one.run_id for one in offer.rows_of(NeedKind.DEAD_LETTERS))]:
+    for file_row in files_of(file.name, file.ssh):
+        endpoint = Endpoint(file_row.path, file.ssh)
+        if run_ids := [*dict.fromkeys(one.run_id for one in file_row.rows_of(NeedKind.DEAD_LETTERS))]:
             plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
     if not plans:
         raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: redrive inbox")

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ...engine.domain.events import Json
     from ..sessions.address import Endpoint, SshOptions
 
-Command = Callable[..., object]
+CommandFunction = Callable[..., object]
 
 _COMMAND_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
 
 
-def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def options(*decorators: Callable[[CommandFunction], CommandFunction]) -> Callable[[CommandFunction], CommandFunction]:
     """Several options as one decorator; help shows them in this order."""
 
-    def decorate(function: Command) -> Command:
+    def decorate(function: CommandFunction) -> CommandFunction:
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -132,11 +132,11 @@ class NamedFile:
 @contextmanager
 def _printed_choices() -> Iterator[None]:
     """Print the command for each choice, and exit, where the block finds that the command line could mean several."""
-    from ..sessions.target import AmbiguousError
+    from ..sessions.target import AmbiguousTargetError
 
     try:
         yield
-    except AmbiguousError as error:
+    except AmbiguousTargetError as error:
         from ..text.text import echo, echo_lines
 
         names = _command_names()
@@ -165,7 +165,7 @@ def _command_names() -> list[str]:
 
 
 @dataclass(eq=False)
-class Words(click.types.StringParamType):
+class TargetWords(click.types.StringParamType):
     """The words ``[FLOW[@RUN]] [TASK]...`` of all commands; ``target.name_words`` reads them.
 
     Attributes:
@@ -204,7 +204,7 @@ class Words(click.types.StringParamType):
 
         return complete_words(ctx, incomplete, has_runs=self.run, has_tasks=self.tasks, is_one=not self.several)
 
-    def declare(self, function: Command) -> Command:
+    def declare(self, function: CommandFunction) -> CommandFunction:
         """Declare the words, and pass the function what they name: a NamedFile, or several."""
 
         @wraps(function)
@@ -255,7 +255,7 @@ class Words(click.types.StringParamType):
         self, words: Sequence[str], ssh: SshOptions, state: str | None, run: str | None, *, acts: bool = False
     ) -> NamedFile:
         """What the words, and the options that stood in their place before, name. Raises UsageError, RedriveError."""
-        from ..sessions.target import MACHINE, Named, name_run, name_words
+        from ..sessions.target import MACHINE, NamedTargets, name_run, name_words
 
         if self.hosts and len(words) > 1:
             for name in words:
@@ -263,11 +263,11 @@ class Words(click.types.StringParamType):
                     raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
             return NamedFile(None, ssh, hosts=tuple(words))
         if self.tasks:
-            named = Named(tasks=tuple(words)) if state is not None else name_words(words, MACHINE, acts=acts)
+            named = NamedTargets(tasks=tuple(words)) if state is not None else name_words(words, MACHINE, acts=acts)
         elif len(words) > 1:
             raise click.UsageError(f"{words[1]!r} is too much: {' '.join(_command_names())} takes {self.usage()}")
         else:
-            named = name_run(words[0], MACHINE) if words else Named()
+            named = name_run(words[0], MACHINE) if words else NamedTargets()
         old = [part for part in (("--state", state), ("--run", run)) if part[1] is not None]
         if (
             self.old_run
@@ -275,7 +275,7 @@ class Words(click.types.StringParamType):
             and named.state is not None
             and (state or not MACHINE.is_place(named.state))
         ):
-            old, named = [(named.state or "", ""), *old], Named(run=named.state)
+            old, named = [(named.state or "", ""), *old], NamedTargets(run=named.state)
         if len({named.state, state, None}) > 2:
             raise click.UsageError("name the state file once: as the first word")
         if len({named.run, run, None}) > 2:
@@ -326,13 +326,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON val
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 
 
-def cause_option(explanation: str, *, required: bool = False) -> Callable[[Command], Command]:
+def cause_option(explanation: str, *, required: bool = False) -> Callable[[CommandFunction], CommandFunction]:
     """``--fingerprint`` of a command."""
     of_cause = partial(click.option, "--fingerprint", metavar="FP", shell_complete=complete_causes)
     return of_cause(help=explanation, required=required)
 
 
-def param_option(explanation: str) -> Callable[[Command], Command]:
+def param_option(explanation: str) -> Callable[[CommandFunction], CommandFunction]:
     """``--param`` of a command, read by ``params_of``."""
     return click.option("--param", multiple=True, metavar="NAME=VALUE", help=explanation)
 
@@ -358,8 +358,8 @@ reason_option = options(
     ),
 )
 #: The words of most commands: a run, its tasks, or a whole state file.
-of_run, of_tasks, of_file = Words().declare, Words(tasks=True).declare, Words(run=False).declare
-to_tasks = Words(tasks=True, acts=True).declare
+of_run, of_tasks, of_file = TargetWords().declare, TargetWords(tasks=True).declare, TargetWords(run=False).declare
+to_tasks = TargetWords(tasks=True, acts=True).declare
 
 written_option = click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place.")
 serving_options = options(

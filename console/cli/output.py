@@ -83,7 +83,7 @@ def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 Shown = str | Line
-Read = Callable[["Session"], Awaitable[Iterable[Shown]]]  # what a listing shows of a file
+ReadRows = Callable[["Session"], Awaitable[Iterable[Shown]]]  # what a listing shows of a file
 _LINES_PER_WRITE = 500
 
 

@@ -54,10 +54,10 @@ class Passthrough:
             return ""
         self._has_input = False
         reading, writing = os.pipe()
-        threading.Thread(target=self._pump, args=(writing,), daemon=True, name="reads stdin").start()
+        threading.Thread(target=self._copy_stream, args=(writing,), daemon=True, name="reads stdin").start()
         return f"/proc/{os.getpid()}/fd/{reading}"
 
-    def _pump(self, target: int) -> None:
+    def _copy_stream(self, target: int) -> None:
         """Write all of the input into a pipe, and close that."""
         with suppress(OSError):
             while data := os.read(STDIN, CHUNK_BYTES):

@@ -26,7 +26,7 @@ from ..present import runs as present
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.past import EventHistory
-from ..sessions.session import LiveSession, Session, listed_events, part_question
+from ..sessions.session import LiveSession, Session, listed_events, part_query
 from ..text.figures import wall_day
 from ..text.text import echo, json_line, one_line
 from . import options as shared
@@ -68,7 +68,7 @@ def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int
                     break
         return 0
 
-    return with_session(file.to_read(), use, lambda run_id: [part_question(run_id, ())])
+    return with_session(file.to_read(), use, lambda run_id: [part_query(run_id, ())])
 
 
 async def _print_act(session: Session, *, command_id: str, as_json: bool) -> int:

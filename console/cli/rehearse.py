@@ -68,7 +68,7 @@ def rehearse(
         loaded,
         faults=faults,
         durations=_usual_seconds(spec, flow, state),
-        results=_stand_ins(spec) | dict(map(_result, results)),
+        results=_stub_results(spec) | dict(map(_result, results)),
         at=at or START,
         seed=seed,
     )
@@ -81,7 +81,7 @@ def rehearse(
     return night.exit_code
 
 
-def _stand_ins(spec: FlowSpec) -> dict[str, object]:
+def _stub_results(spec: FlowSpec) -> dict[str, object]:
     """Return what each task returns: a list where it is mapped over, true from a sensor, else nothing."""
     mapped = {task.map.over for task in spec.tasks if task.map is not None}
     return {

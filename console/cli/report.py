@@ -25,14 +25,14 @@ from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData,
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
 from ..sessions.reads import TEXTS_OF, load_memories, past_attempts, read_evidence
-from ..sessions.session import Session, board_question, listed_events
+from ..sessions.session import Session, board_query, listed_events
 from ..text.text import echo
 from .group import command
-from .options import NamedFile, Words
+from .options import NamedFile, TargetWords
 
 
 @command("report")
-@Words(old_run=True).declare
+@TargetWords(old_run=True).declare
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
 def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
@@ -52,7 +52,7 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
         return report_html(await read_report(session), *colours)
 
     with collector_paused():  # all that is made stays until the report is written
-        text = with_session(file.to_read(), read, lambda run_id: [board_question(run_id)])
+        text = with_session(file.to_read(), read, lambda run_id: [board_query(run_id)])
     if path is None:
         echo(text, nl=False)
         return 0

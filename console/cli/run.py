@@ -99,7 +99,7 @@ def run_demo(**options: Any) -> int:
     return start_executor(flow, state, None, arguments)
 
 
-class Start(NamedTuple):
+class ExecutorStart(NamedTuple):
     """What an executor is to run. ``flow`` None: that of the run; ``run_id`` None: a new one; ``on_lock``: called here
     behind the lock of the state file."""
 
@@ -120,7 +120,7 @@ def start_executor(
     flow: str | None, state: str, run_id: str | None, arguments: RunArguments, *, resume: bool = False
 ) -> int:
     """Start an executor: detached, with plain lines, or with the console."""
-    start = Start(flow, state, run_id, arguments.options(resume=resume))
+    start = ExecutorStart(flow, state, run_id, arguments.options(resume=resume))
     if arguments.detach:
         return detach(start)
     if arguments.quiet:
@@ -143,7 +143,7 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def detach(start: Start) -> int:
+def detach(start: ExecutorStart) -> int:
     from ...engine.executor import host
 
     pid = host.spawn(flow=start.flow, state=start.state, run_id=start.run_id, options=asdict(start.options))
@@ -151,7 +151,7 @@ def detach(start: Start) -> int:
     return 0
 
 
-def run_plain(start: Start, *, output: bool = False) -> RunResult:
+def run_plain(start: ExecutorStart, *, output: bool = False) -> RunResult:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
     from .event_lines import EventPrinter
 
@@ -161,7 +161,7 @@ def run_plain(start: Start, *, output: bool = False) -> RunResult:
     return result
 
 
-def run_with_lines(printer: EventPrinter, start: Start, *, output: bool = False) -> RunResult:
+def run_with_lines(printer: EventPrinter, start: ExecutorStart, *, output: bool = False) -> RunResult:
     """Run the executor in this process with the lines of its events, the last one about the end."""
     result = start.run(on_events=printer.print_events, on_output=printer.print_output if output else None)
     if not printer.has_printed_end:
@@ -169,7 +169,7 @@ def run_with_lines(printer: EventPrinter, start: Start, *, output: bool = False)
     return result
 
 
-def run_quietly(start: Start, *, report: TextIO | None = None, streams: Passthrough | None = None) -> RunResult:
+def run_quietly(start: ExecutorStart, *, report: TextIO | None = None, streams: Passthrough | None = None) -> RunResult:
     """Run the executor in this process; print a report unless the run has succeeded.
 
     ``report``: where to, if not on stdout; ``streams``: they have the output of the tasks, which the report leaves out.
@@ -304,7 +304,7 @@ def run_command(
         is_other = not is_named and _is_of_other_job(file, job)
         text = _flow_text(name, job, words, options, page_line, ping_url)
         write = partial(_write_flow, file, text)  # behind the lock: the run that has it imports this file
-        start = Start(flow, path, None, RunOptions(trust=True, wait=wait, few_tasks=True), write)
+        start = ExecutorStart(flow, path, None, RunOptions(trust=True, wait=wait, few_tasks=True), write)
         if output or (has_terminal() and sys.stdout.isatty() and not log_only):
             result = run_plain(start, output=True)
         else:

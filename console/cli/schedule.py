@@ -31,7 +31,7 @@ from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
-from ...engine.statefile.state_files import offers
+from ...engine.statefile.state_files import file_rows
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
 from ..model.runs import zone_of
@@ -47,7 +47,7 @@ from .group import CommandWithCommands, ExitCode, command, command_with_commands
 from .operate import postpone_options_of
 from .options import Number, json_option, param_option, params_of, serving_options, written_option
 from .output import print_list, print_table, with_schema
-from .run import Start, run_arguments, run_with_lines
+from .run import ExecutorStart, run_arguments, run_with_lines
 
 
 @command("serve")
@@ -223,7 +223,7 @@ def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, optio
         options = replace(options, params=params, logical_time=one.logical, replaced_run=one.run_id)
     _reporter(printer)(f"run {run_id}")
     try:
-        result = run_with_lines(printer, Start(flow, state, run_id, options))
+        result = run_with_lines(printer, ExecutorStart(flow, state, run_id, options))
     except RefusedError as error:  # another process was faster
         _reporter(printer)(str(error))
         return False
@@ -504,7 +504,7 @@ def forget_flow(flow: str) -> int:
 
 def _unknown_schedule(flow: str) -> str | None:
     """The state file that has a schedule of a flow which no supervisor knows, as one that was copied here."""
-    found = [one for one in offers() if one.service_pid is None and not one.supervised]
+    found = [one for one in file_rows() if one.service_pid is None and not one.supervised]
     return next((one.path for one in found if any(row.dag_name == flow for row in one.schedules)), None)
 
 

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .flow_text import plain_name
-from .shell_text import NOWHERE, Kind, Token, as_condition, is_single, tokens_of, unquoted, without_nowhere
+from .shell_text import (
+    NOWHERE,
+    ShellToken,
+    TokenKind,
+    as_condition,
+    is_single,
+    tokens_of,
+    unquoted,
+    without_null_redirections,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +56,9 @@ def parse_shell_line(line: str, shell: str = "sh") -> ShellLine:
     if not found:
         return ShellLine(line)
     parsed = ShellLine(line, is_background=len(found) > 1 and found[-1].text == "&")
-    tokens = without_nowhere(line, found[:-1] if parsed.is_background else found)
+    tokens = without_null_redirections(line, found[:-1] if parsed.is_background else found)
     parsed = replace(parsed, is_silent=tokens[-1] is not found[-1 - parsed.is_background])
-    cwd = _folder_in_front(tokens)
+    cwd = _leading_cd_folder(tokens)
     if cwd is not None:
         parsed, tokens = replace(parsed, cwd=cwd), tokens[3:]
     parsed = replace(parsed, text=line[tokens[0].start : tokens[-1].end], log=_log_of(tokens))
@@ -82,7 +91,7 @@ _PREFIXES = (
 )
 
 
-def _folder_in_front(tokens: Sequence[Token]) -> str | None:
+def _leading_cd_folder(tokens: Sequence[ShellToken]) -> str | None:
     """The folder of ``cd FOLDER &&`` in front of a command; None without one that is known."""
     if len(tokens) < 4 or [tokens[0].text, tokens[2].text] != ["cd", "&&"] or not re.fullmatch(_WORD, tokens[1].text):
         return None
@@ -90,9 +99,9 @@ def _folder_in_front(tokens: Sequence[Token]) -> str | None:
     return folder if is_known_folder(folder) else None
 
 
-def _log_of(tokens: Iterable[Token]) -> str | None:
+def _log_of(tokens: Iterable[ShellToken]) -> str | None:
     """The file that gets the output: one that is appended to, or that has a name of a log."""
-    outputs = (one for one in tokens if one.kind is Kind.REDIRECTION and one.is_output and one.target != NOWHERE)
+    outputs = (one for one in tokens if one.kind is TokenKind.REDIRECTION and one.is_output and one.target != NOWHERE)
     return next((one.target for one in outputs if ">>" in one.text or one.target.endswith(_LOG_SUFFIXES)), None)
 
 
@@ -153,7 +162,7 @@ _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LineProgram:
     """The program or script that a line starts, as the line writes it; empty if the line names none.
 
     ``is_script``: an interpreter reads it, so that it need not be executable; ``is_file``: not a module or code.
@@ -169,9 +178,9 @@ def name_of_line(line: str) -> str:
     return _name_of_program(program_of_line(line).text)
 
 
-def program_of_line(line: str) -> Program:
+def program_of_line(line: str) -> LineProgram:
     """The program or script that a line starts."""
-    found, is_value = Program(), False
+    found, is_value = LineProgram(), False
     values: tuple[str, ...] = ()
     for word in re.split(r"[\s;&|()]+", _PREPARATION.sub("", line)):
         program = word.strip("\"'")
@@ -181,10 +190,10 @@ def program_of_line(line: str) -> Program:
             found = replace(found, is_file=found.is_file and word not in _IS_NO_FILE)
         elif _NO_NAME.fullmatch(base):
             values = _OPTIONS_WITH_VALUE.get(base, ())
-            found = Program(is_script=bool(_INTERPRETER.fullmatch(base)))
+            found = LineProgram(is_script=bool(_INTERPRETER.fullmatch(base)))
         elif _name_of_program(program) and "=" not in word:
             return replace(found, text=program)
-    return Program()
+    return LineProgram()
 
 
 def _name_of_program(program: str) -> str:

@@ -15,14 +15,14 @@ from enum import Enum
 NOWHERE = "/dev/null"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     WORD = "word"
     OPERATOR = "operator"  # what stands between commands, or around them
     REDIRECTION = "redirection"
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ShellToken:
     """A part of a line, from ``start`` to before ``end``.
 
     Attributes:
@@ -31,7 +31,7 @@ class Token:
         target: of a redirection: the file, or the descriptor that it copies, without quotes.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -54,9 +54,9 @@ _TOKEN = re.compile(
 )
 
 
-def tokens_of(line: str, shell: str = "sh") -> list[Token] | None:
+def tokens_of(line: str, shell: str = "sh") -> list[ShellToken] | None:
     """Cut a line into its parts; None if it holds more than they are. ``shell``: "bash" has redirections of its own."""
-    found: list[Token] = []
+    found: list[ShellToken] = []
     at = 0
     while line[at:].strip(" \t"):
         match = _TOKEN.match(line, at)
@@ -69,17 +69,17 @@ def tokens_of(line: str, shell: str = "sh") -> list[Token] | None:
     return found
 
 
-def _token(match: re.Match[str]) -> Token:
+def _token(match: re.Match[str]) -> ShellToken:
     groups = match.groupdict()
     name = next(name for name in ("redirection", "both", "operator", "word") if groups.get(name))
     place = match[name], match.start(name), match.end(name)
     if name == "redirection":
         is_copy = groups["sign"].endswith("&")
         given = groups["descriptor"] or ("0" if groups["sign"].startswith("<") else "1")
-        return Token(Kind.REDIRECTION, *place, given, "&" * is_copy + unquoted(groups["target"]))
+        return ShellToken(TokenKind.REDIRECTION, *place, given, "&" * is_copy + unquoted(groups["target"]))
     if name == "both":
-        return Token(Kind.REDIRECTION, *place, "&", unquoted(groups["both_target"]))
-    return Token(Kind(name), *place)
+        return ShellToken(TokenKind.REDIRECTION, *place, "&", unquoted(groups["both_target"]))
+    return ShellToken(TokenKind(name), *place)
 
 
 def unquoted(text: str) -> str:
@@ -99,30 +99,30 @@ _ENDS = {
 }
 
 
-def without_nowhere(line: str, tokens: Sequence[Token]) -> Sequence[Token]:
+def without_null_redirections(line: str, tokens: Sequence[ShellToken]) -> Sequence[ShellToken]:
     """The parts of a line without the redirections at its end that send its output nowhere, if they are all of them."""
-    count = next((n for n, one in enumerate(reversed(tokens)) if one.kind is not Kind.REDIRECTION), len(tokens))
+    count = next((n for n, one in enumerate(reversed(tokens)) if one.kind is not TokenKind.REDIRECTION), len(tokens))
     at = len(tokens) - count
     command, end = tokens[:at], tokens[at:]
     kept = _ENDS.get(tuple((one.descriptor, one.target) for one in end))
-    if kept is None or not command or (command[-1].kind is Kind.OPERATOR and command[-1].text != ")"):
+    if kept is None or not command or (command[-1].kind is TokenKind.OPERATOR and command[-1].text != ")"):
         return tokens
     if command[-1].text[-1].isspace():  # a blank that is part of a word
         return tokens
     return tokens[: at + kept]
 
 
-def is_single(tokens: Sequence[Token]) -> bool:
+def is_single(tokens: Sequence[ShellToken]) -> bool:
     """Whether they are one command, so that what stands in front of it holds for all of it."""
-    return not any(one.kind is Kind.OPERATOR for one in tokens)
+    return not any(one.kind is TokenKind.OPERATOR for one in tokens)
 
 
-def as_condition(line: str, tokens: Sequence[Token]) -> str:
+def as_condition(line: str, tokens: Sequence[ShellToken]) -> str:
     """``[ -x a ] && a`` as ``if [ -x a ]; then a; fi``: a condition that does not hold is no failure of a job."""
     ands: list[int] = []
     depth = 0
     for number, one in enumerate(tokens):
-        if one.kind is not Kind.OPERATOR:
+        if one.kind is not TokenKind.OPERATOR:
             continue
         depth += {"(": 1, ")": -1}.get(one.text, 0)
         if not depth and one.text not in ("&&", "|", ")"):

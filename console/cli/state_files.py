@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...engine.errors import LinkError
-from ...engine.statefile.state_files import Offer, offer_of, offers
+from ...engine.statefile.state_files import FileRow, file_row_of, file_rows
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import read_once
-from ..sessions.session import Question, Session, row_of
+from ..sessions.session import Query, Session, row_of
 from ..sessions.target import existing_target, is_remote, named_target
 
 
-def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Sequence[Offer]:
+def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Sequence[FileRow]:
     """Every state file of this machine or of the hosts that are named, or the one file that is named.
 
     Raises RedriveError if there is none, or if the one that is named cannot be read.
@@ -36,22 +36,22 @@ def hosts_of(name: str | None, hosts: Sequence[str]) -> tuple[str | None, Sequen
     return (None, (str(target),)) if is_host else (target, hosts)
 
 
-def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
+def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[FileRow]:
     """The file that is named, or all of this machine. Raises RedriveError."""
     if target is None:
-        found = offers()
+        found = file_rows()
         if not found:
             existing_target(None)  # raises
         return found
     if not is_remote(target):
-        return [offer_of(target)]
-    return [read_once(Endpoint(target, ssh), offer_of_session, lambda run_id: [OFFER])]
+        return [file_row_of(target)]
+    return [read_once(Endpoint(target, ssh), file_row_of_session, lambda run_id: [FILE_ROW])]
 
 
-OFFER: Question = "offer", {}
+FILE_ROW: Query = "file", {}
 
 
-async def offer_of_session(session: Session) -> Offer:
+async def file_row_of_session(session: Session) -> FileRow:
     """What the list of a host says about a file, read through a session."""
-    offer = await session.read(partial(row_of, Offer), OFFER)
-    return offer._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))
+    file_row = await session.read(partial(row_of, FileRow), FILE_ROW)
+    return file_row._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

@@ -17,7 +17,7 @@ from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
-from ...engine.notifications.machine_pages import flows_told
+from ...engine.notifications.machine_pages import flows_notified
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, QuarantineRow
 from ...engine.statefile.paths import default_folder
 from ...engine.store.machine import PoolEntry, read_pools
@@ -28,7 +28,7 @@ from ..present.states import RowContext
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
-from ..sessions.session import Question, Session, board_question, list_question, machine_now_us, new_command
+from ..sessions.session import Query, Session, board_query, list_query, machine_now_us, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.columns import Columns, field
 from ..text.event_text import UNSENT_UNTIL
@@ -36,7 +36,7 @@ from ..text.text import echo, one_line
 from . import operate
 from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands
 from .named_tasks import rows_like
-from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
+from .options import NamedFile, TargetWords, json_option, of_run, reason_option, seconds_of
 from .output import print_list, shell_context
 
 _NO_BREAKER, _NO_ROW = "no task of this run names a downstream", "no row is in quarantine"
@@ -78,8 +78,8 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         _print_pages(pages, as_json, place.status.executor.alive, shell_context(place.now_us))
         await _print_rows(session, board.projection, (), as_json=as_json)
 
-    def asks(run_id: str | None) -> Sequence[Question]:
-        return [board_question(run_id), list_question(BREAKERS), list_question(PAGES)]
+    def asks(run_id: str | None) -> Sequence[Query]:
+        return [board_query(run_id), list_query(BREAKERS), list_query(PAGES)]
 
     with_session(endpoint, use, asks)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
@@ -116,7 +116,7 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
             _print_breakers(board, as_json, session.now_us())
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use, lambda run_id: [board_question(run_id), list_question(BREAKERS)])
+    return with_session(endpoint, use, lambda run_id: [board_query(run_id), list_query(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -166,7 +166,7 @@ def list_or_update_pages(
             echo(f"{act} {page}: {answer.message}", err=as_json)
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use, lambda run_id: [list_question(PAGES)])
+    return with_session(endpoint, use, lambda run_id: [list_query(PAGES)])
 
 
 def _test_senders(endpoint: Endpoint) -> int:
@@ -188,7 +188,7 @@ def _with_others(row: PageRow, endpoint: Endpoint) -> PageRow:
     if is_remote(endpoint.target) or row.state == "resolved" or not fingerprint:
         return row
     folder = os.path.join(default_folder(), "pages")
-    others = flows_told(folder, str(fingerprint), os.path.abspath(endpoint.target))
+    others = flows_notified(folder, str(fingerprint), os.path.abspath(endpoint.target))
     return row._replace(title=f"{row.title} (also in flows {', '.join(others)})") if others else row
 
 
@@ -216,7 +216,7 @@ _RESULT_NOTE = (
 
 
 @systems.command("rows")
-@Words(tasks=True, acts=("requeue", "discard")).declare
+@TargetWords(tasks=True, acts=("requeue", "discard")).declare
 @json_option
 @click.option("--task", hidden=True)
 @click.option("--all", "everything", is_flag=True, help="Also rows that were resolved, dropped or discarded.")
@@ -285,7 +285,7 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
             echo(place_line(projection.run, session.address))
         await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
-    with_session(endpoint, use, lambda run_id: [board_question(run_id)])
+    with_session(endpoint, use, lambda run_id: [board_query(run_id)])
     return ExitCode.SUCCESS
 
 

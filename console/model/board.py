@@ -19,7 +19,7 @@ from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import declared_downstreams, downstreams_of, is_approval, spec_of
 from ...engine.core.spec import DownstreamSpec, collector_paused
-from ...engine.core.views import Asked, CountedState, RunLike, TaskView, counted_state, task_view
+from ...engine.core.views import CountedState, OperatorPrompt, RunLike, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
     ExplainContext,
@@ -157,7 +157,7 @@ class Board:
 
     def _apply_move(self, row: TaskRow, before: states.TaskState, delta: Delta) -> None:
         is_asked = before is states.TaskState.READY and row.name in self._approvals
-        counted: CountedState = Asked.APPROVAL if is_asked else before
+        counted: CountedState = OperatorPrompt.APPROVAL if is_asked else before
         delta.moves.append((row.name, counted, counted_state(row)))
         delta.are_problems_changed |= (before in states.NEEDS_HUMAN) != (row.state in states.NEEDS_HUMAN)
         self.counts[counted] -= 1

@@ -94,7 +94,7 @@ class GroupActivity:
         return self._at(2)
 
     @property
-    def goes_on(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a task runs, or waits for its next attempt."""
         return self.oldest_running is not None or self.next_due is not None
 

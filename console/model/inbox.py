@@ -300,7 +300,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, names_command: bo
     whys = {
         WaitReason.PAUSE: f"paused {pause_author(board.projection.run)}",
         WaitReason.DEADLINE: entry.message,
-        WaitReason.APPROVAL: _asked(board.row(name)),
+        WaitReason.APPROVAL: _approval_text(board.row(name)),
         WaitReason.NOTHING: "all tasks above it have ended, and nothing starts it",
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
@@ -352,7 +352,7 @@ def kind_of(row: TaskRow, reason: WaitReason | None) -> str:
     return HUMAN_WAITS[reason].inbox if reason in HUMAN_WAITS else str(reason)
 
 
-def _asked(row: TaskRow) -> str:
+def _approval_text(row: TaskRow) -> str:
     ends = "" if row.expires_at is None else f", and it fails at {format_clock(row.expires_at)} without an answer"
     return f"asked at {format_clock(row.started_at or row.changed_at)}{ends}"
 

@@ -114,7 +114,7 @@ def preview_requeue(
     for name in follow:
         overlay.put(name, DerivedState(TaskState.PENDING))
     again += follow
-    _let_go_on(overlay, again)
+    _restart_cancelled(overlay, again)
     trigger_rules.unpropagate(overlay, again)
     trigger_rules.hold_children(overlay, again)
     stale = _stale_descendants(overlay, again)
@@ -170,7 +170,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
     needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
         trigger_rules.propagate(overlay, name)
-    _let_go_on(overlay, skipped)
+    _restart_cancelled(overlay, skipped)
     trigger_rules.unpropagate(overlay, skipped)
     return _summarize(overlay, skipped, _lifted_deadline(board, bool(skipped)))._replace(needed_by=needed_by)
 
@@ -225,7 +225,7 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
                 break
 
 
-def _let_go_on(overlay: _Overlay, names: Sequence[str]) -> None:
+def _restart_cancelled(overlay: _Overlay, names: Sequence[str]) -> None:
     """Run the descendants again that the deadline of the run has cancelled (``statefile/requeue.py``)."""
     late = [name for name in overlay.board.dag.descendants(*names) if is_late(overlay.board.row(name))] if names else []
     late = [name for name in late if name not in overlay.changed]
@@ -247,11 +247,11 @@ def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:
 
 
 def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
-    doubts = doubts_about(board, names)
+    doubts = doubtful_tasks(board, names)
     return (describe_doubts(doubts),) if doubts else ()
 
 
-def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | None]]:
+def doubtful_tasks(board: Board, names: Iterable[str]) -> list[tuple[str, str | None]]:
     """Those of the tasks that may have happened, each with the key of its effect."""
     doubts: list[tuple[str, str | None]] = []
     for name in names:

@@ -17,7 +17,7 @@ from ...engine.statefile import needs
 from ...engine.statefile.durations import DurationStats, quantile
 from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow
 from ...engine.statefile.needs import Need, attention_count, need_of_storage, needs_of, needs_of_run
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from .board import Board, Link, SessionStatus, runner_of
 from .paces import is_overdue
@@ -126,7 +126,7 @@ class FleetOrder(StrEnum):
 class FleetEntry(msgspec.Struct, frozen=True):
     """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several."""
 
-    offer: Offer
+    file_row: FileRow
     needs: Sequence[Need]
     host: str = ""
     now_us: int = 0
@@ -134,18 +134,18 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def schedule(self) -> ServedSchedule | None:
         """The schedule of its flow, if a supervisor knows one; None also beside others."""
-        rows = self.offer.supervised
+        rows = self.file_row.supervised
         return rows[0] if len(rows) == 1 and len(self._schedules) <= 1 else None
 
     @property
     def run(self) -> RunFacts | None:
         """The latest run."""
-        return self.offer.latest
+        return self.file_row.latest
 
     @property
     def runner(self) -> RunnerStatus:
         """Who runs the latest run."""
-        return ALIVE if self.run is None else runner_of(self.run, status_of(self.offer))
+        return ALIVE if self.run is None else runner_of(self.run, status_of(self.file_row))
 
     @property
     def counts(self) -> Mapping[TaskState, int]:
@@ -155,14 +155,14 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def executor(self) -> ExecutorState:
         """The latest executor."""
-        return self.offer.executor or NO_EXECUTOR
+        return self.file_row.executor or NO_EXECUTOR
 
     @property
     def flow(self) -> str | None:
         """The flow of the latest run, else the one that is scheduled; None: neither is known, or there are several."""
-        scheduled = {one.dag_name for one in self.offer.schedules}
+        scheduled = {one.dag_name for one in self.file_row.schedules}
         only = next(iter(scheduled)) if len(scheduled) == 1 else None
-        return self.run.dag_name if self.run is not None else self.offer.dag_name or only
+        return self.run.dag_name if self.run is not None else self.file_row.dag_name or only
 
     @property
     def attention_count(self) -> int:
@@ -182,7 +182,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def coming(self) -> Sequence[ScheduleRow]:
         """The schedules that start runs: those that nobody has paused."""
-        paused = {row.flow for row in self.offer.supervised if row.is_paused(self.now_us)}
+        paused = {row.flow for row in self.file_row.supervised if row.is_paused(self.now_us)}
         return [row for row in self._schedules if row.dag_name not in paused]
 
     @property
@@ -193,9 +193,9 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def _schedules(self) -> Sequence[ScheduleRow]:
         """Those in its file, and those that a supervisor writes there once no other process owns it."""
-        written = {row.dag_name for row in self.offer.schedules}
-        new = [row for row in self.offer.supervised if row.next_at is not None and row.flow not in written]
-        return [*self.offer.schedules, *map(_schedule_row, new)] if new else self.offer.schedules
+        written = {row.dag_name for row in self.file_row.schedules}
+        new = [row for row in self.file_row.supervised if row.next_at is not None and row.flow not in written]
+        return [*self.file_row.schedules, *map(_schedule_row, new)] if new else self.file_row.schedules
 
 
 def _schedule_row(row: ServedSchedule) -> ScheduleRow:
@@ -213,13 +213,15 @@ def zone_of(row: ServedSchedule) -> tzinfo | None:
         return None
 
 
-def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
+def fleet_entries(
+    file_rows: Sequence[FileRow], now_us: int, order: FleetOrder = FleetOrder.ATTENTION
+) -> list[FleetEntry]:
     """One entry per state file, in an order."""
-    hosts = {offer.path: _host_of(offer.path) for offer in offers}
+    hosts = {file_row.path: _host_of(file_row.path) for file_row in file_rows}
     is_named = len(set(hosts.values())) > 1
     entries = (
         FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", now_us + one.clock_offset_us)
-        for one in offers
+        for one in file_rows
     )
     return sorted(entries, key=_ORDERS[order])
 
@@ -233,7 +235,11 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
     FleetOrder.ATTENTION: lambda entry: (not entry.attention_count, not entry.needs),
     FleetOrder.LATEST: lambda entry: _order_of_starts(entry.run, entry.now_us),
     FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
-    FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
+    FleetOrder.NAME: lambda entry: (
+        entry.file_row.dag_name is None,
+        entry.file_row.dag_name or "",
+        entry.file_row.path,
+    ),
 }
 
 
@@ -242,11 +248,11 @@ def _order_of_starts(run: RunFacts | None, now_us: int) -> tuple[bool, int]:
     return (True, 0) if run is None else (run.started_at > now_us, -run.started_at)
 
 
-def status_of(offer: Offer) -> SessionStatus:
+def status_of(file_row: FileRow) -> SessionStatus:
     """Who runs the runs of a state file, as a session on the file would say it."""
-    stuck_run = next((row.stuck_run_id for row in offer.supervised if row.stuck_run_id is not None), None)
-    executor, pid = offer.executor or NO_EXECUTOR, offer.service_pid
-    return SessionStatus(Link.LIVE, None, None, executor, pid, stuck_run, offer.health or NO_HEALTH)
+    stuck_run = next((row.stuck_run_id for row in file_row.supervised if row.stuck_run_id is not None), None)
+    executor, pid = file_row.executor or NO_EXECUTOR, file_row.service_pid
+    return SessionStatus(Link.LIVE, None, None, executor, pid, stuck_run, file_row.health or NO_HEALTH)
 
 
 def known_counts(run: RunFacts) -> Mapping[TaskState, int]:
@@ -258,10 +264,10 @@ def known_counts(run: RunFacts) -> Mapping[TaskState, int]:
     }
 
 
-def latest_code(offer: Offer) -> str:
+def latest_code(file_row: FileRow) -> str:
     """The state of the latest run as lists for grep print it; empty without a run."""
-    run = offer.latest
-    return "" if run is None else run_code(run, runner_of(run, status_of(offer)), known_counts(run))
+    run = file_row.latest
+    return "" if run is None else run_code(run, runner_of(run, status_of(file_row)), known_counts(run))
 
 
 # --- The last runs of a flow side by side: each task in each run, how long it took, and what is unusual --------------

@@ -14,7 +14,7 @@ from ...engine.domain.event_payloads import BreakerChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
-from .graph.groups import GraphGroup, Step, first_zoom, groups_of
+from .graph.groups import GraphGroup, ZoomStep, first_zoom, groups_of
 from .group_activity import GroupActivity
 from .lists import parse_filter, searched_text
 
@@ -49,7 +49,7 @@ class TimelineRows:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._groups = groups_of(board) if first_zoom(board.dag) is Step.GROUPS else None
+        self._groups = groups_of(board) if first_zoom(board.dag) is ZoomStep.GROUPS else None
         self._index = {name: group.index for group in self.groups for name in board.dag.names_of(group.members)}
         self._started: list[str] = []
         self._waiting: list[str] = []

@@ -138,7 +138,7 @@ def has_room_for_past(row: TaskRow, rows: int) -> bool:
     return rows > _CHART_ROWS_MIN and row.state not in NEEDS_HUMAN
 
 
-def standing_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
+def static_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
     """What changes little, of which as much as has ``rows`` rows: its usual duration, its neighbours, its rules."""
     lines: list[Line] = []
     for part in (_typical_durations(row, scene), *_relatives(row, scene), _rules(row)):

@@ -14,7 +14,7 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ...engine.statefile.supervisor_file import FlowBefore, Night, ServedSchedule, skips_next
+from ...engine.statefile.supervisor_file import FlowBefore, NightSummary, ServedSchedule, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
@@ -22,8 +22,8 @@ from ..text.columns import (
     FILL,
     Column,
     Columns,
+    ColumnText,
     Width,
-    Words,
     measured,
     row_line,
     screen_row,
@@ -52,20 +52,20 @@ _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on
 
 def _now_us(entry: FleetEntry, context: RowContext) -> int:
     """By the clock of the host of its file."""
-    return context.now_us + entry.offer.clock_offset_us
+    return context.now_us + entry.file_row.clock_offset_us
 
 
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
         return "alive" if entry.executor.silent_since is None else SILENT.word
-    if any(row.has_failed_start() for row in entry.offer.supervised):
+    if any(row.has_failed_start() for row in entry.file_row.supervised):
         return "cannot start"
-    if entry.offer.service_pid is not None:
+    if entry.file_row.service_pid is not None:
         return "served"
-    if any(row.next_at is not None for row in entry.offer.schedules):
+    if any(row.next_at is not None for row in entry.file_row.schedules):
         return "not served"
-    if not any(run.ended_at is None for run in entry.offer.runs):
+    if not any(run.ended_at is None for run in entry.file_row.runs):
         return ""
     if entry.executor.original is not None:
         return "a copy"
@@ -78,12 +78,12 @@ def _next_text(entry: FleetEntry, context: RowContext) -> str:
         return "paused"
     if before := _flows_before(entry):
         return after_text(before)
-    return describe_next_run(entry.coming, _now_us(entry, context), is_served=entry.offer.service_pid is not None)
+    return describe_next_run(entry.coming, _now_us(entry, context), is_served=entry.file_row.service_pid is not None)
 
 
 def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
     """The flows after which it starts."""
-    return [one for row in entry.offer.supervised for one in row.after]
+    return [one for row in entry.file_row.supervised for one in row.after]
 
 
 def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
@@ -99,7 +99,7 @@ def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
         return Piece(f"due {age(_now_us(entry, context) - at)}", Role.WARNING)
     if executor_text(entry) in ("not served", "cannot start"):
         return Piece(executor_text(entry), Role.WARNING)
-    if any(map(skips_next, entry.offer.supervised)):
+    if any(map(skips_next, entry.file_row.supervised)):
         return Piece("left out", Role.WAITING)
     wall, away = datetime.fromtimestamp(at / 1e6).astimezone(), at - _now_us(entry, context)
     return Piece(format(wall, "%H:%M" if away < DAY else "%a %H:%M" if away < _WEEK else "%d %b"), Role.DIM)
@@ -118,10 +118,10 @@ def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
 def _night_signs(entry: FleetEntry, context: RowContext) -> Line:
     """Of a flow; the cell of an unfinished day is the sign of the latest run."""
     latest = _RUNNING if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
-    return _signs_of(entry.offer.nights, latest, context.glyphs)
+    return _signs_of(entry.file_row.nights, latest, context.glyphs)
 
 
-def _signs_of(nights: Sequence[Night], latest: StateStyle, glyphs: Glyphs) -> Line:
+def _signs_of(nights: Sequence[NightSummary], latest: StateStyle, glyphs: Glyphs) -> Line:
     """A cell for each of the last days with runs. ``latest``: of an unfinished day."""
     known = [one.lasts_us for one in nights if one.lasts_us is not None]
     found = []
@@ -146,7 +146,7 @@ def _nights(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
     return lambda size: _night_signs(entry, context)[-size:]
 
 
-def _night_bar(night: Night, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
+def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
     """A success as high as its duration: the usual one has two eighths of a cell. None: nothing to compare it with."""
     others = sorted(known)
     if night.lasts_us is None or len(others) < 2:
@@ -197,7 +197,7 @@ def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
     """Why a row needs a look, in one sentence; the actions that mend it; how loud it is. Empty if it needs none."""
     run, needs = entry.run, [one for one in entry.needs if one.kind is not NeedKind.UNREACHABLE]
     alarm = next(iter(alarms_of(entry)), None)
-    paused = next((one for one in entry.offer.runs if one.paused_since is not None and one.ended_at is None), None)
+    paused = next((one for one in entry.file_row.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
         return one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT
@@ -224,7 +224,7 @@ def _where(need: Need, run_id: str | None) -> str:
 def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
     """What mends a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is resumed
     whose executor may live, here or beside the file of which this one is a copy."""
-    ended = {one.run_id for one in entry.offer.runs if one.ended_at is not None}
+    ended = {one.run_id for one in entry.file_row.runs if one.ended_at is not None}
     useless = ["postpone" if need.run_id in ended else "ack_run"]
     if entry.executor.may_live:
         useless.append("resume_here")
@@ -242,7 +242,7 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
     run = entry.run
     if run is None or run.ended_at is not None or run.blocked_since is not None or not entry.runner.is_alive:
         return ""
-    known = sorted(one.lasts_us for one in entry.offer.nights if one.lasts_us is not None)
+    known = sorted(one.lasts_us for one in entry.file_row.nights if one.lasts_us is not None)
     pace = pace_of(max(now_us - run.started_at - run.waited_us, 0), known)
     if pace is None or not pace.is_slow or pace.times < _WHOLE_TIMES:
         return ""
@@ -255,7 +255,7 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
     A sentence that is whole without its keys has none: the last line of the screen shows those of the row.
     """
     words, mends, role = why_of(entry, _now_us(entry, context))
-    is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
+    is_here = not entry.file_row.path.startswith("ssh://")  # an executor starts beside its file
     keys = [(key, name) for name in mends if (key := context.label(name)) and (is_here or name != "resume_here")]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
     shown = join(named)
@@ -300,7 +300,7 @@ def run_to_show(entry: FleetEntry) -> str | None:
 
 def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the flow under the cursor, with its name and its file."""
-    return named_rule(*("", "") if entry is None else (_flow_name(entry), entry.offer.path), glyphs, columns)
+    return named_rule(*("", "") if entry is None else (_flow_name(entry), entry.file_row.path), glyphs, columns)
 
 
 def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Line]:
@@ -310,7 +310,7 @@ def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Li
     ]
     if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):
         lines.append([Piece(f" schedule: {state}", Role.DIM)])
-    why = one_line(problem or entry.offer.problem or "")
+    why = one_line(problem or entry.file_row.problem or "")
     return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
 
 
@@ -412,9 +412,11 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
                 key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.detail
                 found.setdefault(key, []).append(entry)
                 words.setdefault(key, need)
-    waiting = [one_line(one.offer.path) for one in entries if _is_connecting(one)]
+    waiting = [one_line(one.file_row.path) for one in entries if _is_connecting(one)]
     connecting: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
-    sentences = {key: need_sentence(words[key], now_us + rows[0].offer.clock_offset_us) for key, rows in found.items()}
+    sentences = {
+        key: need_sentence(words[key], now_us + rows[0].file_row.clock_offset_us) for key, rows in found.items()
+    }
     return connecting + [
         [Piece(" "), Piece(glyphs.dead, Role.HUMAN), *_label(rows, sentences[key]), Piece(f" {sentences[key]}")]
         for key, rows in found.items()
@@ -429,12 +431,14 @@ def _label(entries: Sequence[FleetEntry], sentence: str) -> Line:
 
 
 def _name(entry: FleetEntry) -> str:
-    return _flow_name(entry) if is_row(entry) else one_line(entry.offer.path)
+    return _flow_name(entry) if is_row(entry) else one_line(entry.file_row.path)
 
 
 def search_text(entry: FleetEntry, now_us: int) -> str:
     """The text that filters search: flow, host, file, state and why, in lower case."""
-    return f"{_flow_name(entry)} {entry.offer.path} {latest_code(entry.offer)} {why_of(entry, now_us)[0]}".casefold()
+    return (
+        f"{_flow_name(entry)} {entry.file_row.path} {latest_code(entry.file_row)} {why_of(entry, now_us)[0]}".casefold()
+    )
 
 
 def legend(glyphs: Glyphs) -> list[Line]:
@@ -449,12 +453,12 @@ def legend(glyphs: Glyphs) -> list[Line]:
 
 def is_row(entry: FleetEntry) -> bool:
     """Whether it has a row: a host that could not be reached has a line above the rows."""
-    return entry.offer.has_file or bool(entry.offer.supervised)
+    return entry.file_row.has_file or bool(entry.file_row.supervised)
 
 
 def _is_connecting(entry: FleetEntry) -> bool:
     """Whether it is a host that has not answered yet."""
-    return not is_row(entry) and entry.offer.problem is None
+    return not is_row(entry) and entry.file_row.problem is None
 
 
 def _needs_text(entry: FleetEntry) -> str:
@@ -469,7 +473,7 @@ def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int)
 
     In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody.
     """
-    readable = [one for one in entries if one.offer.problem is None]
+    readable = [one for one in entries if one.file_row.problem is None]
     if size >= _NEXT_FROM:
         return measured(FLEET_COLUMNS, readable, context)
     shown = [one._replace(screen=_why_or_next) if one.name == "why" else one for one in FLEET_COLUMNS]
@@ -478,10 +482,10 @@ def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int)
 
 def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
     """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
-    if entry.offer.problem is None:
+    if entry.file_row.problem is None:
         return screen_row(listed, entry, context, columns, context.glyphs.more)
-    name = _flow_name(entry) if entry.offer.supervised else _file_name(entry)
-    problem = [Piece(f"{name}  "), Piece(one_line(entry.offer.problem), Role.WARNING)]
+    name = _flow_name(entry) if entry.file_row.supervised else _file_name(entry)
+    problem = [Piece(f"{name}  "), Piece(one_line(entry.file_row.problem), Role.WARNING)]
     return row_line(
         columns, (_NEEDS, _needs_with_sign(entry, context)), (Width(0, FILL), problem), more=context.glyphs.more
     )
@@ -490,13 +494,13 @@ def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], contex
 def _flow_name(entry: FleetEntry, context: RowContext | None = None) -> str:
     """The host if there are several, the flow, and its file if that has another name."""
     file = _file_name(entry)
-    other = file if entry.flow is not None and entry.offer.has_file and file != f"{entry.flow}.db" else ""
+    other = file if entry.flow is not None and entry.file_row.has_file and file != f"{entry.flow}.db" else ""
     return " ".join(filter(None, (entry.host, entry.flow or file, other)))
 
 
 def _file_name(entry: FleetEntry) -> str:
     """The last part of the path."""
-    return one_line(entry.offer.path.rpartition("/")[2])
+    return one_line(entry.file_row.path.rpartition("/")[2])
 
 
 def _fleet_needs(entry: FleetEntry, context: RowContext) -> Piece:
@@ -508,24 +512,24 @@ def _needs_with_sign(entry: FleetEntry, context: RowContext) -> Piece:
     return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
 
 
-def _state_word(entry: FleetEntry, context: RowContext) -> Words:
+def _state_word(entry: FleetEntry, context: RowContext) -> ColumnText:
     run = entry.run
-    return "" if run is None else Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
+    return "" if run is None else Piece(latest_code(entry.file_row), run_style(run, entry.runner, entry.counts).role)
 
 
 def _state_sign(entry: FleetEntry, context: RowContext) -> Piece:
     run = entry.run
     if run is None:
-        return Piece("no run" if entry.offer.has_file else "connecting", Role.DIM)
+        return Piece("no run" if entry.file_row.has_file else "connecting", Role.DIM)
     return sign_and_word(run_style(run, entry.runner, entry.counts), context.glyphs)
 
 
-def _fleet_done(entry: FleetEntry, context: RowContext) -> Words:
-    done = f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}" if entry.run is not None else ""
+def _fleet_done(entry: FleetEntry, context: RowContext) -> ColumnText:
+    done = f"{number(entry.file_row.finished)}/{number(entry.file_row.tasks)}" if entry.run is not None else ""
     return Piece(done, Role.DIM)
 
 
-def _since(entry: FleetEntry, context: RowContext) -> Words:
+def _since(entry: FleetEntry, context: RowContext) -> ColumnText:
     return (
         "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, context))), Role.DIM)
     )
@@ -542,12 +546,16 @@ def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:
 
 def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
     """Of a host that cannot be reached its address and the reason."""
-    offer = entry.offer
-    return offer.problem or offer.path if offer.has_file else ": ".join(filter(None, (offer.path, offer.problem)))
+    file_row = entry.file_row
+    return (
+        file_row.problem or file_row.path
+        if file_row.has_file
+        else ": ".join(filter(None, (file_row.path, file_row.problem)))
+    )
 
 
 def _night_ends(entry: FleetEntry, context: RowContext) -> list[str]:
-    return [one.state for one in entry.offer.nights]
+    return [one.state for one in entry.file_row.nights]
 
 
 def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
@@ -569,17 +577,17 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("waiting_runs", None, _waiting_runs),
     Column("flow", "FLOW", lambda one, context: one.flow, None, Width(12, 24, is_name=True), _flow_name),
     Column(
-        "state", "STATE", lambda one, context: latest_code(one.offer) or None, _state_word, Width(9, 11), _state_sign
+        "state", "STATE", lambda one, context: latest_code(one.file_row) or None, _state_word, Width(9, 11), _state_sign
     ),
-    Column("tasks", None, lambda one, context: one.offer.tasks),
+    Column("tasks", None, lambda one, context: one.file_row.tasks),
     Column(
-        "finished", "DONE", lambda one, context: one.offer.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)
+        "finished", "DONE", lambda one, context: one.file_row.finished, _fleet_done, Width(5, 11, rank=5, is_right=True)
     ),
     Column("started_at", "SINCE", lambda one, context: one.run and one.run.started_at, _since, _SINCE),
     Column("ended_at", None, lambda one, context: one.run and one.run.ended_at),
     Column("executor_alive", "EXECUTOR", lambda one, context: one.executor.alive, _executor),
     Column("executor_pid", None, lambda one, context: one.executor.pid if one.executor.alive else None),
-    Column("service_pid", None, lambda one, context: one.offer.service_pid),
+    Column("service_pid", None, lambda one, context: one.file_row.service_pid),
     Column(
         "nights",
         "LAST 14 NIGHTS",
@@ -590,7 +598,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     ),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
-    Column("state_file", "FILE", lambda one, context: one.offer.path, _path_or_problem),
-    Column("problem", None, lambda one, context: one.offer.problem),
+    Column("state_file", "FILE", lambda one, context: one.file_row.path, _path_or_problem),
+    Column("problem", None, lambda one, context: one.file_row.problem),
     Column("why", "WHY", lambda one, context: why_of(one, _now_us(one, context))[0] or None, None, _WHY, _why),
 )

@@ -15,7 +15,7 @@ from ...engine.core.views import PROBLEMS, CountedState, work_us
 from ...engine.domain.states import TIMED, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment
-from ..model.graph.groups import GraphGroup, Step
+from ..model.graph.groups import GraphGroup, ZoomStep
 from ..model.graph.rows import Silhouette, SilhouetteColumn
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.columns import FILL, Width, row_line
@@ -80,16 +80,16 @@ def heading_line(
 
 def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
     """All steps, the current one set off; while a filter lists tasks, the list is the only one."""
-    if graph.step is Step.FOUND:
+    if graph.step is ZoomStep.FOUND:
         return [Piece(" "), Piece("matches", Role.STRONG)]
-    steps = [step for step in Step if step is graph.step or (is_long and step in graph.steps)]
+    steps = [step for step in ZoomStep if step is graph.step or (is_long and step in graph.steps)]
     dot = f" {glyphs.dot} "
     return [Piece(" "), *join([[Piece(step, Role.STRONG if step is graph.step else Role.DIM)] for step in steps], dot)]
 
 
 def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     """Row ``y`` of the current zoom step, for steps that are lists."""
-    if graph.step is Step.GROUPS:
+    if graph.step is ZoomStep.GROUPS:
         return _group_row(graph, y, size, scene, lit)
     return _task_row(graph.task_at_row(y), size, scene, lit)
 

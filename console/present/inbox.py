@@ -24,7 +24,7 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, added_message, compare, failures_of, human_wait, verdict
-from ..model.preview import RedriveProgress, doubts_about, lost_tasks
+from ..model.preview import RedriveProgress, doubtful_tasks, lost_tasks
 from ..model.runs import WaitingRun
 from ..text.columns import (
     FILL,
@@ -415,7 +415,7 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
     if reason is not None:
         why = one_line(_WAIT_VERDICTS.get(reason) or board.explain(names[0], scene.now_us, scene.runner))
         return why if reason in _AFTER_FAILURES else f"nothing failed: {why}"
-    doubts = doubts_about(board, names)
+    doubts = doubtful_tasks(board, names)
     if doubts:
         key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
         return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
@@ -486,10 +486,10 @@ def mend_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
 
 def consequence_lines(requeue: ActPreview, skip: ActPreview) -> list[Line]:
     """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
-    return _by_key(("requeue", f"requeue: {_foreseen(requeue)}"), ("skip", f"skip: {_foreseen(skip)}"))
+    return _by_key(("requeue", f"requeue: {_preview_text(requeue)}"), ("skip", f"skip: {_preview_text(skip)}"))
 
 
-def _foreseen(preview: ActPreview) -> str:
+def _preview_text(preview: ActPreview) -> str:
     found = [f"{number(len(names))} {re.sub('^would', 'to', words)}" for words, names in consequences(preview)]
     return "; ".join([*found, *preview.notes])
 

@@ -28,7 +28,7 @@ from ...engine.domain.events import Event
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import PastAttemptRow
 from ..model.board import Board
-from ..model.graph.groups import Step
+from ..model.graph.groups import ZoomStep
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
 from ..model.paces import is_overdue
@@ -136,9 +136,9 @@ def graph_lines(data: ReportData) -> list[Line]:
     scene, graph = data.scene, Graph(data.board, lambda name: label_width(name, data.scene))
     graph.selected = None
     if len(graph.dag) > _DRAWN_MAX:
-        graph.zoom = Step.GROUPS
+        graph.zoom = ZoomStep.GROUPS
         return [graph_row(graph, y, _COLUMNS, scene, Highlight()) for y in range(graph.height)]
-    graph.zoom = Step.DRAWING
+    graph.zoom = ZoomStep.DRAWING
     columns, highlight = graph.drawing.width, Highlight(has_bars=False)
     return [drawing_row(graph, y, 0, columns, scene, highlight) for y in range(graph.height)]
 

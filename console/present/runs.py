@@ -10,7 +10,7 @@ import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import HALTED, Asked, RunView, describe_run, run_code, run_style, run_view
+from ...engine.core.views import HALTED, Counts, OperatorPrompt, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
@@ -34,7 +34,7 @@ _NAMED_RUNS_MAX = 2
 
 
 def deadline_note(run: RunRow) -> str:
-    """That the deadline has ended a run, to follow its state; empty if it has not."""
+    """The words after the state of a run that the deadline has ended; empty for another run."""
     passed = passed_reason(run)
     return "" if passed is None else f" ({passed})"
 
@@ -118,7 +118,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     """
 
     run: RunRow
-    counts: states.Counts
+    counts: Counts
     runner: RunnerStatus = ALIVE
     durations: Sequence[int] = ()
     waiting: WaitingRun | None = None
@@ -210,7 +210,7 @@ def _end_words(need: Need) -> list[str]:
     return [*failed, "not acknowledged"]
 
 
-_UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
+_UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, OperatorPrompt.APPROVAL)
 
 
 def _started(row: ListedRun, place: RowContext) -> str:

@@ -30,8 +30,8 @@ from ..text.columns import (
     FILL,
     Column,
     Columns,
+    ColumnText,
     Width,
-    Words,
     field,
     measured,
     row_line,
@@ -187,7 +187,7 @@ def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
     return Piece(one_line(f"{state}{why}"), _role_of(row, now_us))
 
 
-def outlook(rows: Iterable[ServedSchedule], now_us: int) -> str:
+def describe_upcoming(rows: Iterable[ServedSchedule], now_us: int) -> str:
     """Of schedules that are decided about elsewhere what comes, and what holds it up."""
     found = [(row.flow, filter(None, (_next_text(row, now_us), schedule_state(row, now_us)))) for row in rows]
     known = "; ".join(f"{flow}: {', '.join(words) or 'no next time is known'}" for flow, words in found)
@@ -247,7 +247,7 @@ def needs_attention(row: ServedSchedule, now_us: int) -> bool:
 
 
 @lru_cache(maxsize=512)
-def rhythm_words(expression: str | None) -> str:
+def describe_recurrence(expression: str | None) -> str:
     """A schedule in words: ``At 02:00 every day``; an interval, or flows before it, as they are written."""
     from ...engine.core.schedule import Cron, parse_recurrence  # here: the first frame needs none
 
@@ -305,7 +305,7 @@ _UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run", "night
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW", width=Width(12, 24, is_name=True)),
-        field("expression", "SCHEDULE", lambda row, now_us: rhythm_words(row.expression), Width(16, 48, 3, 2)),
+        field("expression", "SCHEDULE", lambda row, now_us: describe_recurrence(row.expression), Width(16, 48, 3, 2)),
         field("next_at", "NEXT", _next_text, Width(21, 30, 0, 2), _next_screen),
         field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
         field("usual_us", "USUAL", _usual_text, Width(5, 7, rank=1, gap=2, is_right=True)),
@@ -331,7 +331,7 @@ def schedule_columns(
 
 def search_text(row: ServedSchedule, now_us: int) -> str:
     """The text that filters search, in lower case."""
-    return f"{row.flow} {row.file} {rhythm_words(row.expression)} {schedule_state(row, now_us)}".casefold()
+    return f"{row.flow} {row.file} {describe_recurrence(row.expression)} {schedule_state(row, now_us)}".casefold()
 
 
 # --- The schedule under the cursor: what comes, and what became of what was due ---------------------------------------
@@ -360,8 +360,8 @@ def times_lines(
     size = min(_COMING_CELLS, columns // 2)
     unknown = " when they have run" if row.after else " no next time is known"
     whose = f" OF {one_line(row.after[0].flow)}" if row.after else ""
-    left: list[Words] = [Piece(f" NEXT TIMES{whose}" if coming else unknown, Role.DIM), *coming]
-    right: list[Words] = [Piece("no run of it has been due", Role.DIM)]
+    left: list[ColumnText] = [Piece(f" NEXT TIMES{whose}" if coming else unknown, Role.DIM), *coming]
+    right: list[ColumnText] = [Piece("no run of it has been due", Role.DIM)]
     if decided:
         last = as_ranges(decided)[: -TIMES_MAX - 1 : -1]
         listed = measured(TIMES_COLUMNS, last, row)
@@ -391,7 +391,7 @@ def rule_line(row: ServedSchedule | None, glyphs: Glyphs, columns: int) -> Line:
     """The rule above the schedule under the cursor: its flow, its expression and zone, and its file."""
     if row is None:
         return named_rule("", "", glyphs, columns)
-    words = rhythm_words(row.expression)
+    words = describe_recurrence(row.expression)
     expression = " ".join(filter(None, (row.expression, None if row.after else row.timezone)))
     expression = f"{words} ({expression})" if words != row.expression else expression
     return named_rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.core import views
@@ -115,7 +115,7 @@ def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Lin
 
 
 def flow(entries: Sequence[Line], columns: int, least: int, gap: int = len(_GAP)) -> list[Line]:
-    """As many entries in a line as fit, each at least ``least`` cells wide. ``gap``: cells before the first."""
+    """Put as many entries in a line as fit, each at least ``least`` cells wide. ``gap``: cells before the first."""
     lines: list[Line] = []
     for entry in entries:
         padded = [*entry, Piece(" " * max(least - width(entry), 0))]
@@ -156,13 +156,11 @@ def pace_piece(pace: Pace, glyphs: Glyphs) -> Piece:
 # --- Counts of tasks by state: as a bar, as words, and as signs ------------------------------------------------------
 
 
-Counts = Mapping[views.CountedState, int] | Mapping[TaskState, int]
-
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
-TO_DECIDE: tuple[views.CountedState, ...] = (TaskState.DEAD_LETTER, views.Asked.APPROVAL)
+TO_DECIDE: tuple[views.CountedState, ...] = (TaskState.DEAD_LETTER, views.OperatorPrompt.APPROVAL)
 LIVELY: Collection[views.CountedState] = (
-    UNDER_WAY | FAILED | {TaskState.READY, views.Asked.APPROVAL}
+    UNDER_WAY | FAILED | {TaskState.READY, views.OperatorPrompt.APPROVAL}
 )  # a reader wants to find them
 #: The parts of a bar in order; the rest are tasks that are not done yet.
 _PARTS: Sequence[tuple[Collection[views.CountedState], views.Sign | Glyph, Role]] = (
@@ -173,7 +171,7 @@ _PARTS: Sequence[tuple[Collection[views.CountedState], views.Sign | Glyph, Role]
 )
 
 
-def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+def bar(counts: views.Counts, glyphs: Glyphs, size: int) -> Line:
     """``size`` cells. A part with any task has at least one cell, so that no problem and nothing left disappears."""
     shares = [_sum(counts, states) for states, _, _ in _PARTS]
     *cells, rest = _shares([*shares, sum(counts.values()) - sum(shares)], size)
@@ -202,7 +200,7 @@ def order_line(order: str, glyphs: Glyphs) -> Line:
     return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
 
 
-def _sum(counts: Counts, states: Collection[views.CountedState]) -> int:
+def _sum(counts: views.Counts, states: Collection[views.CountedState]) -> int:
     return sum(count for state, count in counts.items() if state in states)
 
 
@@ -220,21 +218,21 @@ def _shares(parts: Sequence[int], size: int) -> list[int]:
     return cells
 
 
-def leading_state(counts: Counts) -> views.CountedState:
+def leading_state(counts: views.Counts) -> views.CountedState:
     """The state whose sign stands for all tasks: the worst; a finished one only if every task is finished."""
     present = {state for state, count in counts.items() if count}
     found = next(state for state in SEVERITY if state in present)
     return TaskState.PENDING if found in DONE and TaskState.PENDING in present else found
 
 
-def progress(counts: Counts, glyphs: Glyphs) -> Line:
+def progress(counts: views.Counts, glyphs: Glyphs) -> Line:
     """``852/900 ◆1``: the done tasks, of all, and those that need a human; ``900`` where all are done or none is."""
     total, done, problems = sum(counts.values()), _sum(counts, DONE), problem_counts(counts, glyphs)
     share = f"{number(done)}/" if problems or 0 < done < total else ""
     return join([[Piece(f"{share}{number(total)}", Role.DIM)], problems], " ")
 
 
-def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
+def problem_counts(counts: views.Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by sign, the most severe first."""
     needed = {state: count for state, count in counts.items() if state in views.PROBLEMS}
     signed = _signed(needed, glyphs, ALIVE)
@@ -242,7 +240,7 @@ def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
 
 
 def _signed(
-    counts: Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[views.CountedState] = ()
+    counts: views.Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[views.CountedState] = ()
 ) -> list[tuple[Piece, int]]:
     """How many tasks have each sign, the worst first; states with one sign are one number."""
     found: dict[Piece, int] = {}
@@ -253,7 +251,7 @@ def _signed(
 
 
 def counts_line(
-    counts: Counts, glyphs: Glyphs, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: views.Counts, glyphs: Glyphs, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst state first; ``◆3`` counts all that waits for a decision."""
     to_decide = _sum(counts, [state for state in TO_DECIDE if state not in without])
@@ -264,7 +262,7 @@ def counts_line(
 
 
 def _styled(
-    counts: Counts, runner: RunnerStatus, without: Collection[views.CountedState] = ()
+    counts: views.Counts, runner: RunnerStatus, without: Collection[views.CountedState] = ()
 ) -> list[tuple[views.StateStyle, int]]:
     """How many tasks are shown in each style, the worst first: those whose end is not saved apart from what runs."""
     found, kept = [], {state: count for state, count in counts.items() if state not in without}
@@ -275,13 +273,17 @@ def _styled(
     return [(style, count) for style, count in found if count]
 
 
-def counts_text(counts: Counts, runner: RunnerStatus) -> str:
+def counts_text(counts: views.Counts, runner: RunnerStatus) -> str:
     """``2 DEAD, 2 cut off, 1,204 ok``, the worst state first."""
     return ", ".join(f"{number(count)} {style.word}" for style, count in _styled(counts, runner))
 
 
 def counts_within(
-    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: views.Counts,
+    glyphs: Glyphs,
+    size: int,
+    without: Sequence[views.CountedState] = (),
+    runner: RunnerStatus = ALIVE,
 ) -> Line:
     """The counts as words, or as signs if the words need more than ``size`` cells."""
     words = counts_line(counts, glyphs, without, runner)
@@ -291,7 +293,11 @@ def counts_within(
 
 
 def counts_signs(
-    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[views.CountedState] = (), runner: RunnerStatus = ALIVE
+    counts: views.Counts,
+    glyphs: Glyphs,
+    size: int,
+    without: Sequence[views.CountedState] = (),
+    runner: RunnerStatus = ALIVE,
 ) -> Line:
     """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []

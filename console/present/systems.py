@@ -16,7 +16,7 @@ from ..model.board import OPEN_NOTES, Board
 from ..model.systems import Section, Systems, SystemsRow
 from ..text.columns import (
     FILL,
-    Cell,
+    CellText,
     Column,
     Columns,
     Width,
@@ -225,7 +225,7 @@ def retries_left(guard: BreakerStatus, context: RowContext) -> str:
     return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
 
 
-def _retries_bar(guard: BreakerStatus, context: RowContext) -> Cell:
+def _retries_bar(guard: BreakerStatus, context: RowContext) -> CellText:
     """The bar has the same cells whatever is left: the words have the width of those of a full one."""
     now, full = (f"{compact(int(count))} left" for count in (guard.tokens, guard.spec.bucket_capacity))
     return lambda room: tokens(guard, context, room - 3 - len(full), now.rjust(len(full)))
@@ -240,7 +240,7 @@ def _reopens(guard: BreakerStatus, context: RowContext) -> str:
     return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - context.now_us, 0))}"
 
 
-def _failure_rate(guard: BreakerStatus, context: RowContext) -> Cell:
+def _failure_rate(guard: BreakerStatus, context: RowContext) -> CellText:
     """The share of failed calls, as a bar and in words; without failures in words only."""
     calls, failures, *_ = guard.totals(context.now_us)
     words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"

@@ -501,7 +501,7 @@ def group_label_line(
 
 def group_duration_text(activity: GroupActivity, now_us: int) -> str:
     """How long a group took from its first attempt on, until now if it goes on; blank before the first."""
-    start, end = activity.first_start, now_us if activity.goes_on else activity.last_end
+    start, end = activity.first_start, now_us if activity.is_active else activity.last_end
     return " " * TOOK_CELLS if start is None or end is None else f" {column(end - start)}"
 
 
@@ -574,7 +574,7 @@ def group_lines(
     """The selected group in sentences: its counts and its times, then its tasks, the worst first."""
     start, end = activity.first_start, activity.last_end
     facts = [f"{number(len(group.members))} tasks"]
-    if start is not None and (activity.goes_on or end is None):
+    if start is not None and (activity.is_active or end is None):
         facts.append(f"since {wall(start)}")
     elif start is not None and end is not None:
         facts.append(f"{wall(start)} to {wall(end)}")

@@ -28,7 +28,7 @@ class Phase(Enum):
     OVER = "over"
 
 
-class Sight(NamedTuple):
+class ScreenState(NamedTuple):
     """What is on the screen.
 
     Attributes:
@@ -46,7 +46,7 @@ class Sight(NamedTuple):
     asked_by: str | None = None
 
 
-class Stage(NamedTuple):
+class TourStage(NamedTuple):
     """One job. In sentences, ``{about}``, ``{dead}``, ``{holds}`` and ``{rows}`` are read from the board.
 
     Attributes:
@@ -71,7 +71,7 @@ class Stage(NamedTuple):
         """The name that the cursor is to be on now."""
         return next((name for name in self.abouts if _is_dead(board, name)), self.abouts[0])
 
-    def is_reached(self, board: Board, sight: Sight) -> bool:
+    def is_reached(self, board: Board, sight: ScreenState) -> bool:
         """Whether the key of ``action`` does now what the line says."""
         is_there = self.view is None or (sight.place is self.view and sight.name == self.about(board))
         return is_there and not sight.leave
@@ -131,24 +131,24 @@ _is_undecided = _while(lambda board: _is_dead(board, "settle") or _is_dead(board
 
 # fmt: off
 STAGES = (
-    Stage(("notify",), _notify_waits, _GRAPH, "why",
+    TourStage(("notify",), _notify_waits, _GRAPH, "why",
           "notify waits{dead}, see the graph", "why notify waits{dead}"),
-    Stage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "view_timeline",
+    TourStage(("rates-api",), _once("quote_JPY", _has_opened), _SYSTEMS, "view_timeline",
           "rates-api failed, and its breaker {holds} calls", "read when it held them; next, a task that hung"),
-    Stage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
+    TourStage(("fetch_calendar",), _once("fetch_calendar", _has_failed), _TIMELINE, "details",
           "fetch_calendar hung and was killed, see when", "below its bar is where it hung; all about it"),
-    Stage(("settle",), _once("settle", _is_dead), _INBOX, "output",
+    TourStage(("settle",), _once("settle", _is_dead), _INBOX, "output",
           "settle failed twice alike, there is no third try", "division by zero; what settle printed"),
-    Stage((_INVOICES,), _once(_INVOICES, _is_dead), _INBOX, "skip",
+    TourStage((_INVOICES,), _once(_INVOICES, _is_dead), _INBOX, "skip",
           "fetch_invoices was refused, 403 forbidden", "to go on without fetch_invoices",
           ("write why, and then", "Enter")),
-    Stage((_INVOICES,), _is_skipped, None, "undo",
+    TourStage((_INVOICES,), _is_skipped, None, "undo",
           "", "fetch_invoices is skipped; to take that back",
           ("fetch_invoices waits for a decision again", "a")),
-    Stage((_ROWS,), _once(_ROWS, _has_bad_rows), _SYSTEMS, "requeue_rows",
+    TourStage((_ROWS,), _once(_ROWS, _has_bad_rows), _SYSTEMS, "requeue_rows",
           "import_customers has set {rows} aside", "they are mended; to run only them again",
           ("only {rows} run again", "Enter")),
-    Stage(("settle", _INVOICES), _is_undecided, _INBOX, "requeue",
+    TourStage(("settle", _INVOICES), _is_undecided, _INBOX, "requeue",
           "what was dead is mended now", "{about} is mended; to run it again"),
 )
 # fmt: on
@@ -165,7 +165,7 @@ def advance(place: int, board: Board, action: Action | None = None) -> int:
     return place
 
 
-def tour_line(place: int, board: Board, sight: Sight) -> Line:
+def tour_line(place: int, board: Board, sight: ScreenState) -> Line:
     """The line of a stage. Until all have ended, its key is its last word."""
     total = len(STAGES)
     if place == total:
@@ -189,7 +189,7 @@ def _head(words: str) -> Piece:
     return Piece(f" {words}: ", Role.STRONG)
 
 
-def _next_step(stage: Stage, board: Board, sight: Sight) -> tuple[str, str]:
+def _next_step(stage: TourStage, board: Board, sight: ScreenState) -> tuple[str, str]:
     """A sentence, and the label of the key that comes next."""
     if sight.asked_by in keys_of(stage.action) and stage.answer[0]:
         return stage.answer

@@ -57,7 +57,7 @@ from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
-from .console import Console, RestTimer
+from .console import Console, Debouncer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
 
@@ -103,7 +103,7 @@ class ConsoleScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         glyphs = self.console.glyphs
-        self.rest_timer = RestTimer(self, self.on_cursor_rest)
+        self.rest_timer = Debouncer(self, self.on_cursor_rest)
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
@@ -151,7 +151,7 @@ class ConsoleScreen(Screen[None]):
         """The tasks that an action applies to."""
         return () if self.console.selected is None else (self.console.selected,)
 
-    def tasks_in_sight(self) -> Collection[str]:
+    def visible_tasks(self) -> Collection[str]:
         """The tasks that the screen names now, each in a place of its own."""
         return self.target_tasks()
 

@@ -181,7 +181,7 @@ def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *
     node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something
 
 
-class RestTimer:
+class Debouncer:
     """Calls ``on_rest`` once the cursor rests; a start while it waits changes nothing."""
 
     def __init__(self, widget: Widget, on_rest: Callable[[], None]) -> None:

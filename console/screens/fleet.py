@@ -14,12 +14,12 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from ...engine.domain.rows import RunSummary
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES, LabelSize
-from ..model.graph.groups import GRAPH_MAX, Step
+from ..model.graph.groups import GRAPH_MAX, ZoomStep
 from ..model.graph.view import GROUP_ROWS, Graph, fits
 from ..model.inbox import Inbox, InboxCause
 from ..model.lists import next_order, parse_filter
@@ -110,7 +110,7 @@ class FleetScreen(MachineScreen):
 
     def __init__(self) -> None:
         super().__init__(self._row, lambda: no_match_line(self.filter_text), _PANEL_ROWS_MIN)
-        self._offers: Sequence[Offer] = ()
+        self._file_rows: Sequence[FileRow] = ()
         self._shown_at = float("-inf")
         self._is_read = False
         self._all: Sequence[FleetEntry] = ()
@@ -142,19 +142,19 @@ class FleetScreen(MachineScreen):
 
     # --- The list ---------------------------------------------------------------------------------------------------
 
-    def show_files(self, offers: Sequence[Offer]) -> None:
+    def show_files(self, file_rows: Sequence[FileRow]) -> None:
         """Show these state files."""
         now = self.console.live.monotonic_seconds
-        if offers != self._offers or now - self._shown_at >= _NEEDS_SECONDS:
-            self._offers, self._shown_at, self._is_read = offers, now, True
+        if file_rows != self._file_rows or now - self._shown_at >= _NEEDS_SECONDS:
+            self._file_rows, self._shown_at, self._is_read = file_rows, now, True
             self._show_order()
 
     def _show_order(self) -> None:
         now_us, wanted = self.console.live.clock_us, parse_filter(self.filter_text)
-        self._all = fleet_entries(self._offers, now_us, self.order)
+        self._all = fleet_entries(self._file_rows, now_us, self.order)
         rows = [one for one in self._all if present.is_row(one)]
         shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
-        self._entries = {one.offer.path: one for one in shown}
+        self._entries = {one.file_row.path: one for one in shown}
         self._columns = present.fleet_columns(shown or rows, self._row_context(), self.app.size.width)
         before, is_new, was_at_top = self.table.cursor_key, not self.table.order, not self.table.first_visible
         self.table.set_order([*self._entries])
@@ -224,9 +224,9 @@ class FleetScreen(MachineScreen):
     def on_cursor_rest(self) -> None:
         """Follow the run under the cursor."""
         entry = self.entry
-        has_run = entry is not None and entry.offer.problem is None and entry.run is not None
-        if entry is not None and has_run and self.fleet.shown_path != entry.offer.path:
-            self.fleet.show_file(entry.offer.path, present.run_to_show(entry))
+        has_run = entry is not None and entry.file_row.problem is None and entry.run is not None
+        if entry is not None and has_run and self.fleet.shown_path != entry.file_row.path:
+            self.fleet.show_file(entry.file_row.path, present.run_to_show(entry))
 
     def show_run_problem(self, path: str, sentence: str) -> None:
         """Say why the run of a row cannot be read."""
@@ -237,7 +237,7 @@ class FleetScreen(MachineScreen):
     def board_replaced(self, board: Board) -> None:
         """Draw the run under the cursor."""
         self.names = TaskNames(board.projection.tasks)
-        self._graph = Graph(board, self._label_width, Step.DRAWING)
+        self._graph = Graph(board, self._label_width, ZoomStep.DRAWING)
         self._find_causes(board)
         self._fit_drawing()
         self._show_panel()
@@ -397,8 +397,8 @@ class FleetScreen(MachineScreen):
         entry = self.entry
         if entry is None:
             return "nothing is selected"
-        if entry.offer.problem is not None:
-            return one_line(entry.offer.problem)
+        if entry.file_row.problem is not None:
+            return one_line(entry.file_row.problem)
         if self._causes:
             return f"it waits for your yes or no: {shown_key('open')} opens it"
         if self._graph is not None:
@@ -410,7 +410,7 @@ class FleetScreen(MachineScreen):
         names = self._causes[0].tasks if self._causes else ()
         return () if names and names[0] in self.board.asked else names
 
-    def tasks_in_sight(self) -> Collection[str]:
+    def visible_tasks(self) -> Collection[str]:
         return self.target_tasks()
 
     @property
@@ -437,7 +437,7 @@ class FleetScreen(MachineScreen):
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None
             return (action.name in mends and may_act) or (action.name == "pause" and is_running)
         if action.name == "schedule":
-            return entry is not None and not is_remote(entry.offer.path)
+            return entry is not None and not is_remote(entry.file_row.path)
         return super().is_offered(action)
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
@@ -447,10 +447,10 @@ class FleetScreen(MachineScreen):
     def open_in(self, view: ScreenName) -> None:
         """Open a view of the run under the cursor."""
         entry = self.entry
-        if entry is not None and entry.offer.problem is None:
-            self.fleet.open_file(entry.offer.path, present.run_to_show(entry), view)
+        if entry is not None and entry.file_row.problem is None:
+            self.fleet.open_file(entry.file_row.path, present.run_to_show(entry), view)
         elif entry is not None:
-            self.console.show_message(one_line(entry.offer.problem or ""), Role.WARNING)
+            self.console.show_message(one_line(entry.file_row.problem or ""), Role.WARNING)
 
     def change_order(self) -> None:
         """Change to the next order."""

@@ -14,7 +14,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
-from ..model.graph.groups import Step
+from ..model.graph.groups import ZoomStep
 from ..model.lists import parse_filter, searched_text
 from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
@@ -25,7 +25,7 @@ from ..text.pieces import Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import TEXTS_ROWS_MIN, GroupKey, TaskScreen
+from .panes import TEXTS_ROWS_MIN, GraphGroupKey, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
@@ -121,14 +121,16 @@ class GraphScreen(TaskScreen):
     def _choose_overview(self, graph: model.Graph, drawn: model.Graph) -> None:
         """Draw above the list, else in the place of one that has no room, until the operator wants another step."""
         before, room = graph.zoom, model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
-        if not self._has_chosen_step and graph.zoom is Step.DRAWING:
-            graph.zoom = Step.ROWS
+        if not self._has_chosen_step and graph.zoom is ZoomStep.DRAWING:
+            graph.zoom = ZoomStep.ROWS
         self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
-        is_cut = graph.step is Step.ROWS and self._overview is model.Overview.NOTHING and len(graph.dag) >= room.rows
+        is_cut = (
+            graph.step is ZoomStep.ROWS and self._overview is model.Overview.NOTHING and len(graph.dag) >= room.rows
+        )
         columns = room.list_columns - (room.list_columns < room.columns)  # a blank before the frame
         is_whole = (is_cut or graph.is_drawing) and model.fits_screen(graph, columns, room.rows - 1)
         if is_whole and not self._has_chosen_step:
-            graph.zoom = Step.DRAWING
+            graph.zoom = ZoomStep.DRAWING
         if graph.zoom is not before:
             self.graph_view.step_changed()
 
@@ -265,7 +267,7 @@ class GraphScreen(TaskScreen):
             graph.select(self.console.selected)
         self._refresh_scene()
         drawn = model.Graph(
-            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Step.DRAWING
+            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=ZoomStep.DRAWING
         )
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
@@ -347,10 +349,10 @@ class GraphScreen(TaskScreen):
             row, columns = self.board.row(name), self.app.size.width
             self.strip_view.show_lines(summary_lines(row, self.scene(), columns, STRIP_ROWS))
 
-    def _group_of_task(self, name: str | None) -> GroupKey | None:
+    def _group_of_task(self, name: str | None) -> GraphGroupKey | None:
         """The group of several tasks in which a task stands now; of one that is done, that of what runs."""
         graph = self.graph
-        if graph is None or name is None or graph.step is not Step.GROUPS:
+        if graph is None or name is None or graph.step is not ZoomStep.GROUPS:
             return None
         front = self.board.current_task() if self.board.row(name).state in DONE else None
         for one in filter(None, (name, front)):
@@ -405,14 +407,14 @@ class GraphScreen(TaskScreen):
             return super().target_tasks()
         return tuple(filter(self.graph.is_at_cursor, self.board.problems))
 
-    def tasks_in_sight(self) -> Collection[str]:
+    def visible_tasks(self) -> Collection[str]:
         """The tasks of the rows or boxes in view."""
-        return self.graph_view.tasks_in_sight()
+        return self.graph_view.visible_tasks()
 
     def task_at_cursor(self) -> str | None:
         """The selected task; None on a group, and where a filter or the mouse wheel has put the task out of sight."""
         graph = self.graph
-        if graph is None or graph.is_on_many or graph.selected not in self.tasks_in_sight():
+        if graph is None or graph.is_on_many or graph.selected not in self.visible_tasks():
             return None
         return graph.selected
 

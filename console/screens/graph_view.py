@@ -11,7 +11,7 @@ from textual.message import Message
 
 from ...engine.domain.states import NEEDS_HUMAN
 from ..model.board import Board
-from ..model.graph.groups import Step
+from ..model.graph.groups import ZoomStep
 from ..model.graph.rows import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..present import graph as present
@@ -117,7 +117,7 @@ def _nearest(origin: int, size: int, first: int, last: int) -> int:
 
 _HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
-_LIT_STEPS = frozenset({Step.ROWS, Step.DRAWING, Step.FOUND})
+_LIT_STEPS = frozenset({ZoomStep.ROWS, ZoomStep.DRAWING, ZoomStep.FOUND})
 
 
 class GraphView(Canvas):
@@ -179,20 +179,20 @@ class GraphView(Canvas):
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
         if self.graph is not None:
-            self.tasks_changed(self._board.timed & self.tasks_in_sight())
+            self.tasks_changed(self._board.timed & self.visible_tasks())
 
     @property
     def _board(self) -> Board:
         assert self.graph is not None
         return self.graph.board
 
-    def tasks_in_sight(self) -> set[str]:
+    def visible_tasks(self) -> set[str]:
         """The tasks of which the viewport shows a row or a box; none of a folded group."""
         graph = self.graph
         if graph is None:
             return set()
         (left, top), bottom = self.origin, min(self.origin[1] + self.rows, graph.height)
-        if graph.step is Step.GROUPS:
+        if graph.step is ZoomStep.GROUPS:
             rows = (graph.groups.rows[y] for y in range(top, bottom))
             return {graph.dag.names[row.task] for row in rows if row.task is not None and not row.hidden}
         if graph.lists_tasks:
@@ -207,7 +207,7 @@ class GraphView(Canvas):
     def _rows_of(self, name: str) -> tuple[int, ...]:
         graph = self.graph
         assert graph is not None
-        if graph.step is Step.GROUPS:
+        if graph.step is ZoomStep.GROUPS:
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
         return (graph.row_of(name),)

@@ -309,7 +309,7 @@ class InboxScreen(TaskScreen):
         """The marked tasks; without marks what is under the cursor."""
         return self.table.marks or self._tasks_at_cursor()
 
-    def tasks_in_sight(self) -> Collection[str]:
+    def visible_tasks(self) -> Collection[str]:
         """The tasks of the rows in view; of a folded cause only a single one, which its row describes."""
         rows = [row for row in self.table.in_view() if not row.hidden]
         named = [self.tasks_of(row) for row in rows if row.task is not None or len(self.tasks_of(row)) == 1]

@@ -36,7 +36,7 @@ from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
-from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, Read
+from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, ReadKind
 
 POLL_SECONDS = 0.5  # between two polls of a growing log
 
@@ -53,7 +53,7 @@ class LogScreen(ConsoleScreen):
         self.text = LogView(
             self._empty_line,
             to_the_top=lambda: self._reader.call_when_complete(self.text.go_to_top),
-            to_the_end=lambda: self._reader.request(Read.END),
+            to_the_end=lambda: self._reader.request(ReadKind.END),
             toggle_follow=self._toggle_follow,
         )
         self.attempt_log: AttemptLog | None = None
@@ -83,7 +83,7 @@ class LogScreen(ConsoleScreen):
         if self._poll_timer is not None:
             self._poll_timer.resume()
         self._select_attempt()
-        self._reader.request(Read.NEWS)
+        self._reader.request(ReadKind.NEWS)
 
     def on_screen_suspend(self) -> None:
         if self._poll_timer is not None:
@@ -114,7 +114,7 @@ class LogScreen(ConsoleScreen):
     def _refresh_log(self) -> None:
         if self.is_current:
             self._select_attempt()
-            self._reader.request(Read.NEWS)
+            self._reader.request(ReadKind.NEWS)
 
     def tick(self, now_us: int) -> None:
         """Update the age of the attempt, and show or hide the times of lines."""
@@ -128,7 +128,7 @@ class LogScreen(ConsoleScreen):
     def _poll(self) -> None:
         attempt = self.attempt
         if attempt is not None and attempt.outcome == "running" and self.is_current:
-            self._reader.request(Read.NEWS)
+            self._reader.request(ReadKind.NEWS)
 
     def _row(self) -> TaskRow | None:
         return self.board.projection.tasks.get(self._task_name) if self._task_name is not None else None
@@ -202,7 +202,7 @@ class LogScreen(ConsoleScreen):
         self._pinned_attempt = numbers[place] if numbers[place] != shown_attempt(row) else None
         self.text.is_following = True
         self._select_attempt()
-        self._reader.request(Read.NEWS)
+        self._reader.request(ReadKind.NEWS)
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
@@ -212,9 +212,9 @@ class LogScreen(ConsoleScreen):
         first, last = self.text.span
         if log is not None and log.is_started and last:
             if not log.is_complete and first < self.text.rows:
-                self._reader.request(Read.EARLIER)
+                self._reader.request(ReadKind.EARLIER)
             if not log.is_at_end and last > len(self.text.lines) - self.text.rows:
-                self._reader.request(Read.LATER)
+                self._reader.request(ReadKind.LATER)
         self.show_heading()
 
     # --- Words ----------------------------------------------------------------------------------------------------

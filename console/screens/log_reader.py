@@ -412,7 +412,7 @@ async def _find_in_chunk(lines: Sequence[LogLine], target: LogTarget, chunk: int
 # One read runs at a time.
 
 
-class Read(IntEnum):
+class ReadKind(IntEnum):
     """The kinds of reads, in order of priority."""
 
     NEWS = 0
@@ -429,7 +429,7 @@ class LogReader:
         self._screen = screen
         self._start = start
         self._log_being_read: AttemptLog | None = None
-        self._requests: set[Read] = set()
+        self._requests: set[ReadKind] = set()
         self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
 
     def reset(self) -> None:
@@ -437,14 +437,14 @@ class LogReader:
         self._requests.clear()
         self._when_complete = None
 
-    def request(self, kind: Read) -> None:
+    def request(self, kind: ReadKind) -> None:
         """Read as soon as what is being read has come."""
         log = self._screen.attempt_log
         if log is None:
             return
-        if kind is Read.NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started)):
+        if kind is ReadKind.NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started)):
             return
-        if kind is Read.END and (log.is_at_end or not log.is_started):
+        if kind is ReadKind.END and (log.is_at_end or not log.is_started):
             return
         self._requests.add(kind)
         if self._log_being_read is not log:
@@ -458,7 +458,7 @@ class LogReader:
             step()
         else:
             self._when_complete = step
-            self.request(Read.WHOLE)
+            self.request(ReadKind.WHOLE)
 
     async def _read_requests(self) -> None:
         log = self._screen.attempt_log
@@ -474,30 +474,30 @@ class LogReader:
             if self._log_being_read is log:
                 self._log_being_read = None
 
-    async def _read(self, log: AttemptLog, kind: Read) -> None:
+    async def _read(self, log: AttemptLog, kind: ReadKind) -> None:
         screen = self._screen
         over = screen.attempt is not None and screen.attempt.outcome != "running"
         shown, place = log.text, screen.text.first_in_view()
-        added = await self._read_window(log, kind if log.is_started else Read.NEWS)
-        log.is_finished = over and log.is_at_end and (log.is_finished or kind in (Read.NEWS, Read.END))
+        added = await self._read_window(log, kind if log.is_started else ReadKind.NEWS)
+        log.is_finished = over and log.is_at_end and (log.is_finished or kind in (ReadKind.NEWS, ReadKind.END))
         if log is not screen.attempt_log or screen.lines is None:
             return
         if log.text is not shown or screen.lines.text is not log.text:
             screen.show_window(log)
-            if kind in (Read.EARLIER, Read.LATER) and place is not None:
+            if kind in (ReadKind.EARLIER, ReadKind.LATER) and place is not None:
                 self._scroll_back(log, place)
         else:
             screen.text.lines_changed(dropped=-added)
-        if kind is Read.WHOLE and self._when_complete is not None:
+        if kind is ReadKind.WHOLE and self._when_complete is not None:
             step, self._when_complete = self._when_complete, None
             step()
         screen.show_heading()
 
-    async def _read_window(self, log: AttemptLog, kind: Read) -> int:
+    async def _read_window(self, log: AttemptLog, kind: ReadKind) -> int:
         """Read one window. Return how many lines were added at its start."""
-        if kind in (Read.EARLIER, Read.WHOLE):
-            return await (log.read_earlier() if kind is Read.EARLIER else log.read_whole())
-        await {Read.NEWS: log.read_new, Read.LATER: log.read_later, Read.END: log.read_end}[kind]()
+        if kind in (ReadKind.EARLIER, ReadKind.WHOLE):
+            return await (log.read_earlier() if kind is ReadKind.EARLIER else log.read_whole())
+        await {ReadKind.NEWS: log.read_new, ReadKind.LATER: log.read_later, ReadKind.END: log.read_end}[kind]()
         return 0
 
     def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:

@@ -370,8 +370,8 @@ class TextsKey(NamedTuple):
     is_past: bool = False
 
 
-GroupKey = tuple[Graph, int]  # the graph, and the index of the group
-Subject = InboxCause | GroupKey | str  # a task by its name
+GraphGroupKey = tuple[Graph, int]  # the graph, and the index of the group
+Subject = InboxCause | GraphGroupKey | str  # a task by its name
 
 
 class DetailView(PageView[TextsKey, EvidenceData]):
@@ -396,7 +396,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         self._group_state: object = None  # of the lines below
         self._group_lines: list[Line] = []
 
-    def lines_of_group(self, page: Callable[..., list[Line]], group: GroupKey, rows: int) -> list[Line]:
+    def lines_of_group(self, page: Callable[..., list[Line]], group: GraphGroupKey, rows: int) -> list[Line]:
         """A page of a group in ``rows`` rows, computed again only where one of its lines may have changed."""
         scene = self.scene()
         state = (page, group, self.columns, rows, group_state(*group, scene))
@@ -404,7 +404,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
             self._group_state, self._group_lines = state, page(*group, scene, self.columns, rows)
         return self._group_lines
 
-    def show_task(self, name: str | None, group: GroupKey | None = None) -> None:
+    def show_task(self, name: str | None, group: GraphGroupKey | None = None) -> None:
         """Show another task, or the group in which it is, from the first line; or update what is shown."""
         self.show_subject(group or name)
 
@@ -422,15 +422,15 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         return self.scene().board.projection.tasks.get(name) if isinstance(name, str) else None
 
     @property
-    def _is_told_elsewhere(self) -> bool:
+    def _is_shown_elsewhere(self) -> bool:
         """Whether the other place has the long texts of this subject."""
         return self.texts_view is not None and _identity(self.texts_view.subject) == _identity(self.subject)
 
     def render_page(self) -> list[Line]:
         scene, subject, row = self.scene(), self.subject, self._task_row()
-        source = self.texts_view if self._is_told_elsewhere and self.texts_view is not None else self
+        source = self.texts_view if self._is_shown_elsewhere and self.texts_view is not None else self
         found = source.texts or EvidenceData()
-        if self._is_told_elsewhere:
+        if self._is_shown_elsewhere:
             short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
             found = replace(found, texts=short, answers=(), logs={})
         if isinstance(subject, tuple):
@@ -453,7 +453,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
     def text_key(self) -> TextsKey | None:
         """The key of the texts: the latest attempt; of a judged task, or if it wrote nothing, also what failed."""
         row = self._task_row()
-        if row is None or self._is_told_elsewhere:
+        if row is None or self._is_shown_elsewhere:
             return None
         failed = [one.attempt for one in failures_of(row)[-TEXTS_OF:]]
         if isinstance(self.subject, InboxCause) and (failed or row.latest is None):
@@ -530,7 +530,7 @@ class TextsView(DetailView):
     task is selected if ``has_nothing_above``.
     """
 
-    group: GroupKey | None = None
+    group: GraphGroupKey | None = None
     cursor: str | None = None
     details: DetailView | None = None
     has_nothing_above = False
@@ -565,7 +565,7 @@ class TextsView(DetailView):
         if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
             lines += detail.past_durations(row, scene, found, self.columns, free)
         used = sum(count_rows(line, self.columns) for line in lines)
-        return lines if is_beside else [*lines, *detail.standing_lines(row, scene, self.rows - used)]
+        return lines if is_beside else [*lines, *detail.static_lines(row, scene, self.rows - used)]
 
 
 class TaskScreen(SplitScreen):

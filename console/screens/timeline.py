@@ -19,7 +19,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.time_axis import RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
-from ..present.detail import standing_lines
+from ..present.detail import static_lines
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Role, crop, width
@@ -175,8 +175,8 @@ class TimelineScreen(TaskScreen):
         live = self.console.live
         self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
         activity, moves, is_active = self._activity, news.delta.moves, self._is_active()
-        goes_on = is_active and activity.is_active and not live.is_past
-        if moves and goes_on and activity.pauses_until(self._now_us) == activity.pauses:
+        is_active = is_active and activity.is_active and not live.is_past
+        if moves and is_active and activity.pauses_until(self._now_us) == activity.pauses:
             self._activity = activity._replace(end=self._now_us)
         elif moves or live.is_past or activity.is_active != is_active:  # one batch may begin and end an activity
             self._find_activity()
@@ -265,7 +265,7 @@ class TimelineScreen(TaskScreen):
         if isinstance(key, int):
             activity = self.rows.activity(key)
             start, end = activity.first_start, activity.last_end
-            return (start, end) if start is not None and end is not None and not activity.goes_on else None
+            return (start, end) if start is not None and end is not None and not activity.is_active else None
         row = self.board.row(key)
         latest = row.latest
         if latest is None or latest.ended_at is None or row.state in TIMED:
@@ -335,7 +335,7 @@ class TimelineScreen(TaskScreen):
         if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
         if isinstance(key, str) and not has_texts and not is_beside:
-            lines += standing_lines(self.board.row(key), self.scene(), rows - len(lines) - len(self._legend) - 1)
+            lines += static_lines(self.board.row(key), self.scene(), rows - len(lines) - len(self._legend) - 1)
         if (free := rows - len(lines) - len(self._legend)) > 0:
             blanks = 0 if is_beside else 1
             lines = [*[[]] * blanks, *lines, *self._legend] if has_texts else [*lines, *[[]] * free, *self._legend]
@@ -441,7 +441,7 @@ class TimelineScreen(TaskScreen):
         key = self.timeline.cursor_key
         return self.rows.problems(key) if isinstance(key, int) else super().target_tasks()
 
-    def tasks_in_sight(self) -> Collection[str]:
+    def visible_tasks(self) -> Collection[str]:
         """The tasks of the rows in view."""
         return {key for key in self.timeline.in_view() if isinstance(key, str)}
 

@@ -264,7 +264,7 @@ class TimelineLabels:
         if not self._has_duration_column:
             return False
         if isinstance(key, int):
-            return self._rows.activity(key).goes_on
+            return self._rows.activity(key).is_active
         view = self._board.view(key, self._console.live.now_us, self._console.runner)
         return view.is_moving and view.clock is not None
 

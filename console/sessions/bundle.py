@@ -22,7 +22,7 @@ from ... import engine
 from ...engine.errors import AddressError
 from ...engine.statefile.reader import READS
 from .address import checked_user
-from .session import Question
+from .session import Query
 
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
@@ -73,7 +73,7 @@ def first_modules(settings: Mapping[str, Any]) -> Sequence[str]:
     return with_imports(AGENT, *listing, *map(module_of, settings.get("asks", ())))
 
 
-def module_of(question: Question) -> str:
+def module_of(question: Query) -> str:
     """Return the module that answers one of READS."""
     return f"statefile/{READS[question[0]][0]}"
 

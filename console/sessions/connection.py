@@ -25,7 +25,7 @@ from ...engine.clock import wall_time_us
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
 from ...engine.errors import LinkError, NoAnswerError, RedriveError, StorageError
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile.state_files import FileRow
 from ..model.board import Link
 from ..text.text import one_line
 from .address import AROUND, SshAddress, SshOptions
@@ -54,9 +54,9 @@ class Connection:
         self,
         address: SshAddress,
         options: SshOptions,
-        settings: Message,
-        on_hello: Callable[[Message], None],
-        on_message: Callable[[Message], None],
+        settings: AgentMessage,
+        on_hello: Callable[[AgentMessage], None],
+        on_message: Callable[[AgentMessage], None],
         on_change: Callable[[], None],
     ) -> None:
         self.problem: str | None = None
@@ -344,7 +344,7 @@ READ_BYTES = 256 * 1024
 STDERR_BYTES = 8192
 CLOSE_TIMEOUT_SECONDS = 2.0
 
-Message = Mapping[str, Any]
+AgentMessage = Mapping[str, Any]
 
 
 class MessageDecoder:
@@ -361,7 +361,7 @@ class MessageDecoder:
         """The text received before the marker; "" after the marker."""
         return (self._before_marker or b"").decode("utf-8", "replace")
 
-    def feed(self, data: bytes) -> Iterator[Message]:
+    def feed(self, data: bytes) -> Iterator[AgentMessage]:
         """Decode received bytes and yield each message that they complete. Raises LinkError for foreign data."""
         if self._before_marker is not None:
             self._before_marker += data
@@ -381,7 +381,7 @@ class MessageDecoder:
         except zlib.error as error:
             raise LinkError(f"something else writes into the agent's output: {error}") from error
 
-    def _complete_messages(self, unpacked: bytes) -> Iterator[Message]:
+    def _complete_messages(self, unpacked: bytes) -> Iterator[AgentMessage]:
         """Yield the messages that end in ``unpacked``; only the new bytes are searched for ends."""
         start, *others = unpacked.split(b"\n")
         self._line += start
@@ -392,7 +392,7 @@ class MessageDecoder:
             yield json.loads(line)
 
 
-class MessagePace:
+class MessageThrottle:
     """Gives way to the event loop while messages are handled, and refuses a flood of them."""
 
     def __init__(self) -> None:
@@ -415,7 +415,7 @@ class MessagePace:
 class AgentProcess:
     """A running agent. The future ``ended`` resolves with the reason when the process has exited."""
 
-    def __init__(self, address: SshAddress, options: SshOptions, on_message: Callable[[Message], None]) -> None:
+    def __init__(self, address: SshAddress, options: SshOptions, on_message: Callable[[AgentMessage], None]) -> None:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
         self.is_malformed = False  # it sent what no agent sends: another connection would bring the same
@@ -425,7 +425,7 @@ class AgentProcess:
         self._python = options.python
         self._become = options.become or ""
         self._on_message = on_message
-        self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._hello: asyncio.Future[AgentMessage] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._sent_modules: set[str] = set()
@@ -434,8 +434,8 @@ class AgentProcess:
         self._reading: asyncio.Task[None]
 
     async def open(
-        self, argv: Sequence[str], settings: Message, *, silence_seconds: float = HELLO_TIMEOUT_SECONDS
-    ) -> Message:
+        self, argv: Sequence[str], settings: AgentMessage, *, silence_seconds: float = HELLO_TIMEOUT_SECONDS
+    ) -> AgentMessage:
         """Start ``argv``, send the agent through standard input and return the facts of its hello.
 
         ``silence_seconds``: without a byte, until the host is given up.
@@ -532,7 +532,7 @@ class AgentProcess:
     async def _receive(self, unpacker: MessageDecoder, collecting: asyncio.Task[None]) -> LinkError:
         """Handle messages until the process exits; return why it did."""
         problem: LinkError | None = None
-        pace = MessagePace()
+        pace = MessageThrottle()
         assert self._process.stdout is not None
         try:
             while data := await self._process.stdout.read(READ_BYTES):
@@ -557,7 +557,7 @@ class AgentProcess:
         while data := await self._process.stderr.read(READ_BYTES):
             self._stderr = (self._stderr + data)[-STDERR_BYTES:]
 
-    def _handle(self, message: Message) -> None:
+    def _handle(self, message: AgentMessage) -> None:
         if not self._hello.done():
             self._hello.set_result(message)
         elif "id" in message:
@@ -575,25 +575,25 @@ class AgentProcess:
                 answer.exception()  # mark as retrieved: the caller may have gone
 
 
-def offers_in(message: Message, address: SshAddress, clock_offset_us: int) -> list[Offer]:
+def file_rows_in(message: AgentMessage, address: SshAddress, clock_offset_us: int) -> list[FileRow]:
     """The state files of a host that a message lists; their paths are whole addresses."""
     with decoding("a list of state files"):
-        found = rows_of(Offer, message["files"])
-        for offer in found:
-            RunState(RunState.RUNNING if offer.latest is None else offer.latest.state)
+        found = rows_of(FileRow, message["files"])
+        for file_row in found:
+            RunState(RunState.RUNNING if file_row.latest is None else file_row.latest.state)
         return [
-            offer._replace(path=str(replace(address, path=offer.path)), clock_offset_us=clock_offset_us)
-            for offer in found
+            file_row._replace(path=str(replace(address, path=file_row.path)), clock_offset_us=clock_offset_us)
+            for file_row in found
         ]
 
 
-def clock_offset_us(hello: Message) -> int:
+def clock_offset_us(hello: AgentMessage) -> int:
     """How far the clock of the host that has just said hello is ahead; 0 if it does not say."""
     now_us = hello.get("now")
     return now_us - wall_time_us() if isinstance(now_us, int) and abs(now_us) < TIME_US_MAX else 0
 
 
-def _facts_of_hello(first: object, where: str) -> Message:
+def _facts_of_hello(first: object, where: str) -> AgentMessage:
     """Return the facts of a hello. Raises the error of a refusal."""
     match first:
         case {"hello": dict(facts)}:
@@ -603,14 +603,14 @@ def _facts_of_hello(first: object, where: str) -> Message:
     raise LinkError(f"what answers on {where} is not the agent", final=True)
 
 
-def _resolve(answer: asyncio.Future[object], message: Message) -> None:
+def _resolve(answer: asyncio.Future[object], message: AgentMessage) -> None:
     if "ok" in message:
         answer.set_result(message["ok"])
     else:
         answer.set_exception(error_of(*message["error"]))
 
 
-def answered(message: Message) -> asyncio.Future[object]:
+def answered(message: AgentMessage) -> asyncio.Future[object]:
     """Return an answer that has come with another message."""
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     _resolve(answer, message)

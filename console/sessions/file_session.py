@@ -21,7 +21,7 @@ from ...engine.statefile.reader import stamps_of
 from ...engine.statefile.supervisor_file import stuck_run
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
-from .session import Question, Session, Value, rows_of, unanswered
+from .session import Query, Session, Value, rows_of, unanswered
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes
@@ -41,7 +41,7 @@ class FileSession(Session):
         self._path = path
         self._damage: str | None = None  # the error that the latest read of events raised
         self._read_only_reason = "opened read-only" if read_only else None
-        self._presence = executor_socket.Presence(path)
+        self._executor_connection = executor_socket.ExecutorConnection(path)
         self._uuid: str | None = None  # of the file that was read last
         self._executor = NO_EXECUTOR  # the latest one, alive or not
         self._original: Original | None = None  # the file is a copy of this one
@@ -58,7 +58,7 @@ class FileSession(Session):
         """Check that the file can be read. Raises StateFileError or a subclass of it."""
         session = cls(os.path.abspath(path))
         session._uuid = await session._read(database.file_uuid)
-        session._presence.refresh()
+        session._executor_connection.refresh()
         return session
 
     @property
@@ -87,15 +87,15 @@ class FileSession(Session):
     async def close(self) -> None:
         """Disconnect. The run continues."""
         self._is_closed = True
-        self._presence.close()
+        self._executor_connection.close()
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
         """Ask one of ``READS``."""
         return await self._read(lambda connection: self._decoded(decode, reader.read(connection, *question)))
 
-    def ask_ahead(self, questions: Iterable[Question]) -> None:
+    def prefetch(self, questions: Iterable[Query]) -> None:
         """The answers are at hand when they are read."""
 
     def _decoded(self, decode: Callable[[Any], Value], sent: Any) -> Value:
@@ -160,7 +160,7 @@ class FileSession(Session):
         self._stuck_run = None if self._service_pid is None else stuck_run(self._path)
         self._health = read_health(self._path) or NO_HEALTH
         # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
-        is_attached = self._presence.descriptor is not None
+        is_attached = self._executor_connection.descriptor is not None
         self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), None)
         found = None if self._executor.alive else stamps_of(self._path)
         if found != self._looked_at or self._original is not None:  # the executor of the original may have ended

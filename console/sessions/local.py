@@ -105,15 +105,15 @@ class LocalSession(FileSession):
         """Hold a connection to the executor, whose end is seen at once."""
         try:
             while True:
-                self._presence.refresh()
+                self._executor_connection.refresh()
                 self._watch_socket()
                 await asyncio.sleep(HEARTBEAT_SECONDS)
         finally:
             self._unwatch_socket()
-            self._presence.close()
+            self._executor_connection.close()
 
     def _watch_socket(self) -> None:
-        descriptor = self._presence.descriptor
+        descriptor = self._executor_connection.descriptor
         if descriptor != self._watched_descriptor:
             self._unwatch_socket()
             if descriptor is not None:
@@ -122,7 +122,7 @@ class LocalSession(FileSession):
 
     def _on_readable(self) -> None:
         self._unwatch_socket()
-        self._presence.receive()
+        self._executor_connection.receive()
         self._watch_socket()
 
     def _unwatch_socket(self) -> None:

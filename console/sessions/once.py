@@ -11,7 +11,7 @@ from ..model.board import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession
-from .session import Ahead, LiveSession, Session, no_questions
+from .session import LiveSession, Prefetch, Session, no_queries
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -20,7 +20,7 @@ Use = Callable[[Session], Awaitable[Result]]
 
 
 def with_session(
-    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], asks: Ahead = no_questions
+    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], asks: Prefetch = no_queries
 ) -> Result:
     """Open a session for a command in an event loop, await ``use``, close the session. ``asks``: its questions."""
     from ...engine.asyncio_log import run_with_log  # here: most commands read once
@@ -35,7 +35,7 @@ def with_session(
     return found[0]
 
 
-def read_once(endpoint: Endpoint, use: Use[Result], asks: Ahead = no_questions) -> Result:
+def read_once(endpoint: Endpoint, use: Use[Result], asks: Prefetch = no_queries) -> Result:
     """The same for a ``use`` that awaits nothing but the session's answers: without an event loop, unless by ssh."""
     if is_remote(endpoint.target):
         return with_session(endpoint, use, asks)

@@ -20,11 +20,19 @@ import msgspec
 
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import RUN_NAMES
-from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
+from ...engine.statefile.state_files import POLL_SECONDS, FileRow, FileRowReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
-from .connection import SILENCE_SECONDS, AgentProcess, Message, clock_offset_us, link_error, offers_in, silent_host
-from .session import Ahead, LiveSession, list_question, no_questions
+from .connection import (
+    SILENCE_SECONDS,
+    AgentMessage,
+    AgentProcess,
+    clock_offset_us,
+    file_rows_in,
+    link_error,
+    silent_host,
+)
+from .session import LiveSession, Prefetch, list_query, no_queries
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -36,7 +44,7 @@ async def open_session(
     read_only: bool = False,
     is_console: bool = True,
     may_prompt: bool = True,
-    asks: Ahead = no_questions,
+    asks: Prefetch = no_queries,
 ) -> LiveSession:
     """Open a session for a state file and the run that is named. ``is_console``: as ``SshSession.open``;
     ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``asks``: questions about the
@@ -50,7 +58,7 @@ async def open_session(
         from .ssh import SshSession
 
         whole = None if run is None else parse(f"{target}@{run}").path
-        first = asks(None) if run is None else [list_question(RUN_NAMES)]
+        first = asks(None) if run is None else [list_query(RUN_NAMES)]
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(
@@ -67,7 +75,7 @@ async def open_session(
     if run is not None:
         try:
             session.run_id = one_run(run, await session.query(RUN_NAMES))
-            session.ask_ahead(asks(session.run_id))
+            session.prefetch(asks(session.run_id))
         except BaseException:
             await session.close()
             raise
@@ -171,14 +179,14 @@ async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
 
 def _shared(address: SshAddress, options: SshOptions) -> tuple[SshOptions, str]:
     """Options with the socket of a connection for several sessions, which ends with this process; its folder."""
-    parents = filter(_takes_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
+    parents = filter(_fits_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
     folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))  # mode 0700 keeps other users out
     shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
     atexit.register(_sign_out, shared.argv(address), folder)
     return shared, folder
 
 
-def _takes_socket(parent: str) -> bool:
+def _fits_socket(parent: str) -> bool:
     """Whether a folder, which the shell of another user may name, can be used, and is short enough for ssh."""
     return len(os.fsencode(parent)) <= SOCKET_FOLDER_BYTES and os.access(parent, os.W_OK | os.X_OK)
 
@@ -211,14 +219,14 @@ class FleetTarget(msgspec.Struct, frozen=True):
     hosts: Mapping[str, SshOptions] = {}
     logins: Mapping[str, Login] = {}
 
-    def watch(self) -> AsyncIterator[Sequence[Offer]]:
+    def watch(self) -> AsyncIterator[Sequence[FileRow]]:
         """Yield their state files, again whenever they change."""
         return watch_hosts(self.hosts, self.logins) if self.hosts else watch_state_files()
 
 
-async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
-    """Yield the state files of this machine every POLL_SECONDS, in the order of ``OfferReader.read``."""
-    reader = OfferReader()
+async def watch_state_files() -> AsyncIterator[Sequence[FileRow]]:
+    """Yield the state files of this machine every POLL_SECONDS, in the order of ``FileRowReader.read``."""
+    reader = FileRowReader()
     while True:
         yield await asyncio.to_thread(reader.read)
         await asyncio.sleep(POLL_SECONDS)
@@ -226,15 +234,15 @@ async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
 
 async def watch_remote_files(
     target: str, options: SshOptions = DEFAULT_OPTIONS
-) -> AsyncGenerator[Sequence[Offer], None]:
-    """Yield the state files of ``ssh://host`` at once and whenever they change. ``Offer.path`` is the whole address.
+) -> AsyncGenerator[Sequence[FileRow], None]:
+    """Yield the state files of ``ssh://host`` at once and whenever they change. ``FileRow.path`` is the whole address.
 
     Raises AddressError, LinkError: also when the connection ends.
     """
     address = parse(target)
-    latest: asyncio.Queue[Message] = asyncio.Queue(1)
+    latest: asyncio.Queue[AgentMessage] = asyncio.Queue(1)
 
-    def receive(message: Message) -> None:
+    def receive(message: AgentMessage) -> None:
         if latest.full():
             latest.get_nowait()
         latest.put_nowait(message)
@@ -245,7 +253,7 @@ async def watch_remote_files(
     offset_us = clock_offset_us(message)
     try:
         while True:
-            yield offers_in(message, address, offset_us)
+            yield file_rows_in(message, address, offset_us)
             waiting = asyncio.ensure_future(latest.get())
             await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
@@ -287,13 +295,13 @@ async def log_in(hosts: Iterable[str], ssh: SshOptions) -> FleetTarget:
 
 async def watch_hosts(
     hosts: Mapping[str, SshOptions], logins: Mapping[str, Login] = {}
-) -> AsyncGenerator[Sequence[Offer], None]:
+) -> AsyncGenerator[Sequence[FileRow], None]:
     """Yield the state files of all hosts at once, and whenever those of one change.
 
     A host that is being connected is a row. One that cannot be reached is a row with the reason, beside what was known
     of it; its connection is made again.
     """
-    found: dict[str, Sequence[Offer]] = {target: [Offer(target, has_file=False)] for target in hosts}
+    found: dict[str, Sequence[FileRow]] = {target: [FileRow(target, has_file=False)] for target in hosts}
     changed = asyncio.Event()
     changed.set()
     waiting = dict(logins)
@@ -305,8 +313,8 @@ async def watch_hosts(
                 if target in waiting:
                     options = await waiting.pop(target).done()
                 async with aclosing(watch_remote_files(target, options)) as files:
-                    async for offers in files:
-                        found[target] = offers
+                    async for file_rows in files:
+                        found[target] = file_rows
                         changed.set()
             except RedriveError as error:
                 is_final = isinstance(error, LinkError) and error.final
@@ -319,7 +327,7 @@ async def watch_hosts(
         while True:
             await changed.wait()
             changed.clear()
-            yield [offer for offers in found.values() for offer in offers]
+            yield [file_row for file_rows in found.values() for file_row in file_rows]
     finally:
         for task in tasks:
             task.cancel()
@@ -330,28 +338,28 @@ async def list_hosts(
     hosts: Iterable[str],
     ssh: SshOptions,
     *,
-    files: Callable[[str, SshOptions], Awaitable[Sequence[Offer]]] | None = None,
-) -> Sequence[Offer]:
+    files: Callable[[str, SshOptions], Awaitable[Sequence[FileRow]]] | None = None,
+) -> Sequence[FileRow]:
     """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
 
     ``files``: reads those of one host. A host that cannot be reached is a row with the reason.
     """
 
-    async def read(target: str) -> Sequence[Offer]:
+    async def read(target: str) -> Sequence[FileRow]:
         try:
             return await connect_with_sign_in(parse(target), ssh, partial(files or list_state_files, target))
         except RedriveError as error:
             return [_unreachable(target, error)]
 
     read_hosts = await asyncio.gather(*map(read, dict.fromkeys(hosts)))
-    return [offer for offers in read_hosts for offer in offers]
+    return [file_row for file_rows in read_hosts for file_row in file_rows]
 
 
-def _unreachable(target: str, error: RedriveError) -> Offer:
-    return Offer(target, problem=str(error), has_file=False)
+def _unreachable(target: str, error: RedriveError) -> FileRow:
+    return FileRow(target, problem=str(error), has_file=False)
 
 
-async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:
+async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[FileRow]:
     """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
     async with aclosing(watch_remote_files(target, options)) as files:
         return await anext(files)

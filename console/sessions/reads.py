@@ -15,7 +15,7 @@ from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import LogChunk
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause
 from ..model.log import LineAssembler
-from .session import Session, list_question, listed_events, log_question
+from .session import Session, list_query, listed_events, log_query
 
 # --- The output of one attempt as lines, each once; only the unfinished line is kept in memory -----------------------
 
@@ -33,7 +33,7 @@ class OutputLine(msgspec.Struct, frozen=True):
     dropped_bytes: int = 0
 
 
-class OutputStream:
+class OutputReader:
     """Reads new output of one attempt. All reads may raise RedriveError.
 
     ``assembler``: None: lines of which a long one becomes several. ``tail``: at least so many lines at the end are
@@ -62,11 +62,11 @@ class OutputStream:
         self._read_bytes = 0
         self._dropped_bytes = 0  # that a line has stood for
 
-    def ask_ahead(self) -> None:
+    def prefetch(self) -> None:
         """Ask what ``read_new`` reads first: of several streams in one round trip."""
-        size = list_question(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        size = list_query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         first = {"after": 0, **_PAGE} if self._tail is None else _END
-        self._session.ask_ahead([size, log_question(*self._where, **first)])
+        self._session.prefetch([size, log_query(*self._where, **first)])
 
     async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
         """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""

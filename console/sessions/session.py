@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from ...engine.core.projection import Successes
     from ...engine.domain.acts import Answer
     from ...engine.domain.liveness import TaskUsage
+    from ...engine.statefile.causes import CauseKey
     from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
 
 
 Value = TypeVar("Value")
-Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
-Question = tuple[str, Mapping[str, object]]  # one of READS, and its options
-Ahead = Callable[[str | None], Sequence[Question]]  # what a command will ask about a run; None: the latest
+Query = tuple[str, Mapping[str, object]]  # one of READS, and its options
+Prefetch = Callable[[str | None], Sequence[Query]]  # what a command will ask about a run; None: the latest
 
 
 def machine_now_us() -> int:
@@ -91,7 +91,7 @@ class Session(Protocol):
         """Microseconds UTC by the clock of the host of the state file: what ages and countdowns are counted from."""
         return wall_time_us() + round(self.status.clock_offset_seconds * 1e6)
 
-    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
         """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
     async def snapshot(
@@ -116,7 +116,7 @@ class Session(Protocol):
         """
         return await self.snapshot(run_id)
 
-    def ask_ahead(self, questions: Iterable[Question]) -> None:
+    def prefetch(self, questions: Iterable[Query]) -> None:
         """Send questions whose answers are read next: together they cost one round trip."""
 
     async def send(self, command: Command) -> Answer:
@@ -132,7 +132,7 @@ class Session(Protocol):
 
     async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:
         """Every run of the file, latest first; or one."""
-        return await self.read(decode_runs, runs_question(run_id))
+        return await self.read(decode_runs, runs_query(run_id))
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return the first ``limit`` events of a run after the event ``after``, in order; independent of ``events``."""
@@ -151,7 +151,7 @@ class Session(Protocol):
     async def log(self, run_id: str, task: str, attempt: int, /, **window: int | None) -> Sequence[LogChunk]:
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
         with ``after`` < 0, the last ones of all; ``most``: so many characters end them as well."""
-        return await self.read(partial(rows_of, LogChunk), log_question(run_id, task, attempt, **window))
+        return await self.read(partial(rows_of, LogChunk), log_query(run_id, task, attempt, **window))
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
@@ -163,10 +163,10 @@ class Session(Protocol):
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
-        return await self.read(partial(rows_of, listing.row), list_question(listing, **options))
+        return await self.read(partial(rows_of, listing.row), list_query(listing, **options))
 
     async def cause_histories(
-        self, run_id: str | None, causes: Sequence[Cause] | None = None
+        self, run_id: str | None, causes: Sequence[CauseKey] | None = None
     ) -> Sequence[CauseHistory]:
         """Return the past incidents of each of ``causes``, in their order; of very many causes only the first.
 
@@ -174,7 +174,7 @@ class Session(Protocol):
         """
         from ...engine.core.causes import CauseHistory
 
-        return await self.read(partial(rows_of, CauseHistory), causes_question(run_id, causes))
+        return await self.read(partial(rows_of, CauseHistory), causes_query(run_id, causes))
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""
@@ -187,40 +187,40 @@ class Session(Protocol):
         return await self.read(partial(row_of, PrunePreview), ("preview_prune", {"options": options}))
 
 
-# --- What ``ask_ahead`` takes ----------------------------------------------------------------------------------------
+# --- What ``prefetch`` takes ----------------------------------------------------------------------------------------
 
 
-def no_questions(run_id: str | None) -> Sequence[Question]:
+def no_queries(run_id: str | None) -> Sequence[Query]:
     """Nothing is asked ahead."""
     return ()
 
 
-def board_question(run_id: str | None) -> Question:
+def board_query(run_id: str | None) -> Query:
     """A run with all its tasks."""
     return "board", {"run_id": run_id, "is_whole": True}
 
 
-def part_question(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Question:
+def part_query(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Query:
     """What ``Session.part`` reads."""
     return "part", {"run_id": run_id, "names": names, "has_blockers": has_blockers}
 
 
-def runs_question(run_id: str | None = None) -> Question:
+def runs_query(run_id: str | None = None) -> Query:
     """What ``Session.runs`` reads."""
     return "runs", {"run_id": run_id}
 
 
-def list_question(listing: Listing[Row], **options: Option) -> Question:
+def list_query(listing: Listing[Row], **options: Option) -> Query:
     """What ``Session.query`` reads."""
     return "query", {"what": listing.name, "options": options}
 
 
-def log_question(run_id: str, task: str, attempt: int, /, **window: int | None) -> Question:
+def log_query(run_id: str, task: str, attempt: int, /, **window: int | None) -> Query:
     """What ``Session.log`` reads."""
     return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 
-def causes_question(run_id: str | None, causes: Sequence[Cause] | None = None) -> Question:
+def causes_query(run_id: str | None, causes: Sequence[CauseKey] | None = None) -> Query:
     """What ``Session.cause_histories`` reads."""
     return "cause_history", {"run_id": run_id, "causes": causes}
 
@@ -356,10 +356,10 @@ INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local tim
 COLUMNS_MAX = 100  # of a table
 CONSTANT_ROWS_MAX = 10_000  # of a table without a column that has one value per row
 
-Columns = Mapping[str, Any]
+TableColumns = Mapping[str, Any]
 
 
-def check_table(table: Columns) -> None:
+def check_table(table: TableColumns) -> None:
     """Check that a table is not larger than the text that was sent for it: a few bytes can ask for gigabytes.
 
     Raises ValueError.
@@ -408,7 +408,7 @@ def decode_runs(sent: object) -> list[RunSummary]:
     return found
 
 
-def decode_projection(board: Columns) -> RunProjection:
+def decode_projection(board: TableColumns) -> RunProjection:
     """Decode a snapshot without the history of finished tasks, and without its edges where they are too many."""
     tasks = [_task_of(row) for row in _rows(board["tasks"])]
     names = [task.name for task in tasks]
@@ -429,7 +429,7 @@ def decode_projection(board: Columns) -> RunProjection:
     )
 
 
-def merge_history(projection: RunProjection, window: Columns, start: int = 0) -> bool:
+def merge_history(projection: RunProjection, window: TableColumns, start: int = 0) -> bool:
     """Add the history of finished tasks, and parents that were left out. False: the tasks of the run have changed.
 
     ``start``: the place of the first task of the window.
@@ -461,26 +461,26 @@ def _add_parents(projection: RunProjection, parents: dict[str, tuple[str, ...]])
             task.spec = structs.replace(task.spec, parents=found)
 
 
-def _rows(table: Columns) -> Iterator[dict[str, Any]]:
+def _rows(table: TableColumns) -> Iterator[dict[str, Any]]:
     check_table(table)
     columns = unpack_table(dict(table))
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
 
 
-def _task_of(row: Columns) -> TaskRow:
+def _task_of(row: TableColumns) -> TaskRow:
     task = TaskRow(row["name"])
     _set_sent(task, row)
     return task
 
 
-def _set_sent(task: TaskRow, row: Columns) -> None:
+def _set_sent(task: TaskRow, row: TableColumns) -> None:
     """Set the columns that were sent; those of a finished task follow with its history."""
     set_columns(task, {name: value for name, value in row.items() if value is not None})
     task.state = STATES[task.state]
 
 
-def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow]) -> None:
+def _add_attempts(sent: TableColumns, tasks: Mapping[int, TaskRow]) -> None:
     """Add attempts; those in the projection already came from events, which are newer."""
     added = set()
     for row in _rows(sent["attempts"]):
@@ -494,7 +494,7 @@ def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow]) -> None:
             setattr(tasks[place].attempts[number], KILL_STEPS[kind], value)
 
 
-def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _parents_of(sent: TableColumns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the parents of ``some`` tasks, which are sent as indices into all ``names``."""
     check_table({"rows": sent["edges"], "columns": {"places": sent["places"]}})
     places = iter(unpack(sent["places"], sent["edges"]))
@@ -504,7 +504,7 @@ def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dic
     }
 
 
-def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
+def _specs_of(sent: TableColumns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
     """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
     distinct = [decode_task_spec(text) for text in sent["distinct"]]
     for name, place in zip(names, unpack(sent["places"], len(names)), strict=True):

@@ -25,11 +25,11 @@ from ..text.text import one_line
 from . import session as answers
 from .address import SshAddress, SshOptions, parse
 from .bundle import SENDING, module_of
-from .connection import Connection, EventBuffer, Message, answered, clock_offset_us, offers_in
-from .session import LiveSession, Question, Value, decoding
+from .connection import AgentMessage, Connection, EventBuffer, answered, clock_offset_us, file_rows_in
+from .session import LiveSession, Query, Value, decoding
 
 if TYPE_CHECKING:
-    from ...engine.statefile.state_files import Offer
+    from ...engine.statefile.state_files import FileRow
 
 DEFAULT_OPTIONS = SshOptions()
 ACKNOWLEDGED_EVENTS = 1000  # between two acknowledgements
@@ -66,10 +66,10 @@ class SshSession(LiveSession):
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
         self._settings = settings  # of the agent
-        self._asked: list[tuple[Question, Awaitable[Any]]] = []  # ahead, whose answers nobody has read
-        self._opening: dict[str, tuple[Sequence[Question], asyncio.Task[Any]]] = {}  # files that are opened ahead
+        self._asked: list[tuple[Query, Awaitable[Any]]] = []  # ahead, whose answers nobody has read
+        self._opening: dict[str, tuple[Sequence[Query], asyncio.Task[Any]]] = {}  # files that are opened ahead
         self._open_there = address.path  # the file that the agent opened last
-        self.files: Sequence[Offer] = ()  # of the host, if they were asked for
+        self.files: Sequence[FileRow] = ()  # of the host, if they were asked for
         self.is_whole = False
         self._acknowledged = 0  # the latest event of which the agent knows
         self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
@@ -82,7 +82,7 @@ class SshSession(LiveSession):
         read_only: bool = False,
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
-        asks: Sequence[Question] = (),
+        asks: Sequence[Query] = (),
         whole: str | None = None,
         is_list: bool = False,
     ) -> SshSession:
@@ -99,14 +99,14 @@ class SshSession(LiveSession):
         await session._connection.open()
         return session
 
-    def open_ahead(self, path: str, asks: Sequence[Question]) -> None:
+    def open_ahead(self, path: str, asks: Sequence[Query]) -> None:
         """Begin ``open_file``, with questions about it: those of several files cost one round trip together."""
         opening = asyncio.create_task(self._request_file(parse(path).path, asks))
         opening.add_done_callback(_retrieve_error)
         self._opening[path] = asks, opening
 
     async def open_file(self, path: str) -> None:
-        """Open the file of an ``Offer.path`` of the host, in place of the one before. No events may be followed."""
+        """Open the file of an ``FileRow.path`` of the host, in place of the one before. No events may be followed."""
         if path not in self._opening:
             self.open_ahead(path, ())
         asks, opening = self._opening.pop(path)
@@ -116,7 +116,7 @@ class SshSession(LiveSession):
         with decoding("a state file"):
             self._on_hello(opened, asks)
 
-    async def _request_file(self, path: str, asks: Sequence[Question]) -> Any:
+    async def _request_file(self, path: str, asks: Sequence[Query]) -> Any:
         self._open_there = path
         return await self._connection.request("file", modules=[*map(module_of, asks)], path=path, asks=asks)
 
@@ -155,23 +155,23 @@ class SshSession(LiveSession):
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
         return decode(await self._read(question))
 
-    def ask_ahead(self, questions: Iterable[Question]) -> None:
+    def prefetch(self, questions: Iterable[Query]) -> None:
         for question in questions:
             answer = asyncio.create_task(self._request(question))
             answer.add_done_callback(_retrieve_error)
             self._asked.append((question, answer))
 
-    async def _read(self, question: Question) -> Any:
+    async def _read(self, question: Query) -> Any:
         for place, (asked, answer) in enumerate(self._asked):
             if asked == question:
                 del self._asked[place]
                 return await answer
         return await self._request(question)
 
-    async def _request(self, question: Question) -> Any:
+    async def _request(self, question: Query) -> Any:
         if self._open_there != self._path:  # another file was opened ahead
             await self._request_file(self._path, ())
         what, options = question
@@ -189,7 +189,7 @@ class SshSession(LiveSession):
         filled, self._completed = self._completed, None
         if filled is not None and run_id in (None, filled.run.run_id):
             return filled
-        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else answers.board_question(run_id))
+        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else answers.board_query(run_id))
         self._reset = None
         with decoding("a run"):
             projection = answers.decode_projection(board)
@@ -201,7 +201,7 @@ class SshSession(LiveSession):
     async def part(
         self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
-        part = await self._read(answers.part_question(run_id, names, has_blockers))
+        part = await self._read(answers.part_query(run_id, names, has_blockers))
         with decoding("a part of a run"):
             return answers.decode_projection(part)
 
@@ -291,7 +291,7 @@ class SshSession(LiveSession):
 
     # --- Messages of the agent --------------------------------------------------------------------------------------
 
-    def _on_hello(self, hello: Message, asks: Sequence[Question] | None = None) -> None:
+    def _on_hello(self, hello: AgentMessage, asks: Sequence[Query] | None = None) -> None:
         """Handle a hello; after a reconnection, continue after the last event if the file is still the same.
 
         ``asks``: the questions that it answers; None: those of the settings, which a reconnection does not repeat.
@@ -299,7 +299,7 @@ class SshSession(LiveSession):
         questions = self._settings["asks"] if asks is None else asks
         self._settings["asks"] = ()
         if "files" in hello:
-            self.files = offers_in(hello, self._address, clock_offset_us(hello))
+            self.files = file_rows_in(hello, self._address, clock_offset_us(hello))
             return
         with decoding("a greeting"):
             self._asked = [(one, answered(sent)) for one, sent in zip(questions, hello["answers"], strict=True)]
@@ -317,7 +317,7 @@ class SshSession(LiveSession):
         elif self._buffer is not None:
             self._connection.notify("follow", since=self._buffer.received)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: AgentMessage) -> None:
         if "events" in message:
             self._on_events(message["events"])
         elif "packed" in message:

@@ -18,7 +18,7 @@ from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, pat
 
 if TYPE_CHECKING:
     from ...engine.statefile.lists import RunName
-    from ...engine.statefile.state_files import ActTargets, Offer
+    from ...engine.statefile.state_files import ActTargets, FileRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ _EMPTY = "the name of the state file is empty; name one, or leave it out"
 _PATH_BEGINNINGS = ("/", "./", "../", "~")
 
 
-class Named(NamedTuple):
+class NamedTargets(NamedTuple):
     """What the words of a command name.
 
     Attributes:
@@ -74,7 +74,7 @@ class Named(NamedTuple):
     also: str | None = None
 
 
-def name_run(word: str, known: Machine) -> Named:
+def name_run(word: str, known: LocalMachine) -> NamedTargets:
     """Read ``FLOW[@RUN]``: the whole word if there is such a file, else what the last ``@`` divides.
 
     In ``ssh://`` words ``@`` counts only behind the first ``/`` of the path, and the host knows what is a file.
@@ -87,16 +87,16 @@ def name_run(word: str, known: Machine) -> Named:
         begin = len(word) if slash < 0 else slash
     flow, at, run = word[begin:].rpartition("@")
     if not at or (not begin and known.is_file(word)):
-        return Named(word)
+        return NamedTargets(word)
     if not run:
         raise RedriveError(f"{word!r} names no run behind the @: write @-1, or the beginning of a run or of its day")
-    return Named(word[:begin] + flow or None, run)
+    return NamedTargets(word[:begin] + flow or None, run)
 
 
-def name_words(words: Sequence[str], known: Machine, *, acts: bool = False) -> Named:
-    """Read ``[FLOW[@RUN]] [TASK]...``. Raises RedriveError, AmbiguousError."""
+def name_words(words: Sequence[str], known: LocalMachine, *, acts: bool = False) -> NamedTargets:
+    """Read ``[FLOW[@RUN]] [TASK]...``. Raises RedriveError, AmbiguousTargetError."""
     if not words:
-        return Named()
+        return NamedTargets()
     first, *rest = words
     named = name_run(first, known)
     is_path = _is_path(first)
@@ -106,12 +106,12 @@ def name_words(words: Sequence[str], known: Machine, *, acts: bool = False) -> N
     if not (is_flow or is_path):
         if (meant := known.meant(first)) and not known.files_with([first], acts=acts):
             raise RedriveError(f"there is no flow or task {first!r}{meant}")
-        return Named(tasks=tuple(words))
+        return NamedTargets(tasks=tuple(words))
     files = () if first in rest else known.files_with(words if acts else [first], acts=acts)
     if not files:
         return named._replace(tasks=tuple(rest))
     if not is_flow:
-        return Named(tasks=tuple(words))
+        return NamedTargets(tasks=tuple(words))
     if acts:
         raise _ambiguous_word(first, named, files)
     return named._replace(tasks=tuple(rest), also=files[0])
@@ -144,7 +144,7 @@ def run_in(path: str, word: str) -> str:
         return one_run(word, query(connection, RUN_NAMES, {}))
 
 
-class AmbiguousError(RedriveError):
+class AmbiguousTargetError(RedriveError):
     """An act could mean several state files. ``choices``: for each, its words in place of ``typed``, and what it is.
 
     ``typed``: the word that is replaced; None: the choice is added as the first.
@@ -164,15 +164,15 @@ class AmbiguousError(RedriveError):
             yield f"  {shell_command(['redrive', *command, *before, *chosen, *after])}  # {one_line(what)}"
 
 
-def _ambiguous_word(word: str, named: Named, files: Sequence[str]) -> AmbiguousError:
+def _ambiguous_word(word: str, named: NamedTargets, files: Sequence[str]) -> AmbiguousTargetError:
     flow = place_words(MACHINE.path_of(named.state or ""), named.run)
     tasks = [((file, word), f"the task in {file}") for file in files[:_NAMED_MAX]]
-    return AmbiguousError(
+    return AmbiguousTargetError(
         f"{word!r} is a flow, and a task as well: name the state file", word, [(flow, "the flow"), *tasks]
     )
 
 
-class Machine:
+class LocalMachine:
     """What there is on this machine, read when it is asked for."""
 
     def is_file(self, word: str) -> bool:
@@ -189,10 +189,10 @@ class Machine:
 
     def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
         """The state files that a command without FLOW could mean, and that have all these tasks."""
-        from ...engine.statefile.state_files import ActTargets, has_targets, offers
+        from ...engine.statefile.state_files import ActTargets, file_rows, has_targets
 
         try:
-            paths = [offer.path for offer in offers() if offer.has_file][: None if acts else 1]
+            paths = [file_row.path for file_row in file_rows() if file_row.has_file][: None if acts else 1]
         except RedriveError:
             return []
         return [path for path in paths if has_targets(path, ActTargets((), tasks))]
@@ -205,7 +205,7 @@ class Machine:
         return "" if os.sep in word else did_you_mean(word, flows)
 
 
-MACHINE = Machine()
+MACHINE = LocalMachine()
 
 
 def _is_state_file(path: str) -> bool:
@@ -270,7 +270,7 @@ def existing_target(target: str | None) -> str:
 
 
 def acting_target(target: str | None, targets: ActTargets | None = None, run: str | None = None) -> str:
-    """Return the state file that a command changes. Raises RedriveError, AmbiguousError.
+    """Return the state file that a command changes. Raises RedriveError, AmbiguousTargetError.
 
     A default is taken only if no other state file could be meant: it is the only one, the only one with something to
     do, or of those the only one that has the ``targets``, else of all files.
@@ -278,28 +278,30 @@ def acting_target(target: str | None, targets: ActTargets | None = None, run: st
     named = named_target(target)
     if named is not None:
         return named
-    from ...engine.statefile.state_files import has_targets, offers
+    from ...engine.statefile.state_files import file_rows, has_targets
 
-    usable = [offer for offer in offers() if offer.problem is None]
-    working = [offer for offer in usable if offer.has_work]
+    usable = [file_row for file_row in file_rows() if file_row.problem is None]
+    working = [file_row for file_row in usable if file_row.has_work]
     candidates = working or usable
     if len(candidates) > 1 and targets is not None:
-        fitting = ([offer for offer in group if has_targets(offer.path, targets)] for group in (working, usable))
+        fitting = (
+            [file_row for file_row in group if has_targets(file_row.path, targets)] for group in (working, usable)
+        )
         candidates = next(filter(None, fitting), [])
         if not candidates:
             raise RedriveError(f"none of {len(usable)} state files has {targets}; see: redrive fleet")
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"
-        choices = ((place_words(offer.path, run), _latest_of(offer)) for offer in candidates)
-        raise AmbiguousError(f"{len(candidates)} state files {which}: name one", run and f"@{run}", choices)
+        choices = ((place_words(file_row.path, run), _latest_of(file_row)) for file_row in candidates)
+        raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one", run and f"@{run}", choices)
     return candidates[0].path if candidates else _default_path()
 
 
-def _latest_of(offer: Offer) -> str:
+def _latest_of(file_row: FileRow) -> str:
     from ..model.runs import latest_code
 
-    run = offer.latest
-    return f"{run.dag_name} {run.run_id} {latest_code(offer)}" if run is not None else "no run yet"
+    run = file_row.latest
+    return f"{run.dag_name} {run.run_id} {latest_code(file_row)}" if run is not None else "no run yet"
 
 
 def _default_path() -> str:

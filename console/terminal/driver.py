@@ -28,7 +28,7 @@ from textual.screen import Screen
 from ..text.text import sanitize_lines
 from . import textual_internals as internals
 from .capabilities import TerminalCapabilities, detect_capabilities, size_of
-from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token
+from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, InputToken, PastedText
 from .output import REQUEST_POSITION, CellEncoder, FlowControl, TerminalOutput
 from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
@@ -216,7 +216,7 @@ class ConsoleDriver(Driver):
         at = min(self._event_loop.time(), at_most)
         self._deliver(self._escape_parser.feed(self._decode(data), at), at)
 
-    def _deliver(self, tokens: list[Token], at: float) -> None:
+    def _deliver(self, tokens: list[InputToken], at: float) -> None:
         for token in tokens:
             for message in self._messages(token, at):
                 self.process_message(message)
@@ -232,7 +232,7 @@ class ConsoleDriver(Driver):
         now = self._event_loop.time()
         self._deliver(self._escape_parser.expire(now), now)
 
-    def _messages(self, token: Token, at: float) -> list[Message]:
+    def _messages(self, token: InputToken, at: float) -> list[Message]:
         if isinstance(token, EscapeKey):
             found: list[Message] = [events.Key("escape", "\x1b")]
             at = token.at

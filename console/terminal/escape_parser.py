@@ -62,7 +62,7 @@ class PastedText(msgspec.Struct, frozen=True):
     text: str
 
 
-Token = TypedText | EscapeSequence | EscapeKey | PastedText
+InputToken = TypedText | EscapeSequence | EscapeKey | PastedText
 
 
 class EscapeParser:
@@ -80,10 +80,10 @@ class EscapeParser:
         self._paste: str | None = None
         self._paste_at = 0.0
 
-    def feed(self, data: str, at: float) -> list[Token]:
+    def feed(self, data: str, at: float) -> list[InputToken]:
         """Parse ``data`` that arrived at ``at`` or, while the loop was busy, earlier. It continues an incomplete
         sequence unless ``expire`` has dropped that."""
-        tokens: list[Token] = []
+        tokens: list[InputToken] = []
         position = 0
         while position < len(data):
             if self._paste is not None:
@@ -102,7 +102,7 @@ class EscapeParser:
             return None
         return self._partial_at + (self._escape_seconds if self._partial == _ESC else SEQUENCE_SECONDS)
 
-    def expire(self, at: float) -> list[Token]:
+    def expire(self, at: float) -> list[InputToken]:
         """End the incomplete sequence or paste if its time is over at ``at``."""
         due = self.expires_at()
         if due is None or at < due:
@@ -116,7 +116,7 @@ class EscapeParser:
         self._escaped_at = self._partial_at
         return [EscapeKey(self._partial_at)]
 
-    def _parse_text(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_text(self, data: str, position: int, at: float, tokens: list[InputToken]) -> int:
         late, self._escaped_at = self._escaped_at, None
         if late is not None and at - late <= LATE_SECONDS and data[position] in "[O":
             self._start_sequence(_ESC + data[position], at, disowned=True)
@@ -132,7 +132,7 @@ class EscapeParser:
     def _start_sequence(self, begun: str, at: float, disowned: bool = False) -> None:
         self._partial, self._partial_at, self._is_late_rest = begun, at, disowned
 
-    def _parse_sequence(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_sequence(self, data: str, position: int, at: float, tokens: list[InputToken]) -> int:
         character = data[position]
         if self._partial == _ESC:
             apart = position == 0  # came in a later read: with Alt, both come in one
@@ -151,7 +151,7 @@ class EscapeParser:
             return position if character == _ESC else position + 1
         return position + 1
 
-    def _emit_sequence(self, sequence: str, at: float, tokens: list[Token]) -> None:
+    def _emit_sequence(self, sequence: str, at: float, tokens: list[InputToken]) -> None:
         if self._is_late_rest:
             return
         if sequence == _PASTE_START:
@@ -159,7 +159,7 @@ class EscapeParser:
         elif sequence != _PASTE_END:
             tokens.append(EscapeSequence(sequence))
 
-    def _parse_paste(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_paste(self, data: str, position: int, at: float, tokens: list[InputToken]) -> int:
         before = self._paste or ""
         text = before + data[position:]
         self._paste_at = at

@@ -15,8 +15,8 @@ from .text import cells, one_line, shorten, shorten_middle
 
 Row = TypeVar("Row")
 Context = TypeVar("Context")
-Words = str | Piece | Line  # a text of anybody, which is made safe here; or pieces that are safe
-Cell = Words | Callable[[int], Words]  # on the screen also what it says in so many cells
+ColumnText = str | Piece | Line  # a text of anybody, which is made safe here; or pieces that are safe
+CellText = ColumnText | Callable[[int], ColumnText]  # on the screen also what it says in so many cells
 FILL = 1 << 20  # as ``most``: all the cells that the other columns leave
 _CUT_MIN = 4  # cells that the last piece of a cell keeps when it is cut
 
@@ -58,9 +58,9 @@ class Column(NamedTuple, Generic[Row, Context]):
     name: str
     title: str | None = None
     value: Callable[[Row, Context], object] | None = None
-    words: Callable[[Row, Context], Words] | None = None
+    words: Callable[[Row, Context], ColumnText] | None = None
     width: Width | None = None
-    screen: Callable[[Row, Context], Cell] | None = None
+    screen: Callable[[Row, Context], CellText] | None = None
 
 
 Columns = Sequence[Column[Row, Context]]
@@ -69,9 +69,9 @@ Columns = Sequence[Column[Row, Context]]
 def field(
     name: str,
     title: str | None = None,
-    words: Callable[[Any, Any], Words] | None = None,
+    words: Callable[[Any, Any], ColumnText] | None = None,
     width: Width | None = None,
-    screen: Callable[[Any, Any], Cell] | None = None,
+    screen: Callable[[Any, Any], CellText] | None = None,
 ) -> Column[Any, Any]:
     """A column whose value is the field of the row with its name."""
     return Column(name, title, lambda row, context: getattr(row, name), words, width, screen)
@@ -95,7 +95,7 @@ def chosen(columns: Columns[Row, Context], *names: str) -> Columns[Row, Context]
     return [by_name[name] for name in names]
 
 
-def row_line(size: int, *row: tuple[Width, Cell], more: str = "…") -> Line:
+def row_line(size: int, *row: tuple[Width, CellText], more: str = "…") -> Line:
     """A row of the screen in at most ``size`` cells: what its columns say, those that have room.
 
     The blanks that pad a cell have no role; there are none behind the last.
@@ -163,7 +163,7 @@ def screen_titles(columns: Columns[Row, Context], size: int) -> Line:
     return row_line(size, *((one.width, _title(one.title or "")) for one in columns if one.width))
 
 
-def _title(words: str) -> Callable[[int], Words]:
+def _title(words: str) -> Callable[[int], ColumnText]:
     return lambda room: Piece(words if cells(words) <= room else words.rpartition(" ")[2], Role.DIM)
 
 
@@ -208,24 +208,24 @@ def longest_cells(texts: Iterable[str]) -> int:
     return max((cells(one_line(text)) for text in texts), default=0)
 
 
-def _shown(column: Column[Row, Context], row: Row, context: Context) -> Cell:
+def _shown(column: Column[Row, Context], row: Row, context: Context) -> CellText:
     return column.screen(row, context) if column.screen is not None else _words(column, row, context)
 
 
-def _words(column: Column[Row, Context], row: Row, context: Context) -> Words:
+def _words(column: Column[Row, Context], row: Row, context: Context) -> ColumnText:
     if column.words is not None:
         return column.words(row, context)
     value = None if column.value is None else column.value(row, context)
     return "" if value is None else str(value)
 
 
-def _line(cell: Cell, size: int) -> Line:
+def _line(cell: CellText, size: int) -> Line:
     """What a cell says where it has ``size`` cells."""
     words = cell(size) if callable(cell) else cell
     return [Piece(one_line(words))] if isinstance(words, str) else [words] if isinstance(words, Piece) else words
 
 
-def _sized(cell: Cell, width: Width, size: int, more: str) -> Line:
+def _sized(cell: CellText, width: Width, size: int, more: str) -> Line:
     """A cell in at most ``size`` cells."""
     line = _line(cell, size)
     free = size - pieces.width(line)
@@ -238,6 +238,6 @@ def _sized(cell: Cell, width: Width, size: int, more: str) -> Line:
     return line[:-1] if 0 <= kept < _CUT_MIN else pieces.fit(line, size, more)
 
 
-def _joined(cell: Words) -> str | Piece:
+def _joined(cell: ColumnText) -> str | Piece:
     """A cell in one role, that of its first piece."""
     return cell if isinstance(cell, str | Piece) else Piece(pieces.plain(cell), cell[0].role if cell else Role.TEXT)

@@ -142,7 +142,7 @@ _CHOICES_APART = 2  # cells
 _NUMBER_CHARACTERS = "0123456789,"
 
 
-class AskedText(msgspec.Struct, frozen=True):
+class PromptField(msgspec.Struct, frozen=True):
     """A line to type in a question.
 
     Attributes:
@@ -183,7 +183,7 @@ class Question(msgspec.Struct, frozen=True):
     preview: Sequence[Line] = ()
     reason: Literal["none", "optional", "required"] = "none"
     type_exactly: str | None = None
-    values: Sequence[AskedText] = ()
+    values: Sequence[PromptField] = ()
     alternative: tuple[str, str] | None = None
     enter_accepts: bool = True
 

@@ -29,7 +29,7 @@ from ..statefile.health_file import read_health
 from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
 from ..statefile.opening import reading_error
 from ..statefile.paths import named_path
-from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices, read
+from ..statefile.reader import IDLE_SECONDS, Reader, SqlRow, WriteNotices, read
 from ..statefile.supervisor_file import stuck_run
 from . import executor_socket
 
@@ -48,7 +48,7 @@ UNACKNOWLEDGED_EVENTS = 5000  # more would pile up in the memory of the console
 LINE_BYTES_MAX = 4 * 1024 * 1024  # of a request: an executor takes no longer command
 COMMANDS_MAX = 99  # that wait for another thread
 
-Request = Dict[str, Any]
+AgentRequest = Dict[str, Any]
 
 
 class Output(object):
@@ -136,7 +136,7 @@ class EventStream(object):
         """True if there are events to read at once."""
         return self.sent is not None and self._has_more and self.sent - self._acknowledged < UNACKNOWLEDGED_EVENTS
 
-    def read_batch(self, reader: Reader, has_changed: bool) -> List[Row]:
+    def read_batch(self, reader: Reader, has_changed: bool) -> List[SqlRow]:
         """The next events, an empty list if there are none. Raises SnapshotNeeded."""
         self._has_more = self._has_more or has_changed
         if self.sent is None or not self.is_ready:
@@ -160,10 +160,10 @@ class Agent(object):
         self.path = ""  # of the file that is open
         self._reader: Reader
         self._notices: WriteNotices
-        self._presence: executor_socket.Presence
+        self._executor_connection: executor_socket.ExecutorConnection
         self._events = EventStream()
         self._next_presence = 0.0
-        self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
+        self._commands: "Queue[AgentRequest]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
         self._next_beat = 0.0
         self._pace_seconds = self._gather_seconds = PACE_SECONDS
@@ -175,14 +175,14 @@ class Agent(object):
     def open(self, settings: Dict[str, Any]) -> JsonObject:
         """Open a file, in place of the one before. Return what the console knows it by. Raises StateFileError."""
         if self.path:
-            for one in (self._reader, self._notices, self._presence):
+            for one in (self._reader, self._notices, self._executor_connection):
                 one.close()
         whole = settings.get("whole")  # of an address with @ in its path: a file of the whole name wins
         is_whole = whole is not None and os.path.exists(named_path(str(whole)) or "")
         self.path = named_path(str(whole if is_whole else settings["path"])) or _default_path()
         self._reader = Reader(self.path)
         self._notices = WriteNotices(self.path)
-        self._presence = executor_socket.Presence(self.path)
+        self._executor_connection = executor_socket.ExecutorConnection(self.path)
         self._reader.open()
         self._problem, self._next_presence = None, 0.0
         answers = [self._answer(what, options) for what, options in settings.get("asks", ())]
@@ -205,8 +205,8 @@ class Agent(object):
                 self._wakeup.clear()
             if self._input.descriptor in ready and not self.receive():
                 return
-            if self._presence.descriptor in ready:
-                self._presence.receive()
+            if self._executor_connection.descriptor in ready:
+                self._executor_connection.receive()
             self._poll()
             if self._is_beat_due():
                 self._output.send({"beat": self._beat()})
@@ -219,7 +219,7 @@ class Agent(object):
         return lines is not None
 
     def _wait(self) -> List[int]:
-        watched = [self._input.descriptor, self._wakeup.descriptor, self._presence.descriptor]
+        watched = [self._input.descriptor, self._wakeup.descriptor, self._executor_connection.descriptor]
         delay = POLL_SECONDS
         if self._problem is not None:
             delay = GONE_POLL_SECONDS
@@ -286,14 +286,14 @@ class Agent(object):
         now = time.monotonic()
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS
-            self._presence.refresh()
+            self._executor_connection.refresh()
             self._health = read_health(self.path)
         seen_at = heartbeat_at(self.path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
         return [self._is_attached(), is_silent, self._problem, self._health]
 
     def _is_attached(self) -> bool:
-        return self._presence.descriptor is not None
+        return self._executor_connection.descriptor is not None
 
     def _executor(self) -> Optional[ExecutorState]:
         if self._problem is not None:
@@ -307,7 +307,7 @@ class Agent(object):
     # --- Requests ---------------------------------------------------------------------------------------------------
 
     def _handle(self, line: bytes) -> None:
-        request: Request = {}  # what is none gets an error as well
+        request: AgentRequest = {}  # what is none gets an error as well
         try:
             request = dict(json.loads(line.decode()))
         except (ValueError, TypeError, RecursionError):
@@ -317,7 +317,7 @@ class Agent(object):
         else:
             self._respond(request)
 
-    def _respond(self, request: Request) -> None:
+    def _respond(self, request: AgentRequest) -> None:
         """Whatever is wrong with a request, the next one gets its response."""
         try:
             value = _HANDLERS[request["ask"]](self, request)
@@ -326,14 +326,14 @@ class Agent(object):
         except Exception as error:
             self._output.send({"id": request.get("id"), "error": _described(self.path, error)})
 
-    def _clock(self, request: Request) -> int:
+    def _clock(self, request: AgentRequest) -> int:
         return _now_us()
 
-    def _file(self, request: Request) -> JsonObject:
+    def _file(self, request: AgentRequest) -> JsonObject:
         """Go on with another file of this host: a command reads several by one login."""
         return self.open(dict(self._settings, path=request["path"], asks=request["asks"]))
 
-    def _follow(self, request: Request) -> None:
+    def _follow(self, request: AgentRequest) -> None:
         if request["since"] is None:
             self._events.stop()
             return
@@ -345,27 +345,27 @@ class Agent(object):
             head = since  # the next poll reports the error
         self._output.send({"following": head})
 
-    def _pace(self, request: Request) -> None:
+    def _pace(self, request: AgentRequest) -> None:
         seconds = PACE_ROUND_TRIPS * float(request["seconds"])
         self._pace_seconds = min(max(seconds, PACE_SECONDS), PACE_SECONDS_MAX)
 
-    def _acknowledge(self, request: Request) -> None:
+    def _acknowledge(self, request: AgentRequest) -> None:
         self._events.acknowledge(int(request["seq"]))
 
-    def _load(self, request: Request) -> None:
+    def _load(self, request: AgentRequest) -> None:
         """Add the sources of further modules, which the console sends before the first request that needs them."""
         self._sources.update(json.loads(zlib.decompress(binascii.a2b_base64(request["sources"])).decode()))
 
-    def _read(self, request: Request) -> Json:
+    def _read(self, request: AgentRequest) -> Json:
         value: Json = read(self._reader.connection, request["what"], request["options"])
         return value
 
-    def _usage(self, request: Request) -> Json:
+    def _usage(self, request: AgentRequest) -> Json:
         from .command_client import read_usage
 
         return read_usage(self.path)
 
-    def _send(self, request: Request) -> object:
+    def _send(self, request: AgentRequest) -> object:
         from ..domain.acts import parse_command  # loaded with the first command
         from .command_client import send_blocking
 
@@ -382,7 +382,7 @@ class Agent(object):
             self._wakeup.wake()
 
 
-_HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
+_HANDLERS: Dict[str, Callable[[Agent, AgentRequest], Any]] = {
     "clock": Agent._clock,
     "file": Agent._file,
     "follow": Agent._follow,
@@ -398,7 +398,7 @@ _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
 _TOKEN = re.compile('"claim_token":"[0-9a-f]*"')  # random, so a fifth of the bytes; nobody reads it there
 
 
-def _packed(rows: List[Row]) -> JsonObject:
+def _packed(rows: List[SqlRow]) -> JsonObject:
     """Events in half the bytes: numbers and instants as differences to the row before."""
     packed, seq, at = [], 0, 0
     for row in rows:

@@ -20,7 +20,7 @@ from ..statefile.open_writing import open_existing, write_transaction
 from ..statefile.operator_actions import apply
 from ..statefile.ownership import locked_file, try_acquire
 from ..statefile.transitions import Transaction
-from .executor_socket import Message, request
+from .executor_socket import SocketMessage, request
 
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 RETRY_SECONDS = 0.05
@@ -43,7 +43,7 @@ def send_blocking(state_path: str, command: Command) -> Answer:
         time.sleep(RETRY_SECONDS)  # the holder of the lock does not announce when it begins to listen or leaves
 
 
-def _parse(response: Message) -> Answer:
+def _parse(response: SocketMessage) -> Answer:
     try:
         return parse_answer(response)
     except (ValueError, TypeError):

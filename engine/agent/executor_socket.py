@@ -21,7 +21,7 @@ SOCKET_PATH_BYTES = 100  # the kernel takes 107; a longer path is shortened by t
 SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
 _NAME_BYTES_SHOWN = 40  # of a longer name; a hash of the whole name follows
 
-Message = Dict[str, Any]  # of the executor, one JSON object a line
+SocketMessage = Dict[str, Any]  # of the executor, one JSON object a line
 
 
 def socket_path(state_path: str) -> str:
@@ -36,7 +36,7 @@ def socket_path(state_path: str) -> str:
     return os.path.join(folder, name + ".sock")
 
 
-class Presence(object):
+class ExecutorConnection(object):
     """An open connection to the executor, which ends with it. Never blocks."""
 
     def __init__(self, state_path: str) -> None:
@@ -139,7 +139,7 @@ def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
 PING_SECONDS = 5.0
 
 
-def ping(state_path: str) -> Optional[Message]:
+def ping(state_path: str) -> Optional[SocketMessage]:
     """The status that the executor reports of itself; None if no executor listens.
 
     Raises LinkError, or StateFileError if this user may not connect.
@@ -147,7 +147,9 @@ def ping(state_path: str) -> Optional[Message]:
     return request(state_path, {"act": "ping"}, PING_SECONDS)
 
 
-def request(state_path: str, message: Message, timeout_seconds: float = RESPONSE_SECONDS) -> Optional[Message]:
+def request(
+    state_path: str, message: SocketMessage, timeout_seconds: float = RESPONSE_SECONDS
+) -> Optional[SocketMessage]:
     """Send a message to the executor and return its response; None if no executor listens, or if it ended meanwhile."""
     connection = connect(state_path)
     if connection is None:
@@ -156,7 +158,7 @@ def request(state_path: str, message: Message, timeout_seconds: float = RESPONSE
         return _exchange(connection, message, timeout_seconds)
 
 
-def _exchange(connection: socket.socket, message: Message, timeout_seconds: float) -> Optional[Message]:
+def _exchange(connection: socket.socket, message: SocketMessage, timeout_seconds: float) -> Optional[SocketMessage]:
     deadline = time.monotonic() + timeout_seconds
     connection.settimeout(timeout_seconds)
     try:
@@ -179,9 +181,9 @@ def _exchange(connection: socket.socket, message: Message, timeout_seconds: floa
     return _parse(bytes(line))
 
 
-def _parse(line: bytes) -> Message:
+def _parse(line: bytes) -> SocketMessage:
     try:
-        response: Message = json.loads(line.decode())
+        response: SocketMessage = json.loads(line.decode())
         if isinstance(response["ok"], bool) and isinstance(response["message"], str):
             return response
     except (ValueError, TypeError, KeyError, RecursionError):

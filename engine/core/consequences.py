@@ -30,7 +30,7 @@ class Children(Enum):
     HELD = "they wait for the decision of a human"
 
 
-class Rows(Enum):
+class RowEffects(Enum):
     """What happens to the rows that the attempt put into quarantine."""
 
     CONFIRM = "they are held"
@@ -47,15 +47,15 @@ class Pages(Enum):
 
 
 #: Decision -> the state of the task, the tasks below, quarantined rows, pages.
-_TABLE: dict[type[Decision], tuple[TaskState, Children, Rows, Pages]] = {
-    Succeed: (TaskState.SUCCESS, Children.EXPAND, Rows.CONFIRM, Pages.RESOLVE),
-    Retry: (TaskState.RETRYING, Children.WAIT, Rows.DROP, Pages.STAY),
-    Fail: (TaskState.FAILED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.TRIGGER),
-    DeadLetter: (TaskState.DEAD_LETTER, Children.HELD, Rows.DROP_FOR_GOOD, Pages.TRIGGER),
-    Defer: (TaskState.SENSING, Children.WAIT, Rows.DROP, Pages.STAY),
-    Skip: (TaskState.SKIPPED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.RESOLVE),
-    Cancel: (TaskState.CANCELLED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.RESOLVE),
-    Interrupt: (TaskState.RETRYING, Children.WAIT, Rows.DROP, Pages.STAY),
+_TABLE: dict[type[Decision], tuple[TaskState, Children, RowEffects, Pages]] = {
+    Succeed: (TaskState.SUCCESS, Children.EXPAND, RowEffects.CONFIRM, Pages.RESOLVE),
+    Retry: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, Pages.STAY),
+    Fail: (TaskState.FAILED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.TRIGGER),
+    DeadLetter: (TaskState.DEAD_LETTER, Children.HELD, RowEffects.DROP_FOR_GOOD, Pages.TRIGGER),
+    Defer: (TaskState.SENSING, Children.WAIT, RowEffects.DROP, Pages.STAY),
+    Skip: (TaskState.SKIPPED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.RESOLVE),
+    Cancel: (TaskState.CANCELLED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.RESOLVE),
+    Interrupt: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, Pages.STAY),
 }
 
 
@@ -67,7 +67,7 @@ class Consequences(msgspec.Struct, frozen=True):
     attempt: AttemptColumns
     payload: TaskMoved
     children: Children
-    rows: Rows
+    rows: RowEffects
     pages: Pages
     page: PageRequest | None = None  # with ``Pages.TRIGGER``
     proven: Failure | None = None  # repeats by evidence: siblings that failed alike may be ended

@@ -42,7 +42,7 @@ from .spec import FlowSpec
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
 
 
-class Finding(NamedTuple):
+class DownstreamFinding(NamedTuple):
     """What an executor has found out about a downstream, for others that call it. Instants: microseconds UTC."""
 
     at: int
@@ -67,7 +67,9 @@ class DownstreamStates:
         self._adapted: set[str] = set()  # downstreams whose row said another state
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
-        self._hints: dict[str, Finding] = {}  # outages that another executor has found, and no own call has met yet
+        self._hints: dict[
+            str, DownstreamFinding
+        ] = {}  # outages that another executor has found, and no own call has met yet
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
@@ -291,7 +293,7 @@ class DownstreamStates:
 
     # --- Other executors ---------------------------------------------------------------------------------------
 
-    def finding(self, downstream: str) -> Finding | None:
+    def finding(self, downstream: str) -> DownstreamFinding | None:
         """Return what other executors should know of a breaker that has just changed; None: nothing.
 
         A refused credential and an act of an operator concern one flow; what came from another executor is known.
@@ -300,10 +302,10 @@ class DownstreamStates:
         if downstream in self._hinted or not self.specs[downstream].shared:
             return None
         if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None and breaker.reopens_at > now:
-            return Finding(now, breaker.reopens_at, breaker.why)
-        return Finding(now, None) if breaker.state is BreakerState.CLOSED else None
+            return DownstreamFinding(now, breaker.reopens_at, breaker.why)
+        return DownstreamFinding(now, None) if breaker.state is BreakerState.CLOSED else None
 
-    def consider(self, downstream: str, finding: Finding) -> None:
+    def consider(self, downstream: str, finding: DownstreamFinding) -> None:
         """Take the finding of another executor as a hint, for it may mean another system of the same name.
 
         An outage holds nothing here: the first call of this executor that fails confirms it, one that succeeds refutes

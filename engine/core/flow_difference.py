@@ -124,7 +124,7 @@ def _without_place(spec: TaskSpec) -> TaskSpec:
     return replace(spec, source=None, code=None, map=own)
 
 
-def stays_input(row: TaskRow) -> bool:
+def is_still_input(row: TaskRow) -> bool:
     """Whether a task that the flow no longer defines has a result, which its children still get."""
     return row.state is TaskState.SUCCESS or row.result is not None
 

@@ -34,10 +34,10 @@ class OptionType(msgspec.Struct, Generic[T_co], frozen=True):
     parse: Callable[[object], T_co]
 
 
-Table = Mapping[str, OptionType[object]]
+OptionTable = Mapping[str, OptionType[object]]
 
 
-def table_of(declared: type) -> Table:
+def table_of(declared: type) -> OptionTable:
     """Return the options that a class declares by its annotations: ``pool: Annotated[str | None, optional(NAME)]``."""
     hints = get_type_hints(declared, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}

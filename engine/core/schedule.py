@@ -558,7 +558,7 @@ class ScheduleFacts(msgspec.Struct, frozen=True):
     replaced_at: int | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class ScheduleStep(msgspec.Struct, frozen=True):
     """The decision. ``logical``: of SKIP, and of a START that nobody has requested; ``run_id``: of RESUME; ``wake_at``:
     of WAIT, None: no instant."""
 
@@ -570,33 +570,33 @@ class Step(msgspec.Struct, frozen=True):
     late_since: int | None = None  # when the oldest run was due that is late now
 
 
-def decide_step(schedule: Schedule, facts: ScheduleFacts, now: int) -> Step:
+def decide_step(schedule: Schedule, facts: ScheduleFacts, now: int) -> ScheduleStep:
     """Decide the next step of a flow. What was due by a schedule before its edit is decided before the new one holds.
 
     A pause holds up starts, and no run that has begun.
     """
     if facts.decided_until is None:
-        return Step(StepKind.WAIT) if facts.is_owned else Step(StepKind.RECORD)
+        return ScheduleStep(StepKind.WAIT) if facts.is_owned else ScheduleStep(StepKind.RECORD)
     late = _late_times(schedule, facts)
     late_since = next((due_at for late_at, due_at in late if late_at < now), None)
-    waiting = Step(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now, late), late_since=late_since)
+    waiting = ScheduleStep(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now, late), late_since=late_since)
     if facts.is_owned:
         return waiting
     decision = decide_schedule(schedule, facts.decided_until, facts.started, now, facts.replaced_at)
     if _has_to_record(schedule, facts, decision, now):
-        return Step(StepKind.RECORD, late_since=late_since)
+        return ScheduleStep(StepKind.RECORD, late_since=late_since)
     if facts.has_request and now >= facts.retry_at:
-        return Step(StepKind.START, is_requested=True)
+        return ScheduleStep(StepKind.START, is_requested=True)
     if decision.run is not None and decision.run == facts.skip_logical:
-        return Step(StepKind.SKIP, decision.run)
+        return ScheduleStep(StepKind.SKIP, decision.run)
     if now < facts.retry_at:
         return waiting
     if facts.resumable is not None:
-        return Step(StepKind.RESUME, run_id=facts.resumable)
+        return ScheduleStep(StepKind.RESUME, run_id=facts.resumable)
     if now < facts.paused_until:
         return waiting
     if decision.run is not None:
-        return Step(StepKind.START, decision.run)
+        return ScheduleStep(StepKind.START, decision.run)
     return waiting
 
 

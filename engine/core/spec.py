@@ -21,7 +21,7 @@ from ..domain.trigger_rules import ALL_DONE, edge_rule
 from .option_types import FLAG, choice, duration, number, whole_number
 from .policy import RetryPolicy
 
-Kind = Literal["python", "command", "sensor", "approval"]
+TaskKind = Literal["python", "command", "sensor", "approval"]
 Isolation = Literal["process", "worker", "thread", "dask"]
 Durability = Literal["full", "normal"]
 Misfire = Literal["skip", "one", "all"]
@@ -96,7 +96,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     name: str
     parents: tuple[str, ...] = ()
-    kind: Kind = "python"
+    kind: TaskKind = "python"
     command: str | None = None  # the shell line of kind "command", or its words as a line
     command_options: CommandOptions | None = None
     retry: RetryPolicy = DEFAULT_RETRY

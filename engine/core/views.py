@@ -104,24 +104,24 @@ ASKS = StateStyle(Sign.DEAD, "approve?", StateRole.HUMAN)
 LATE = StateStyle(Sign.CANCELLED, "deadline", StateRole.SKIPPED)
 
 
-class Asked(StrEnum):
+class OperatorPrompt(StrEnum):
     """A state that the state file calls READY: an operator is asked, and no executor will start it."""
 
     APPROVAL = "APPROVAL"
 
 
 #: How a task is counted beside others: by its state, but what waits for an answer apart from what waits for a slot.
-CountedState = TaskState | Asked
+CountedState = TaskState | OperatorPrompt
 
 #: The worst first, as above.
 COUNTED_STYLES: Mapping[CountedState, StateStyle] = {
     TaskState.DEAD_LETTER: STATE_STYLES[TaskState.DEAD_LETTER],
-    Asked.APPROVAL: ASKS,
+    OperatorPrompt.APPROVAL: ASKS,
     **{state: style for state, style in STATE_STYLES.items() if state is not TaskState.DEAD_LETTER},
 }
 
 #: What needs a human, as it is counted.
-PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
+PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, OperatorPrompt.APPROVAL])
 
 #: A RUNNING task, or an unfinished run, whose executor was killed.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
@@ -160,7 +160,7 @@ def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> St
 
 def counted_state(row: TaskRow) -> CountedState:
     """How a task is counted beside others."""
-    return Asked.APPROVAL if waits_for_approval(row) else row.state
+    return OperatorPrompt.APPROVAL if waits_for_approval(row) else row.state
 
 
 def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, int]:
@@ -168,7 +168,7 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
     found: dict[CountedState, int] = {TaskState(state): count for state, count in counts.items()}
     if asked:
         found[TaskState.READY] = found.get(TaskState.READY, 0) - asked
-        found[Asked.APPROVAL] = asked
+        found[OperatorPrompt.APPROVAL] = asked
     return found
 
 
@@ -313,7 +313,7 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
 
 _WITHOUT_EXECUTOR = {RunnerKind.SERVED: SERVED, RunnerKind.UNSEEN: UNSEEN}
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
-_OPEN = frozenset([*MOVING, Asked.APPROVAL])
+_OPEN = frozenset([*MOVING, OperatorPrompt.APPROVAL])
 
 
 def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:

@@ -602,7 +602,7 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
         downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
         found.setdefault((reason, downstream), []).append(name)
     approvals = found.pop((WaitReason.APPROVAL, None), ())
-    asked = [_asked([projection.tasks[name] for name in approvals])] if approvals else []
+    asked = [_waiting_approvals([projection.tasks[name] for name in approvals])] if approvals else []
     holder = partial(_holder, projection, now_us, context)
     return (
         *asked,
@@ -615,7 +615,7 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
     )
 
 
-def _asked(rows: Sequence[TaskRow]) -> HeldTasks:
+def _waiting_approvals(rows: Sequence[TaskRow]) -> HeldTasks:
     """The tasks that wait for an approval, with the first instant at which one fails without an answer."""
     names = tuple(row.name for row in rows)
     ends_at = min((row.expires_at for row in rows if row.expires_at is not None), default=None)

@@ -129,15 +129,17 @@ AnswerFields = Dict[str, Any]
 
 
 Text = Optional[str]
-Number = Optional[int]
+OptionalInt = Optional[int]
 Real = Optional[float]
 Flag = Optional[bool]
-Names = Sequence[str]
+NameList = Sequence[str]
 Numbers = Sequence[int]
 Values = Dict[str, object]  # parameters of a flow, options of an act: JSON that the engine only passes on
 Pairs = Dict[str, Sequence[object]]  # parameter -> [old value, new value]
 Before = Dict[str, TaskColumns]  # task -> state, generation and changed columns before an act
-Rows = Sequence[List[Any]]  # before an act: [what, columns(, run)] of a run, [task, state, generation, spans] of rows
+RowLists = Sequence[
+    List[Any]
+]  # before an act: [what, columns(, run)] of a run, [task, state, generation, spans] of rows
 
 #: Defaults of payloads; never modified.
 NO_TASK_COLUMNS: TaskColumns = {}
@@ -160,8 +162,8 @@ class TaskMoved(NamedTuple):
     attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
     explain: Text = None  # the failure in a few words
     why: Text = None  # the rule that decided
-    changed: Names = ()  # circumstances that differ from the last failure of this kind
-    due_at: Number = None  # the deadline of the run that shortened the wait, microseconds UTC
+    changed: NameList = ()  # circumstances that differ from the last failure of this kind
+    due_at: OptionalInt = None  # the deadline of the run that shortened the wait, microseconds UTC
     waits_for: Text = None  # the parent that runs again
     act: Text = None  # the operator's act that moved the task
 
@@ -178,9 +180,9 @@ class TaskMapped(NamedTuple):
     """A map task got a child for each element of a list. Its spec says what the children are."""
 
     size: int  # elements of the list
-    names: Names = ()  # the children, in the order of the list
-    came: Names = ()  # of these, the ones that it waits for from now on
-    gone: Names = ()  # it does not wait for these any more: the list has no such element
+    names: NameList = ()  # the children, in the order of the list
+    came: NameList = ()  # of these, the ones that it waits for from now on
+    gone: NameList = ()  # it does not wait for these any more: the list has no such element
     why: Text = None  # no child starts yet
 
 
@@ -253,8 +255,8 @@ class AttemptLeaked(NamedTuple):
 class AttemptSilent(NamedTuple):
     """The heartbeats stopped, but the process lives: ``process`` is its state."""
 
-    pid: Number
-    start_ticks: Number
+    pid: OptionalInt
+    start_ticks: OptionalInt
     process: Text
     silent_seconds: Real
 
@@ -262,8 +264,8 @@ class AttemptSilent(NamedTuple):
 class AttemptReclaimed(NamedTuple):
     """The attempt was taken from its task because its process is gone: the evidence."""
 
-    pid: Number
-    start_ticks: Number
+    pid: OptionalInt
+    start_ticks: OptionalInt
     process: Text
     silent_seconds: Real
     executor_id: Text = None
@@ -272,7 +274,7 @@ class AttemptReclaimed(NamedTuple):
 class AttemptRetry(NamedTuple):
     """The task's own code retried ``function`` inside the attempt."""
 
-    try_number: Number = None
+    try_number: OptionalInt = None
     function: Text = None
     error_type: Text = None
     message: Text = None
@@ -289,18 +291,18 @@ class RunChanged(NamedTuple):
 
     what: str
     set: RunColumns = NO_RUN_COLUMNS
-    tasks: Number = None  # CREATED: how many
-    added: Names = ()  # FLOW_CHANGED: tasks; CODE_LOADED: tasks that the next executor adds
-    changed: Names = ()
+    tasks: OptionalInt = None  # CREATED: how many
+    added: NameList = ()  # FLOW_CHANGED: tasks; CODE_LOADED: tasks that the next executor adds
+    changed: NameList = ()
     params_added: Values = NO_VALUES  # PARAMS: by name
     params_changed: Pairs = NO_PAIRS
     params_removed: Values = NO_VALUES
-    removed: Names = ()  # FLOW_CHANGED: tasks that are gone; their results stay inputs
-    skipped: Names = ()  # FLOW_CHANGED: unfinished tasks that are gone
-    outdated: Names = ()  # FLOW_CHANGED: finished tasks with another definition now
-    files: Names = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
+    removed: NameList = ()  # FLOW_CHANGED: tasks that are gone; their results stay inputs
+    skipped: NameList = ()  # FLOW_CHANGED: unfinished tasks that are gone
+    outdated: NameList = ()  # FLOW_CHANGED: finished tasks with another definition now
+    files: NameList = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
     why: Text = None  # CUT_OFF, CODE_REFUSED, FLOW_REFUSED, DEADLINE, POSTPONED, ENDED; BLOCKED: what waits for a human
-    asked: Names = ()  # BLOCKED: tasks that wait for an approval
+    asked: NameList = ()  # BLOCKED: tasks that wait for an approval
 
 
 class ExecutorChanged(NamedTuple):
@@ -308,13 +310,13 @@ class ExecutorChanged(NamedTuple):
 
     what: str
     executor_id: Text = None
-    pid: Number = None
+    pid: OptionalInt = None
     host: Text = None
-    warnings: Names = ()  # STARTED: doubts about the import of the flow
+    warnings: NameList = ()  # STARTED: doubts about the import of the flow
     printed: Text = None  # output of that import, or of the process that died
     how: Text = None  # ZYGOTE_DIED: exit code or signal; WORKER_RETIRED: which task left what; CLUSTER_CHANGED: what
-    leaked: Names = ()  # THREADS_KILLED: tasks that ignored the cancel token
-    lost: Names = ()  # THREADS_KILLED: other tasks of the same process
+    leaked: NameList = ()  # THREADS_KILLED: tasks that ignored the cancel token
+    lost: NameList = ()  # THREADS_KILLED: other tasks of the same process
 
 
 class BreakerChanged(NamedTuple):
@@ -322,11 +324,11 @@ class BreakerChanged(NamedTuple):
 
     downstream: str
     state: str
-    since: Number = None
-    reopens_at: Number = None
+    since: OptionalInt = None
+    reopens_at: OptionalInt = None
     why: Text = None
-    calls: Number = None
-    failures: Number = None
+    calls: OptionalInt = None
+    failures: OptionalInt = None
     tokens: Real = None
 
 
@@ -334,10 +336,10 @@ class PageChanged(NamedTuple):
     """A page changed; ``what`` is one of PageChange."""
 
     what: str
-    id: Number = None
+    id: OptionalInt = None
     cause: Text = None
-    episode: Number = None
-    occurrences: Number = None  # failures of its cause so far
+    episode: OptionalInt = None
+    occurrences: OptionalInt = None  # failures of its cause so far
     title: Text = None
     severity: Text = None
     fingerprint: Text = None
@@ -346,15 +348,15 @@ class PageChanged(NamedTuple):
     why: Text = None  # OPENED, the first page of a run: why nobody is paged
     sender: Text = None  # SEND_FAILED
     error: Text = None  # SEND_FAILED, UNSENT
-    tries: Number = None
+    tries: OptionalInt = None
 
 
 class RowsChanged(NamedTuple):
     """Quarantined rows of a task changed; ``what`` is one of RowsChange."""
 
     what: str
-    rows: Number = None  # how many
-    resolved: Number = None  # HELD: requeued rows that succeeded
+    rows: OptionalInt = None  # how many
+    resolved: OptionalInt = None  # HELD: requeued rows that succeeded
     row_key: Text = None  # PROVISIONAL: of the latest
     error: Text = None
 
@@ -375,19 +377,19 @@ class ScheduleChanged(NamedTuple):
     flow: str = ""
     expression: Text = None
     timezone: Text = None
-    runs: Number = None  # MISSED, LATE_START: how many; TAKEN_BACK: how many have run ahead of the clock
+    runs: OptionalInt = None  # MISSED, LATE_START: how many; TAKEN_BACK: how many have run ahead of the clock
     is_all: Flag = None  # MISSED: whether ``runs`` counts all missed runs
     first: Text = None  # logical times by the clocks of the zone, ISO 8601
     last: Text = None
     misfire: Text = None  # MISSED: why; None: an operator skips the run
-    due_at: Number = None  # microseconds UTC
+    due_at: OptionalInt = None  # microseconds UTC
 
 
 class CanaryEnded(NamedTuple):
     """A canary has ended; ``tasks`` are its followers. ``what`` is one of CanaryEnd."""
 
     what: str
-    tasks: Names = ()
+    tasks: NameList = ()
 
 
 class StorageChanged(NamedTuple):
@@ -401,7 +403,7 @@ class ClockMoved(NamedTuple):
     """The wall clock jumped; the instants of ``tasks`` tasks were moved with it."""
 
     moved_us: int
-    tasks: Number = None
+    tasks: OptionalInt = None
 
 
 class OperatorActed(NamedTuple):
@@ -410,12 +412,12 @@ class OperatorActed(NamedTuple):
     act: Text = None
     options: Values = NO_VALUES
     answer: AnswerFields = NO_ANSWER
-    probes: Names = ()  # downstreams to probe with one call
+    probes: NameList = ()  # downstreams to probe with one call
     was: Before = NO_TASKS
-    was_run: Rows = ()
-    was_rows: Rows = ()
-    was_pages: Rows = ()
-    notes: Names = ()  # what the operator should know of its consequences
+    was_run: RowLists = ()
+    was_rows: RowLists = ()
+    was_pages: RowLists = ()
+    notes: NameList = ()  # what the operator should know of its consequences
     what: Text = None
     downstream: Text = None  # BREAKER
     how: Text = None

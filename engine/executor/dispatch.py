@@ -28,7 +28,7 @@ from ..store.machine import RECHECK_SECONDS, MachinePools, PoolEntry
 from ..store.pages import trigger_page
 from .attempts import AttemptManager
 from .opening import OpenRun
-from .own_run import Commit, FollowUp, OwnRun, Write
+from .own_run import Commit, FollowUp, OwnRun, WriteInTransaction
 
 
 class Dispatcher:
@@ -224,7 +224,7 @@ FORGET_SECONDS = 3.0
 class PoolGate:
     """The pools of the machine, as the dispatcher of one run uses them."""
 
-    def __init__(self, own: OwnRun, state_path: str, write: Write) -> None:
+    def __init__(self, own: OwnRun, state_path: str, write: WriteInTransaction) -> None:
         flow, run = own.flow, own.projection.run
         sizes = {pool: flow.pools[pool] for pool in flow.machine_pools}
         self._pools = MachinePools(sizes, flow.name, run.run_id, state_path)
@@ -308,7 +308,7 @@ def describe_holders(entries: list[PoolEntry]) -> str:
 class WorkerGate:
     """The workers of the cluster, as the dispatcher of one run uses them. ``remote`` None: no task runs there."""
 
-    def __init__(self, own: OwnRun, remote: RemoteRunner | None, write: Write) -> None:
+    def __init__(self, own: OwnRun, remote: RemoteRunner | None, write: WriteInTransaction) -> None:
         self._own = own
         self._remote = remote
         self._write = write

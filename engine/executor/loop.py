@@ -155,7 +155,7 @@ class RunLoop:
             if not self._acts_in_flight and not self._waits_for_pages(step):  # an act may reopen the run
                 self._result.set_result(step)
         elif step is not None:
-            self._go_on()
+            self._reopen_run()
             self._is_committing = True
             self._opened.writer.write(
                 step.item, partial(self._committed, step), self._commit_failed, durable=step.durable
@@ -209,7 +209,7 @@ class RunLoop:
         self._is_paged = True
         self.wake()
 
-    def _go_on(self) -> None:
+    def _reopen_run(self) -> None:
         """Forget an end of the run that an act has undone."""
         if self._end is not None:
             self._end, self._is_paged = None, False

@@ -168,7 +168,7 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
 
 
 #: Queues a write whose result no caller awaits.
-Write = Callable[[Callable[[Transaction], object]], object]
+WriteInTransaction = Callable[[Callable[[Transaction], object]], object]
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ async def plan_resume(
             raise NotFoundError(f"there is no run {run_id!r} in {state_path}; see redrive runs")
         run = runs.load_run(connection, run_id)
     path = flow_path_of(source, state_path, run_id)
-    doubts = doubts_about(source, state_path)
+    doubts = code_doubts(source, state_path)
     difference = None
     if trusted or not doubts:
         difference = flow_difference.compare(run, await read_flow(path, params, source))
@@ -114,14 +114,14 @@ def flow_path_of(source: RunSource, state_path: str, run_id: str) -> str:
     return source.flow_path
 
 
-def doubts_about(source: RunSource, state_path: str) -> tuple[str, ...]:
+def code_doubts(source: RunSource, state_path: str) -> tuple[str, ...]:
     """Return who else may have written the code of a run, one sentence each."""
     return tuple(doubts([state_path, split_target(source.flow_path or "")[0], *source.python_path]))
 
 
 def check_trust(source: RunSource, state_path: str) -> None:
     """Raise UntrustedFlowError if others may have written the code of a run."""
-    if doubts := doubts_about(source, state_path):
+    if doubts := code_doubts(source, state_path):
         raise UntrustedFlowError(refusal(source.flow_path or "", doubts))
 
 

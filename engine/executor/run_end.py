@@ -128,11 +128,11 @@ class RunEndCheck:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
         run = self._own.projection.run
         if self._is_busy:
-            return self._go_on()
+            return self._unblock_if_blocked()
         active = self._own.ready_queue.active_count
         held = self._find_held_tasks() if active else ()
         if active and not held:
-            return self._go_on()
+            return self._unblock_if_blocked()
         verdict = evaluate_run(
             self._own.projection.tasks.values(),
             active,
@@ -183,7 +183,7 @@ class RunEndCheck:
         context = ExplainContext(self._downstreams.statuses)
         return find_held_tasks(self._own.projection, self._own.now_us(), context)
 
-    def _go_on(self) -> Commit | None:
+    def _unblock_if_blocked(self) -> Commit | None:
         return None if self._own.projection.run.blocked_since is None else self._unblock()
 
     def _unblock(self) -> Commit:

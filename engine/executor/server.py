@@ -56,7 +56,7 @@ SOCKET_MODE = 0o600
 
 _PEER = struct.Struct("3i")  # pid, uid, gid
 
-Message = Mapping[str, object]  # one JSON object a line
+CommandMessage = Mapping[str, object]  # one JSON object a line
 
 
 class LoopControl(Protocol):
@@ -198,7 +198,7 @@ class CommandServer:
         finally:
             self._held_bytes -= len(held)
 
-    async def respond(self, line: bytes, writer: asyncio.StreamWriter | None = None) -> Message:
+    async def respond(self, line: bytes, writer: asyncio.StreamWriter | None = None) -> CommandMessage:
         """Handle one line; an error becomes a response and does not end the executor.
 
         ``writer``: the connection of the client; without one the line can only be an act. Raises ConnectionError once
@@ -215,7 +215,7 @@ class CommandServer:
             fault = " ".join(f"{type(error).__name__}: {error}".split())
             return Answer(False, f"nothing is changed, by a fault of redrive itself: {fault}").as_json()
 
-    async def _handle_line(self, line: bytes, writer: asyncio.StreamWriter | None) -> Message:
+    async def _handle_line(self, line: bytes, writer: asyncio.StreamWriter | None) -> CommandMessage:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -306,13 +306,13 @@ class CommandServer:
 
     # --- Requests to the living executor ---------------------------------------------------------------------------
 
-    def _ping(self, message: Message, writer: asyncio.StreamWriter) -> Message:
+    def _ping(self, message: CommandMessage, writer: asyncio.StreamWriter) -> CommandMessage:
         return {**self._status("pong"), "pid": os.getpid()}
 
-    def _usage(self, message: Message, writer: asyncio.StreamWriter) -> Message:
+    def _usage(self, message: CommandMessage, writer: asyncio.StreamWriter) -> CommandMessage:
         return {**self._status("usage"), "usage": self._usage_reader.read()}
 
-    def _status(self, message: str) -> Message:
+    def _status(self, message: str) -> CommandMessage:
         run = self._run
         problem = run.storage_problem
         return {"ok": True, "message": message, "executor_id": run.executor_id, "storage_problem": problem}
@@ -391,7 +391,7 @@ def _open_listener(path: str) -> socket.socket:
     return listener
 
 
-async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
+async def _send(writer: asyncio.StreamWriter, message: CommandMessage) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
     await writer.drain()
 

@@ -15,7 +15,7 @@ from ..core.option_types import NAME, is_text, short_repr
 from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
 from ..runner.reaper import Reaper
-from ..runner.zygote.launch import Launch, SpawnedZygote, fork_at_once
+from ..runner.zygote.launch import SpawnedZygote, ZygoteLauncher, fork_at_once
 from ..statefile import processes
 from ..statefile.ownership import require_not_emptied, require_own_state_file
 from ..store import lock
@@ -123,7 +123,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         try:
             if request.flow is None or isinstance(request.flow, str):
                 spawned = SpawnedZygote(environment, inherited_fds, is_forked=options.few_tasks)
-                launch: Launch = spawned
+                launch: ZygoteLauncher = spawned
             else:
                 launch = fork_at_once(request.flow, environment, inherited_fds)
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.

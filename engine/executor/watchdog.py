@@ -38,7 +38,7 @@ from ..store.pages import trigger_page
 from ..store.write_ahead_log import copy, free_copy_path
 from ..store.writer import Writer
 from .attempts import AttemptManager, AttemptSupervisor
-from .own_run import OwnRun, Write
+from .own_run import OwnRun, WriteInTransaction
 
 TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often than once a second
 
@@ -216,7 +216,7 @@ class Watchdog:
 class StorageHealth:
     """``notify`` passes events to the listeners of the run."""
 
-    def __init__(self, clock: Clock, write: Write, notify: Callable[[Sequence[Event]], None]) -> None:
+    def __init__(self, clock: Clock, write: WriteInTransaction, notify: Callable[[Sequence[Event]], None]) -> None:
         self._write_problem: str | None = None
         self._file_problem: str | None = None
         self.since: int | None = None  # microseconds UTC: when the problem began

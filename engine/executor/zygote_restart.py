@@ -32,14 +32,14 @@ from ..runner.zygote.client import OpenFlow
 from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
 from .opening import OpenRun
-from .own_run import OwnRun, Write
+from .own_run import OwnRun, WriteInTransaction
 
 LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
 CHECK_SECONDS = 10.0
 RETRY_CHECK_SECONDS = 1.0
 
 
-class Load(NamedTuple):
+class ReloadResult(NamedTuple):
     """What became of changed files. ``sentence``: for the operator; empty if nothing changed."""
 
     ok: bool = True
@@ -57,7 +57,7 @@ class ZygoteRestart:
         opened: OpenRun,
         own: OwnRun,
         *,
-        write: Write,
+        write: WriteInTransaction,
         on_done: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
@@ -135,10 +135,10 @@ class ZygoteRestart:
             self._reported = changed
             self._emit(RunChange.CODE_CHANGED, changed)
 
-    async def load_for(self, act: str) -> Load:
+    async def load_for(self, act: str) -> ReloadResult:
         """Load changed files before ``act``."""
         if act not in LOADING_ACTS or self._watch is None:
-            return Load()
+            return ReloadResult()
         async with self._loading:
             changed = await asyncio.to_thread(self._watch.changed_files)
             if changed:
@@ -146,9 +146,9 @@ class ZygoteRestart:
             if self._reported:
                 self._reported = []
                 self._emit(RunChange.CODE_CHANGED, [])
-            return Load()
+            return ReloadResult()
 
-    async def _load(self, watch: SourceWatch, changed: Sequence[str]) -> Load:
+    async def _load(self, watch: SourceWatch, changed: Sequence[str]) -> ReloadResult:
         files = watch.names_of(changed)
         shown = flow_difference.join_names(files)
         try:
@@ -159,13 +159,13 @@ class ZygoteRestart:
             self._reported = files
             self._emit(RunChange.CODE_REFUSED, files, str(error))
             why = f"{shown} changed but cannot be used: {error}"
-            return Load(False, f"{why}; the code of {_clock(self._loaded_at)} stays in use")
+            return ReloadResult(False, f"{why}; the code of {_clock(self._loaded_at)} stays in use")
         at = latest_change_us(changed)
         if at is not None:
             self._loaded_at = datetime.fromtimestamp(at / 1e6).astimezone()
         parts = [f"runs the code of {_clock(self._loaded_at)} ({shown} changed)"]
         parts += [f"{words} {flow_difference.join_names(names)}" for words, names in _consequences(difference) if names]
-        return Load(True, "; ".join(parts))
+        return ReloadResult(True, "; ".join(parts))
 
     async def _prepare(self) -> OpenFlow:
         flow = self._opened.flow

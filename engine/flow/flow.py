@@ -21,10 +21,10 @@ from ..core.spec import (
     LOGICAL_TIME,
     DownstreamSpec,
     FlowSpec,
-    Kind,
     ResultSource,
     ScheduleSpec,
     Shell,
+    TaskKind,
     TriggerRule,
 )
 from ..domain.states import END
@@ -40,12 +40,12 @@ from .options import (
     MAP_KEY,
     MAP_OVER,
     TASK_OPTIONS,
-    After,
     DefaultOptions,
     DownstreamOptions,
     FlowOptions,
     PageOptions,
-    Sender,
+    Parent,
+    SenderKind,
     TaskDefOptions,
     TaskOptions,
     WorkKind,
@@ -101,7 +101,7 @@ class GroupDefaults(msgspec.Struct, frozen=True):
             merged["env"] = {**self.defaults.get("env", {}), **defaults.get("env", {})}
         return GroupDefaults(merged, {**self.origins, **origins}, (*self.groups, group))
 
-    def inherited_by(self, kind: Kind, own: Mapping[str, Any]) -> dict[str, Any]:
+    def inherited_by(self, kind: TaskKind, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the defaults for a task with these options of its own, None included."""
         skipped = set(own) if kind == "command" else {*own, "env"}
         return {option: value for option, value in self.defaults.items() if option not in skipped}
@@ -136,7 +136,7 @@ class TaskDeclarations:
         self.tasks: list[TaskDef] = []
         self.inherited: dict[str, dict[str, str]] = {}  # by task: the options that it inherits, and from where
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
-        self._places: dict[str, source.Place | None] = {}  # where each task is declared
+        self._places: dict[str, source.SourceLocation | None] = {}  # where each task is declared
         self._scopes = [
             GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
         ]  # the open groups, the innermost last
@@ -149,7 +149,7 @@ class TaskDeclarations:
         /,
         *,
         name: str | None = None,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         kind: WorkKind | None = None,
         **options: Unpack[TaskOptions],
     ) -> Returned:
@@ -196,12 +196,12 @@ class TaskDeclarations:
         fn: Returned | None = None,
         /,
         *,
-        over: After,
+        over: Parent,
         key: Callable[[Any], object] | None = None,
         max_size: int = 1000,
         collect: TriggerRule | None = None,
         name: str | None = None,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         kind: WorkKind | None = None,
         **options: Unpack[TaskOptions],
     ) -> Returned:
@@ -263,7 +263,7 @@ class TaskDeclarations:
         /,
         *,
         name: str | None = None,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         every: Duration = 30.0,
         **options: Unpack[TaskOptions],
     ) -> Returned:
@@ -303,7 +303,7 @@ class TaskDeclarations:
         flow: str,
         *,
         name: str | None = None,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         ended: bool = False,
         every: Duration = 30.0,
         **options: Unpack[TaskOptions],
@@ -346,7 +346,7 @@ class TaskDeclarations:
         name: str,
         line: str | Sequence[str],
         *,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         kind: WorkKind | None = None,
         shell: Shell | None = None,
         cwd: str | os.PathLike[str] | None = None,
@@ -397,7 +397,7 @@ class TaskDeclarations:
         self,
         name: str,
         *,
-        after: After | Iterable[After] = (),
+        after: Parent | Iterable[Parent] = (),
         timeout: Duration | None = None,
         owner: str | None = None,
         rule: TriggerRule = "all_success",
@@ -491,9 +491,9 @@ class TaskDeclarations:
     def _add_function(
         self,
         fn: Returned | None,
-        kind: Kind,
+        kind: TaskKind,
         name: str | None,
-        after: After | Iterable[After],
+        after: Parent | Iterable[Parent],
         options: Mapping[str, object],
         work: WorkKind | None = None,
         **own: object,
@@ -508,10 +508,10 @@ class TaskDeclarations:
 
     def _add(
         self,
-        kind: Kind,
+        kind: TaskKind,
         name: str,
         function: Callable[..., object] | None,
-        after: After | Iterable[After],
+        after: Parent | Iterable[Parent],
         options: Mapping[str, object],
         work: WorkKind | None = None,
         **own: object,
@@ -544,7 +544,7 @@ class TaskDeclarations:
 
 
 #: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
-KEYWORDS: dict[Kind, tuple[str, ...]] = {
+KEYWORDS: dict[TaskKind, tuple[str, ...]] = {
     "python": ("name", "after", "kind"),
     "sensor": ("name", "after", "every"),
     "command": ("after", "kind", "shell", "cwd", "env", "stdin", "result"),
@@ -736,7 +736,7 @@ class Flow(TaskDeclarations):
         self.downstreams.append(declared)
         return name
 
-    def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
+    def page(self, sender: SenderKind, **options: Unpack[PageOptions]) -> None:
         """Declare a sender of pages, the messages that call a person to a run. Several senders may be declared.
 
         A sender that fails is tried again with growing waits, after the end of the run for up to 30 seconds more. A
@@ -896,7 +896,7 @@ def after(*flows: str, ended: bool = False, by: str | None = None) -> str:
 _OF_SCHEDULE = {"misfire": "misfire", "splay": "splay_seconds", "start_within": "start_within_seconds"}
 
 
-def _schedule(flow: str, options: Mapping[str, Any], declared_at: source.Place | None) -> ScheduleSpec | None:
+def _schedule(flow: str, options: Mapping[str, Any], declared_at: source.SourceLocation | None) -> ScheduleSpec | None:
     expression, file = options.get("schedule"), options.get("holidays")
     spec = ScheduleSpec(
         expression or "",

@@ -32,8 +32,8 @@ from ..core.option_types import (
     SIZE,
     TEXT,
     Duration,
+    OptionTable,
     OptionType,
-    Table,
     choice,
     duration,
     is_text,
@@ -54,12 +54,12 @@ from ..core.spec import (
     DownstreamSpec,
     ExpectedBy,
     Isolation,
-    Kind,
     Misfire,
     OnOpen,
     ParamSpec,
     ResultSource,
     Shell,
+    TaskKind,
     TriggerRule,
 )
 from ..domain.task_options import convert_param, describe_type, masked_param
@@ -208,23 +208,23 @@ def _declared(spec: ParamSpec) -> Mapping[str, object]:
 Parsed = TypeVar("Parsed")
 
 #: A parent of a task: the task function, or the name of the task, which may be defined later.
-After = str | Callable[..., object]
+Parent = str | Callable[..., object]
 
 
 # --- Types beside numbers and texts --------------------------------------------------------------------------------
 
 
-def _parse_parents(value: object) -> list[After]:
+def _parse_parents(value: object) -> list[Parent]:
     """Return a list of task functions and names; a single one becomes a list of one."""
     if isinstance(value, str) or callable(value):
         return [value]
-    parents = list(cast("Iterable[After]", value))
+    parents = list(cast("Iterable[Parent]", value))
     for parent in parents:
         _parse_parent(parent)
     return parents
 
 
-def _parse_parent(value: object) -> After:
+def _parse_parent(value: object) -> Parent:
     if not (isinstance(value, str) or callable(value)):
         raise TypeError
     return value
@@ -431,7 +431,7 @@ class WorkOptions(SharedOptions, total=False):
     # The person or team in charge, whom pages name.
     owner: Annotated[str | None, optional(TEXT)]
     # The parents whose results it cannot do without.
-    requires: Annotated[After | Iterable[After] | None, optional(AFTER)]
+    requires: Annotated[Parent | Iterable[Parent] | None, optional(AFTER)]
     # Page unless it has succeeded by then: "03:00", or "2h" after the start of the run.
     expect_by: Annotated[Duration | None, optional(EXPECTED_BY)]
     # So many attempts lost with their executor or host within a day make a dead letter; 3 unless given.
@@ -456,14 +456,14 @@ class TaskOptions(WorkOptions, total=False):
 class TaskDefOptions(WorkOptions, total=False):
     """What ``TaskDef`` takes beside its first arguments; its docstring describes them."""
 
-    kind: Annotated[Kind, choice(*get_args(Kind))]
+    kind: Annotated[TaskKind, choice(*get_args(TaskKind))]
     command: Annotated[str | Sequence[str | os.PathLike[str]] | None, optional(COMMAND)]
     shell: Annotated[Shell | None, optional(choice(*get_args(Shell)))]
     cwd: Annotated[str | os.PathLike[str] | None, optional(PATH)]
     env: Annotated[Mapping[str, str | None] | None, optional(ENVIRONMENT)]
     stdin: Annotated[str | os.PathLike[str] | None, optional(STDIN)]
     result: Annotated[ResultSource, choice(*get_args(ResultSource))]
-    map_over: Annotated[After | None, optional(MAP_OVER)]
+    map_over: Annotated[Parent | None, optional(MAP_OVER)]
     map_key: Annotated[Callable[[Any], object] | None, optional(MAP_KEY)]
     max_size: Annotated[int, whole_number(1)]
     collect: Annotated[TriggerRule | None, optional(choice(*get_args(TriggerRule)))]
@@ -474,7 +474,7 @@ class TaskDefOptions(WorkOptions, total=False):
 WorkKind = Literal["etl", "backfill", "effect"]
 
 #: By the arguments of a TaskDef, of which one says its unit: ``timeout_seconds``.
-TASK: Table = {
+TASK: OptionTable = {
     "name": NAME,
     "parents": AFTER,
     "max_attempts": MAX_ATTEMPTS,
@@ -489,8 +489,8 @@ TASK_OPTIONS = tuple(TaskOptions.__annotations__)
 
 #: One classification rule: ``class`` and at least one condition, all of which must hold. They are evaluated by
 #: ``core/failures/classify.py``.
-ClassificationRule = TypedDict(
-    "ClassificationRule",
+ClassificationRuleOptions = TypedDict(
+    "ClassificationRuleOptions",
     {
         "class": Required[
             Literal["transient", "permanent", "ambiguous", "validation", "auth", "timeout", "oom", "unclassified"]
@@ -537,14 +537,14 @@ class DownstreamOptions(TypedDict, total=False):
     metrics_only: bool
     # False: flows of this machine that name it do not tell one another that it is down; True unless given.
     shared: bool
-    rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
+    rules: Sequence[ClassificationRuleOptions]  # overrule what failures of this downstream are taken for
 
 
 DOWNSTREAM = table_of(DownstreamSpec)
 
 # --- A page ---------------------------------------------------------------------------------------------------------
 
-Sender = Literal["command", "webhook", "bell", "apprise"]
+SenderKind = Literal["command", "webhook", "bell", "apprise"]
 
 
 class PageOptions(TypedDict, total=False):
@@ -568,7 +568,7 @@ def parse_named_option(owner: str, name: str, option_type: OptionType[Parsed], v
         raise OptionError(f"{owner}: {error}") from None
 
 
-def parse_options(owner: str, table: Table, given: Mapping[str, object]) -> dict[str, Any]:
+def parse_options(owner: str, table: OptionTable, given: Mapping[str, object]) -> dict[str, Any]:
     """Return the given options, converted. Raises OptionError."""
     reject_unknown_options(owner, given, table)
     return {key: parse_named_option(owner, key, table[key], value) for key, value in given.items()}

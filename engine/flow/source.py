@@ -219,10 +219,10 @@ def caller_location() -> str | None:
     return None if place is None else location_of(place)
 
 
-Place = tuple[str, int]  # path and line
+SourceLocation = tuple[str, int]  # path and line
 
 
-def caller_place() -> Place | None:
+def caller_place() -> SourceLocation | None:
     """Return what ``location_of`` makes the location of: each task of a large flow has a place, and few are shown."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_user_code(frame.f_code.co_filename):
@@ -245,7 +245,7 @@ def _is_user_code(path: str) -> bool:
     return not path.startswith("<") and (not path.startswith(_ENGINE_FOLDER) or path.startswith(_EXAMPLES))
 
 
-def location_of(place: Place) -> str:
+def location_of(place: SourceLocation) -> str:
     """Return the path relative to the working directory if the file is below it, else as it is."""
     path, line = place
     try:
@@ -366,7 +366,7 @@ def _is_installed(path: Path, root: Path) -> bool:
 FROM_FILE: set[str] = set()
 
 
-def use_env_file(flow: str, name: str, declared_at: Place | None) -> str:
+def use_env_file(flow: str, name: str, declared_at: SourceLocation | None) -> str:
     """Put the variables of a file into the environment of this process, and return its absolute path.
 
     ``name``: relative to the file that declares the flow. Raises OptionError if it cannot be read.
@@ -415,7 +415,7 @@ def use_recorded_files(contents: Mapping[str, bytes]) -> Iterator[None]:
         _recorded_files = before
 
 
-def read_holidays(flow: str, name: str, declared_at: Place | None) -> tuple[tuple[str, ...], str]:
+def read_holidays(flow: str, name: str, declared_at: SourceLocation | None) -> tuple[tuple[str, ...], str]:
     """Read a file of dates: at the start of each line one, as ``2026-12-25``, or a range of them, as
     ``2026-12-24 - 2026-12-27``; ``#`` begins a comment.
 
@@ -461,7 +461,7 @@ def _date_of(word: str) -> date:
         raise ValueError(f"does not begin with a date as 2026-12-25: {short_repr(word)}") from None
 
 
-def _beside(declared_at: Place | None, name: str) -> Path:
+def _beside(declared_at: SourceLocation | None, name: str) -> Path:
     folder = Path(declared_at[0]).parent if declared_at is not None else Path()
     return (folder / name).resolve()
 

@@ -21,7 +21,7 @@ from ..core.spec import DEFAULT_RETRY, CommandOptions, TaskSpec, TriggerRule, ma
 from ..domain.task_options import child_prefix
 from ..domain.text import sha256_hex
 from ..errors import FlowError
-from .options import TASK, After, TaskDefOptions, parse_options
+from .options import TASK, Parent, TaskDefOptions, parse_options
 
 
 class TaskDef:
@@ -101,7 +101,7 @@ counts too), or None, not 0
         self,
         name: str,
         fn: Callable[..., object] | None,
-        parents: After | Iterable[After] = (),
+        parents: Parent | Iterable[Parent] = (),
         max_attempts: int | None = None,
         timeout_seconds: Duration | None = None,
         **options: Unpack[TaskDefOptions],
@@ -110,9 +110,9 @@ counts too), or None, not 0
         first = {"name": name, "parents": parents, **{key: bound for key, bound in bounds.items() if bound is not None}}
         given = parse_options(f"task {short_repr(name)}", TASK, {**first, **options})
         self.fn = fn
-        self.parents: tuple[After, ...] = tuple(given["parents"])
-        self.requires: list[After] | None = given.get("requires")
-        self.map_over: After | None = given.get("map_over")
+        self.parents: tuple[Parent, ...] = tuple(given["parents"])
+        self.requires: list[Parent] | None = given.get("requires")
+        self.map_over: Parent | None = given.get("map_over")
         self.map_key: Callable[[Any], object] | None = given.get("map_key")
         self.max_size: int = given.get("max_size", 1000)
         self.collect: TriggerRule | None = given.get("collect")
@@ -336,7 +336,7 @@ class TaskSpecBuilder:
             raise FlowError(f"task {task.name!r} {why}", task=task.name)
         return names
 
-    def _name_of(self, task: TaskDef, parent: After) -> str:
+    def _name_of(self, task: TaskDef, parent: Parent) -> str:
         if isinstance(parent, str):
             return parent
         name = self._names.get(identity_of(parent))

@@ -46,9 +46,9 @@ class PageClaim(NamedTuple):
 
 
 def claim(
-    folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, told_from: int | None
+    folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, reported_since: int | None
 ) -> PageClaim:
-    """Ask whether this flow pages. ``told_from``: a page of another flow from before that has told nothing of this
+    """Ask whether this flow pages. ``reported_since``: a page of another flow from before that has told nothing of this
     one, whose cause has ended meanwhile and come back. Instants are microseconds UTC."""
     path = None if folder is None else _path(folder, fingerprint, receiver)
     lock = -1 if path is None else open_lock(path)
@@ -60,7 +60,9 @@ def claim(
         return PageClaim(is_busy=is_own is False)
     known = _read(lock)
     others = [one for one in known.members if one.state != own.state and is_open_in(one.state, one.cause)]
-    is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (told_from is None or known.paged_at > told_from)
+    is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (
+        reported_since is None or known.paged_at > reported_since
+    )
     if not (others and is_recent):
         return PageClaim(others=[one.flow for one in others], lock=lock)
     _write(lock, known._replace(seen_at=now, members=[*others, own]))
@@ -82,7 +84,7 @@ def release(found: PageClaim) -> None:
         os.close(found.lock)
 
 
-def flows_told(folder: str | None, fingerprint: str, state: str) -> list[str]:
+def flows_notified(folder: str | None, fingerprint: str, state: str) -> list[str]:
     """Return the other flows that have a cause of which the page of a state file may have told."""
     names: dict[str, None] = {}
     for path in _paths(folder) if folder is not None else ():

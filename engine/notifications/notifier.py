@@ -67,7 +67,7 @@ class _Delivery(msgspec.Struct):
     is_in_flight: bool = False
     counts: dict[int, int] = {}  # by page id: the count in the message
     told_by: str | None = None  # the flow whose page has told a receiver of the cause
-    told_from: int | None = None  # microseconds UTC: an earlier page of another flow tells nothing of this one
+    reported_since: int | None = None  # microseconds UTC: an earlier page of another flow tells nothing of this one
 
     @property
     def is_waiting(self) -> bool:
@@ -227,7 +227,9 @@ class Notifier:
         delivery.counts = {page.id: page.counted for page in found}
         if delivery.how == "page":
             page = found[0]
-            delivery.told_from = await self._submit(lambda transaction: pages.told_from(transaction.connection, page))
+            delivery.reported_since = await self._submit(
+                lambda transaction: pages.reported_since(transaction.connection, page)
+            )
             message = page_message(page, self._origin)
         else:
             message = digest_message(found, self._origin, self._clock.now_us())
@@ -277,7 +279,7 @@ class Notifier:
         if self._machine_folder is None or receiver is None or not fingerprint or delivery.tries > BUSY_TRIES:
             return PageClaim()
         words = (self._machine_folder, str(fingerprint), receiver, self._member(message), self._clock.now_us())
-        return await asyncio.to_thread(machine_pages.claim, *words, delivery.told_from)
+        return await asyncio.to_thread(machine_pages.claim, *words, delivery.reported_since)
 
     def _member(self, message: Mapping[str, object]) -> Member:
         return Member(self._origin.flow, self._origin.state, str(message.get("cause")))

@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 10.0
 ENVIRONMENT_CHARACTERS = 2000
 STDERR_BYTES = 1000
 
-Message = Mapping[str, object]
+PageMessage = Mapping[str, object]
 Ring = Callable[[Sequence[int]], Awaitable[None]]
 
 
@@ -40,7 +40,7 @@ class Sender(NamedTuple):
     """One destination. ``send`` returns once it has accepted the message; it raises otherwise, also on a timeout."""
 
     name: str
-    send: Callable[[Message], Awaitable[None]]
+    send: Callable[[PageMessage], Awaitable[None]]
 
 
 def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring) -> list[Sender]:
@@ -52,7 +52,7 @@ def _make(options: dict[str, Any], ring: Ring) -> Sender:
     kind = str(options.pop("sender"))
     check_sender(kind, options)
     timeout = float(options.get("timeout", TIMEOUT_SECONDS))
-    send: Callable[[Message], Awaitable[None]]
+    send: Callable[[PageMessage], Awaitable[None]]
     if kind == "command":
         send = partial(_run, options.get("argv") or ["/bin/sh", "-c", options["line"]], timeout)
     elif kind == "webhook":
@@ -64,7 +64,7 @@ def _make(options: dict[str, Any], ring: Ring) -> Sender:
     return Sender(kind, send)
 
 
-async def _run(argv: Sequence[str], timeout_seconds: float, message: Message) -> None:
+async def _run(argv: Sequence[str], timeout_seconds: float, message: PageMessage) -> None:
     """Run a program with the message as JSON on its standard input, and its main fields as ``REDRIVE_PAGE_*``.
 
     Exit status 0 means accepted. After the timeout the whole process group is killed.
@@ -102,12 +102,12 @@ async def _wait_or_kill(process: asyncio.subprocess.Process, timeout_seconds: fl
             await process.wait()
 
 
-def _to_json(message: Message) -> bytes:
+def _to_json(message: PageMessage) -> bytes:
     text = json.dumps(message, ensure_ascii=False)
     return text.encode(errors="backslashreplace")  # a path that is not UTF-8, as JSON escapes it
 
 
-def environment_of(message: Message) -> dict[str, str]:
+def environment_of(message: PageMessage) -> dict[str, str]:
     """Return the main fields as environment variables, with printable characters only."""
     fields = ("kind", "key", "severity", "title", "text", "cause", "run_id", "task", "count", "flow", "state")
     return {
@@ -152,7 +152,7 @@ def _http_opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def _post(url: str, headers: Mapping[str, str], timeout_seconds: float, message: Message) -> None:
+def _post(url: str, headers: Mapping[str, str], timeout_seconds: float, message: PageMessage) -> None:
     """Post the message as JSON. Any 2xx status means accepted; a redirect is an error: the page was not taken."""
     import urllib.request
 
@@ -195,7 +195,7 @@ def _redirect(error: urllib.error.HTTPError) -> str:
 _APPRISE_TYPES = {"critical": "failure", "high": "failure", "info": "success"}
 
 
-def _notify(url: str, message: Message) -> None:
+def _notify(url: str, message: PageMessage) -> None:
     """Send by the apprise library, which supports many services by URL. Needs ``redrive[notify]``."""
     try:
         apprise: Any = importlib.import_module("apprise")
@@ -209,7 +209,7 @@ def _notify(url: str, message: Message) -> None:
         raise SendError("apprise could not deliver it")
 
 
-async def _ring_bell(ring: Ring, message: Message) -> None:
+async def _ring_bell(ring: Ring, message: PageMessage) -> None:
     """Write an event; every console that shows the run rings its terminal. Whether one shows it is unknown."""
     await ring(cast(Sequence[int], message["ids"]))
 

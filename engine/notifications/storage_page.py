@@ -20,7 +20,7 @@ from ..domain.rows import FailingSender
 from ..domain.text import format_duration, place_words, shell_command
 from .machine_pages import may_page, open_lock
 from .notifier import RESEND_POLICY, MessageOrigin, message_of, no_bell, note_failure
-from .senders import Message, Sender, make_senders
+from .senders import PageMessage, Sender, make_senders
 
 PAGE_AFTER_US = 30_000_000  # shorter troubles are normal: logs are rotated
 HOLD_US = 60_000_000  # after the end, for executors that notice it later
@@ -44,7 +44,7 @@ class StoragePager:
         self.failing: dict[str, FailingSender] = {}  # by sender
         self._since: int | None = None
         self._ended_at: int | None = None
-        self._sent: Message | None = None
+        self._sent: PageMessage | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     def check(self, since: int | None, why: str) -> None:
@@ -63,7 +63,7 @@ class StoragePager:
                 work = self._send(receiver.sender, message)
                 self._sending[receiver.key] = asyncio.get_running_loop().create_task(work)
 
-    def pop_past(self) -> Message | None:
+    def pop_past(self) -> PageMessage | None:
         """Return the page of a trouble that is over, once, for the list of pages."""
         if self._since is not None:
             return None
@@ -90,7 +90,7 @@ class StoragePager:
         for receiver in self._receivers:
             receiver.close()
 
-    async def _send(self, sender: Sender, message: Message) -> None:
+    async def _send(self, sender: Sender, message: PageMessage) -> None:
         tries = 0
         while True:
             try:

@@ -8,7 +8,7 @@ The attempt is inspected in the last quarter of a second before the deadline, so
 CPU in the last minute, its processes and what they wait for, then the stacks of its threads. The stacks come
 last, because the signal that requests them interrupts a sleep.
 
-Where the attempt runs is its ``Place``: a process of its own (``forked_process.py``), a warm worker, or a thread.
+Where the attempt runs is its ``AttemptHost``: a process of its own (``forked_process.py``), a warm worker, or a thread.
 All that an attempt reports leaves through ``_report`` and its neighbours, which mask the secrets of the flow.
 """
 
@@ -32,9 +32,9 @@ from ..domain.events import EventKind
 from . import cgroups, protocol, stack
 from .autopsy import LINE_CHARACTERS, ProcSampler, flat
 from .command import ResultError, line_problem
-from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
+from .outcome_of_exit import Evidence, KillReason, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
-from .usage import MemoryGauge, Sample, Subject, cpu_share
+from .usage import MemoryGauge, Sample, UsageSubject, cpu_share
 
 STDOUT, STDERR = 1, 2
 TAIL_BYTES = 4096
@@ -46,7 +46,7 @@ STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
 IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
 
-class Place:
+class AttemptHost:
     """Where an attempt runs, which alone calls these methods; here where nothing can be read, asked or ended."""
 
     def __init__(self, pid: int, start_ticks: int | None) -> None:
@@ -59,9 +59,9 @@ class Place:
         assert self.attempt is not None
         return self.attempt
 
-    def subject(self, line: str | None) -> Subject:
+    def subject(self, line: str | None) -> UsageSubject:
         """Return the processes to inspect. ``line``: shown instead of the command line; None: that itself."""
-        return Subject(0)
+        return UsageSubject(0)
 
     def kernel_view(self) -> str | None:
         """Return what the kernel says that the process does."""
@@ -129,7 +129,12 @@ class Attempt(RunningAttempt):
     """One attempt in its place, from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
 
     def __init__(
-        self, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, place: Place, started_at: float
+        self,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        shared: RunnerContext,
+        place: AttemptHost,
+        started_at: float,
     ) -> None:
         self.order = order
         self.started_at = started_at  # of the function, once the import in the attempt is over
@@ -141,7 +146,7 @@ class Attempt(RunningAttempt):
         self._mask = shared.mask
         self._masked_output = MaskedStream(shared.mask)
         self._loop = asyncio.get_running_loop()
-        self._force = Force.NONE  # why the escalation has begun
+        self._force = KillReason.NONE  # why the escalation has begun
         self._is_endangered = False  # its process may end by the dump of C code: that is an end by force
         self._is_late_exit = False
         self._oom_mark = shared.oom.mark()
@@ -250,7 +255,7 @@ class Attempt(RunningAttempt):
         if self._is_importing:
             self._is_importing = False
             self.started_at = at
-            if self._force is Force.NONE:
+            if self._force is KillReason.NONE:
                 self._arm()
 
     # --- Deadline and escalation --------------------------------------------------------------------------------------
@@ -287,7 +292,7 @@ class Attempt(RunningAttempt):
         self._samples.append(seen)
         self._memory_used = max(self._memory_used, seen.memory)
         if self._memory_limit is not None and seen.memory > self._memory_limit:
-            self._begin_escalation(Force.MEMORY, "memory limit")
+            self._begin_escalation(KillReason.MEMORY, "memory limit")
 
     def _cpu_before(self) -> Sample:
         """Return the latest sample from before the window of the sentence; without one, the first."""
@@ -308,7 +313,7 @@ class Attempt(RunningAttempt):
             self._inspection.cancel()
             self._inspection = None
 
-    def subject(self) -> Subject:
+    def subject(self) -> UsageSubject:
         """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
         return self.place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
@@ -327,14 +332,14 @@ class Attempt(RunningAttempt):
 
     def _deadline_passed(self) -> None:
         self.place.drain()  # a result that is in the pipe by now is in time
-        self._begin_escalation(Force.DEADLINE, "deadline")
+        self._begin_escalation(KillReason.DEADLINE, "deadline")
 
-    def _begin_escalation(self, force: Force, reason: str) -> bool:
-        if self._has_ended or self._force is not Force.NONE:
+    def _begin_escalation(self, force: KillReason, reason: str) -> bool:
+        if self._has_ended or self._force is not KillReason.NONE:
             return False
         self._disarm()
         self._force = force
-        if force is Force.DEADLINE:
+        if force is KillReason.DEADLINE:
             self.report(AttemptDeadline(self._limit))
         self._escalation = self._loop.create_task(self._escalate(reason))
         self._escalation.add_done_callback(raise_task_error)
@@ -374,11 +379,11 @@ class Attempt(RunningAttempt):
 
     def cancel(self, reason: str) -> bool:
         """Start the escalation. Returns False if the attempt is ending already."""
-        return self._begin_escalation(Force.CANCEL, reason)
+        return self._begin_escalation(KillReason.CANCEL, reason)
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
-        if self._allowed is None or self._force is not Force.NONE or self._has_ended:
+        if self._allowed is None or self._force is not KillReason.NONE or self._has_ended:
             return False
         self._allowed += seconds
         self._arm()
@@ -425,7 +430,7 @@ class Attempt(RunningAttempt):
             peak, is_over = cgroups.remove(self.order.cgroup)
             self._memory_used = max(self._memory_used, peak)
             if killed and is_over:
-                self._force, self.is_forced, killed = Force.MEMORY, True, False
+                self._force, self.is_forced, killed = KillReason.MEMORY, True, False
         usage = {
             "exit_code": exited.exit_code,
             "signal": exited.signal,
@@ -481,7 +486,7 @@ class Attempt(RunningAttempt):
         result, result_error = self._command_result(exit_code)
         evidence = Evidence(
             ending=self.ending,
-            force=self._force if self.is_forced or self._is_endangered else Force.NONE,
+            force=self._force if self.is_forced or self._is_endangered else KillReason.NONE,
             exit_code=exit_code,
             signal=signal,
             out_of_memory=out_of_memory,

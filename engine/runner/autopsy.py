@@ -24,7 +24,7 @@ from ..core.failures.hang import SYSTEM_CALLS, Activity, Autopsy, Descriptor, Fi
 from ..statefile.processes import open_files, read_file
 from . import process
 from .sockets import Socket, Tables
-from .usage import INTERVAL_SECONDS, Sample, Subject, cpu_share, sample, tree
+from .usage import INTERVAL_SECONDS, Sample, UsageSubject, cpu_share, sample, tree
 
 PROCESSES_MAX = 50
 THREADS_MAX = 16
@@ -52,7 +52,7 @@ _BY_FIRST_ARGUMENT = frozenset(
 _WRITES = os.O_WRONLY
 
 
-def examine(subject: Subject, before: Sample, until: float, tables: Tables) -> Autopsy:
+def examine(subject: UsageSubject, before: Sample, until: float, tables: Tables) -> Autopsy:
     """Inspect all processes; return what was found by ``until`` (monotonic). Errors of /proc are not raised."""
     cpu = sample(subject)
     window = max(cpu.at - before.at, 0.001)
@@ -83,7 +83,7 @@ def _share(pid: int, before: Sample, now: Sample, window: float) -> float | None
 # --- Processes ------------------------------------------------------------------------------------------------------
 
 
-def _process(pid: int, parent: int, subject: Subject, cpu: float | None) -> Process | None:
+def _process(pid: int, parent: int, subject: UsageSubject, cpu: float | None) -> Process | None:
     folder = subject.stat_path if pid == subject.pid else f"/proc/{pid}"
     seen = _read_state(folder, pid)
     if seen is None:
@@ -100,7 +100,7 @@ def flat(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in plain)
 
 
-def _threads(subject: Subject) -> tuple[Process, ...]:
+def _threads(subject: UsageSubject) -> tuple[Process, ...]:
     """Return the other threads of the process itself."""
     try:
         numbers = [int(name) for name in os.listdir(f"/proc/{subject.pid}/task") if int(name) != subject.pid]
@@ -301,20 +301,20 @@ _UNREADABLE = (OSError, ValueError, LookupError, struct.error)
 SHARE_MAX = 0.01  # of one CPU: if a round of samples takes longer, the next one comes later
 
 
-class Followed(Protocol):
+class SampledAttempt(Protocol):
     """An attempt that is sampled."""
 
-    def subject(self) -> Subject:
+    def subject(self) -> UsageSubject:
         """Return its processes."""
 
     def on_sample(self, seen: Sample) -> None:
         """Handle a sample."""
 
 
-_Round = tuple[float, Sequence[tuple[Followed, Sample]]]  # CPU seconds that the samples took; the samples
+_Round = tuple[float, Sequence[tuple[SampledAttempt, Sample]]]  # CPU seconds that the samples took; the samples
 
 
-def _sample_all(asked: Sequence[tuple[Followed, Subject, Callable[[Subject], Sample]]]) -> _Round:
+def _sample_all(asked: Sequence[tuple[SampledAttempt, UsageSubject, Callable[[UsageSubject], Sample]]]) -> _Round:
     begun, samples = time.thread_time(), []
     for attempt, subject, measure in asked:
         with suppress(*_UNREADABLE):
@@ -335,10 +335,10 @@ class ProcSampler:
         self._work: deque[Callable[[], None]] = deque()
         self._is_busy = False
         self._tables = Tables()  # used by the thread only
-        self._followed: dict[Followed, Callable[[Subject], Sample]] = {}
+        self._followed: dict[SampledAttempt, Callable[[UsageSubject], Sample]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
+    async def examine(self, subject: UsageSubject, before: Sample, until: float) -> Autopsy:
         """Inspect a process by ``until`` (monotonic). Empty if time runs out or it cannot be read."""
         if not subject.pid or time.monotonic() >= until:
             return Autopsy()
@@ -348,20 +348,20 @@ class ProcSampler:
         except TimeoutError:
             return Autopsy()
 
-    def _examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
+    def _examine(self, subject: UsageSubject, before: Sample, until: float) -> Autopsy:
         if time.monotonic() >= until:
             return Autopsy()
         found = examine(subject, before, until, self._tables)
         inherited = set(open_files().values())  # attempts have them from this process
         return replace(found, descriptors=tuple(end for end in found.descriptors if end.name not in inherited))
 
-    def follow(self, attempt: Followed, measure: Callable[[Subject], Sample] = sample) -> None:
+    def follow(self, attempt: SampledAttempt, measure: Callable[[UsageSubject], Sample] = sample) -> None:
         """Sample an attempt each second by ``measure``, in the thread, until ``unfollow``."""
         self._followed.setdefault(attempt, measure)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL_SECONDS, self._sample)
 
-    def unfollow(self, attempt: Followed) -> None:
+    def unfollow(self, attempt: SampledAttempt) -> None:
         """Sample it no more."""
         self._followed.pop(attempt, None)
 

@@ -33,7 +33,7 @@ from ..domain.liveness import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_second
 from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
-from .dask_worker import Message, Offer, Permit, ProcessIds, RemoteFlow, Report, WorkerFacts
+from .dask_worker import OfferMessage, Permit, ProcessIds, RemoteFlow, Report, WorkerFacts, WorkOffer
 from .outcome_of_exit import lost
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt, ignore
 
@@ -92,7 +92,7 @@ class RemoteAttempt(RunningAttempt):
         self.has_started = False
         self._cluster = cluster
         self._listener = listener
-        self._messages: dict[int, Message] = {}  # that arrived before an earlier one, by number
+        self._messages: dict[int, OfferMessage] = {}  # that arrived before an earlier one, by number
         self._next = 1  # the first one was the request
         self._has_all_messages = asyncio.Event()
         self._message_count: int | None = None
@@ -102,7 +102,7 @@ class RemoteAttempt(RunningAttempt):
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: OfferMessage) -> None:
         """Forward messages to the listener in the order of their numbers; they may arrive in another."""
         if message.number < self._next:
             return
@@ -113,10 +113,10 @@ class RemoteAttempt(RunningAttempt):
         if self._message_count is not None and self._next >= self._message_count:
             self._has_all_messages.set()
 
-    def _forward(self, message: Message) -> None:
+    def _forward(self, message: OfferMessage) -> None:
         match message.method:
             case "flow_requested":
-                self._cluster.bring_flow(self)
+                self._cluster.send_flow(self)
             case "flow_refused":
                 self._cluster.refuse_worker(self.worker, *message.arguments)
             case "started":
@@ -275,7 +275,7 @@ class DaskCluster:
         return is_in_touch and not self._is_refused and not are_all_unfit
 
     def _submit(self, pool: str, options: DaskOptions) -> None:
-        offer = Offer(uuid.uuid4().hex, self._executor_id, self._topic)
+        offer = WorkOffer(uuid.uuid4().hex, self._executor_id, self._topic)
         fit = [worker for worker in self._workers if worker not in self._unfit] if self._unfit else None
         try:
             future: DaskFuture = self._client.submit(
@@ -335,9 +335,9 @@ class DaskCluster:
         self.call(offer.worker, dask_worker.answer, offer.id, msgspec.msgpack.encode(permit))
         return offer.attempt
 
-    def bring_flow(self, attempt: RemoteAttempt) -> None:
+    def send_flow(self, attempt: RemoteAttempt) -> None:
         """Send the flow to the worker of an attempt."""
-        self.call(attempt.worker, dask_worker.bring_flow, attempt.offer.id, msgspec.msgpack.encode(self._flow))
+        self.call(attempt.worker, dask_worker.receive_flow, attempt.offer.id, msgspec.msgpack.encode(self._flow))
 
     def refuse_worker(self, worker: str, why: str) -> None:
         """Offer nothing more to a worker in whose surroundings the flow is another one."""
@@ -465,14 +465,14 @@ class DaskCluster:
         elif worker in self._refused:
             self._note_unfit(worker, self._refused[worker])
         elif self._unfit.pop(worker, None) is not None:
-            self._offer_again()
+            self._file_row_again()
 
     def _note_unfit(self, worker: str, why: str) -> None:
         if self._unfit.get(worker) != why:
             self._unfit[worker] = why
-            self._offer_again()
+            self._file_row_again()
 
-    def _offer_again(self) -> None:
+    def _file_row_again(self) -> None:
         """Queue the offers again, for other workers than before."""
         self._withdraw([offer for offer in self._offers.values() if offer.worker is None])
         self._wake()
@@ -491,7 +491,7 @@ class DaskCluster:
                 self._lose(offer, "is gone")
         if is_changed:
             self._problem = ""
-            self._offer_again() if self._unfit else self._wake()
+            self._file_row_again() if self._unfit else self._wake()
 
     def _lose(self, offer: QueuedOffer, why: str) -> None:
         if offer.attempt is not None:
@@ -577,7 +577,7 @@ class DaskCluster:
         return results.get(worker)
 
     def _on_event(self, event: tuple[float, bytes]) -> None:
-        message = msgspec.msgpack.decode(event[1], type=Message)
+        message = msgspec.msgpack.decode(event[1], type=OfferMessage)
         offer = self._offers.get(message.offer)
         if message.method == "permit_requested":
             self._on_request(message.offer, offer, *message.arguments)
@@ -632,13 +632,13 @@ async def connect(
     client = None
     try:
         client = await make_client()
-    except SchedulerAway:
+    except SchedulerUnreachable:
         if not may_be_away:
             raise
     return DaskCluster(address, executor_id, flow, client=client, make_client=make_client, report=report, wake=wake)
 
 
-class SchedulerAway(FlowError):
+class SchedulerUnreachable(FlowError):
     """No scheduler answers."""
 
 
@@ -655,7 +655,7 @@ async def _connect(address: str) -> Any:
     except (OSError, TimeoutError, ValueError) as error:
         await _close(client)
         why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-        raise SchedulerAway(f"no Dask scheduler answers at {address!r}: {why}") from None
+        raise SchedulerUnreachable(f"no Dask scheduler answers at {address!r}: {why}") from None
     return client
 
 

@@ -45,7 +45,7 @@ IDLE_SECONDS = 60.0  # an unused zygote ends after this
 LEASE_CHECK_SECONDS = 0.5
 
 
-class Offer(msgspec.Struct, frozen=True):
+class WorkOffer(msgspec.Struct, frozen=True):
     """Work for a worker, which asks for an attempt. ``topic``: where its messages are published."""
 
     id: str
@@ -84,7 +84,7 @@ class Report(msgspec.Struct, frozen=True):
     message_count: int
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
+class OfferMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message about an offer: a method of AttemptListener, or a request of the worker; its arguments."""
 
     offer: str
@@ -122,7 +122,7 @@ def run_attempt(data: bytes) -> bytes:
     """Ask the executor for an attempt, and run it to its end, in a thread of the worker. Returns a Report."""
     from distributed import get_worker
 
-    offer, worker = msgspec.msgpack.decode(data, type=Offer), get_worker()
+    offer, worker = msgspec.msgpack.decode(data, type=WorkOffer), get_worker()
     attempt = LeasedRun(offer, lambda message: worker.log_event(offer.topic, message))
     with _lock:
         _attempts[offer.id] = attempt
@@ -146,11 +146,11 @@ def answer(offer: str, permit: bytes) -> None:
         attempt.answer(msgspec.msgpack.decode(permit, type=Permit) if permit else None)
 
 
-def bring_flow(offer: str, data: bytes) -> None:
-    """Bring the flow (RemoteFlow), which the worker has requested."""
+def receive_flow(offer: str, data: bytes) -> None:
+    """Receive the flow (RemoteFlow) that the worker has requested."""
     attempt = _attempts.get(offer)
     if attempt is not None and attempt.zygote is not None:
-        attempt.zygote.bring_flow(msgspec.msgpack.decode(data, type=RemoteFlow))
+        attempt.zygote.open_flow(msgspec.msgpack.decode(data, type=RemoteFlow))
 
 
 def renew_leases(offers: list[str]) -> bytes:
@@ -186,7 +186,7 @@ def has_ended(data: bytes) -> bool:
 class LeasedRun(AttemptListener):
     """One call on this worker, and its attempt. As the listener of that, it publishes what happens to the executor."""
 
-    def __init__(self, offer: Offer, publish: Callable[[bytes], None]) -> None:
+    def __init__(self, offer: WorkOffer, publish: Callable[[bytes], None]) -> None:
         self.zygote: WorkerZygote | None = None
         self.running: RunningAttempt | None = None
         self.outcome: Future[Outcome] = Future()
@@ -234,7 +234,7 @@ class LeasedRun(AttemptListener):
             self.outcome.set_exception(error)
 
     def _emit(self, method: str, *arguments: object) -> None:
-        message = Message(self._offer.id, self.message_count, method, arguments)
+        message = OfferMessage(self._offer.id, self.message_count, method, arguments)
         self.message_count += 1
         self._publish(msgspec.msgpack.encode(message))
 
@@ -344,7 +344,7 @@ class WorkerZygote:
         except TimeoutError:
             raise OSError("the flow did not arrive from the executor") from None
 
-    def bring_flow(self, flow: RemoteFlow) -> None:
+    def open_flow(self, flow: RemoteFlow) -> None:
         """Open this flow. Called in the loop of the worker."""
         self._flow = flow
         self._loop.call_soon_threadsafe(self._has_flow.set)

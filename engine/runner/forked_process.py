@@ -13,15 +13,15 @@ import msgspec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import process, protocol, reaper, stack
-from .attempt import Place
+from .attempt import AttemptHost
 from .channels import FrameSocket, Pipe, StackPipe
-from .usage import Subject
+from .usage import UsageSubject
 
 C_CODE_TICKS = 2  # of CPU: Python code would have answered
 READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
 
-class Request(Protocol):
+class ProcessRequest(Protocol):
     """A process that a zygote was asked for: one of these is called, once."""
 
     def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
@@ -31,7 +31,7 @@ class Request(Protocol):
         """It was not forked, or its zygote is gone."""
 
 
-class ForkedProcess(Place):
+class ForkedProcess(AttemptHost):
     """A process that a zygote has forked, and its channels: the place of one attempt with ``isolation="process"``.
 
     ``open_results``: makes the channel of the frames from its descriptor, for a process that gets frames as well.
@@ -117,9 +117,9 @@ class ForkedProcess(Place):
         """How many attempts end with it, leaked ones included."""
         return int(self.attempt is not None)
 
-    def subject(self, line: str | None) -> Subject:
+    def subject(self, line: str | None) -> UsageSubject:
         """Return the processes to inspect."""
-        return Subject(self.pid, line=line, start_ticks=self.start_ticks)
+        return UsageSubject(self.pid, line=line, start_ticks=self.start_ticks)
 
     def kernel_view(self) -> str | None:
         """Return what the kernel says that the process does."""

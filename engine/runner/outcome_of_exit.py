@@ -26,7 +26,7 @@ KILLED_FROM_OUTSIDE = "killed from outside (SIGKILL)"
 RECHECK_SECONDS_MAX = 366 * 86_400.0
 
 
-class Force(Enum):
+class KillReason(Enum):
     """Why redrive ended the attempt."""
 
     NONE = "none"
@@ -42,7 +42,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """
 
     ending: protocol.Ending | None = None
-    force: Force = Force.NONE
+    force: KillReason = KillReason.NONE
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
@@ -71,11 +71,11 @@ def outcome_of(evidence: Evidence) -> Outcome:
 def _outcome_of(evidence: Evidence) -> Outcome:
     if evidence.ending is not None:
         return _outcome_of_ending(evidence.ending, evidence)
-    if evidence.force is Force.DEADLINE:
+    if evidence.force is KillReason.DEADLINE:
         return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), progress=evidence.progress)
-    if evidence.force is Force.MEMORY:
+    if evidence.force is KillReason.MEMORY:
         return Outcome(OutcomeKind.ERROR, _over_limit(evidence))
-    if evidence.force is Force.CANCEL:
+    if evidence.force is KillReason.CANCEL:
         return Outcome(OutcomeKind.CANCELLED)
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
         return Outcome(OutcomeKind.SUCCESS, result=evidence.result)

@@ -27,18 +27,18 @@ from collections.abc import Callable, Sequence
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import process, protocol, stack
-from .attempt import Attempt, Place, RunnerContext
+from .attempt import Attempt, AttemptHost, RunnerContext
 from .channels import FrameSocket, Pipe
-from .forked_process import ForkedProcess, Request
+from .forked_process import ForkedProcess, ProcessRequest
 from .outcome_of_exit import KILLED_FROM_OUTSIDE
 from .protocol import AttemptListener, AttemptOrder
-from .usage import Subject
+from .usage import UsageSubject
 
 HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits for the exit of the host
 PATIENCE_SECONDS = 60.0
 
 
-class HostThread(Place):
+class HostThread(AttemptHost):
     """A thread of a host: the place of one attempt."""
 
     def __init__(self, number: int, host: ThreadHost) -> None:
@@ -108,9 +108,9 @@ class HostThread(Place):
 
     # --- As the place of its attempt ----------------------------------------------------------------------------------
 
-    def subject(self, line: str | None) -> Subject:
+    def subject(self, line: str | None) -> UsageSubject:
         """Return the thread, once it is known; not its neighbours in the process."""
-        return Subject(self.pid, self._native, line) if self._native else Subject(0)
+        return UsageSubject(self.pid, self._native, line) if self._native else UsageSubject(0)
 
     async def dump_stack(self) -> str:
         """Return the stack of the thread."""
@@ -322,7 +322,7 @@ class ThreadHosts:
     def __init__(
         self,
         shared: RunnerContext,
-        request: Callable[[Request], None],
+        request: Callable[[ProcessRequest], None],
         *,
         on_freed: Callable[[], None],
         on_killed: Callable[[ExecutorChanged], object],

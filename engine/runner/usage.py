@@ -25,7 +25,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PARENT, _USER, _SYSTEM, _THREADS, _START, _RESIDENT, _STACK = 1, 11, 12, 17, 19, 21, 25  # in ``stat_fields``
 
 
-class Subject(msgspec.Struct, frozen=True):
+class UsageSubject(msgspec.Struct, frozen=True):
     """What to read: a process with all its descendants, or one thread of it with the children of that thread."""
 
     pid: int
@@ -52,7 +52,7 @@ class Sample(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-def sample(subject: Subject, now: float | None = None) -> Sample:
+def sample(subject: UsageSubject, now: float | None = None) -> Sample:
     """Read what all processes use. ``now``: monotonic, if it is not that of now."""
     own: dict[int, float] = {}
     total = memory = 0.0
@@ -69,7 +69,7 @@ def cpu_share(before: Sample, now: Sample) -> float:
     return max(now.total - before.total, 0.0) / max(now.at - before.at, 0.001)
 
 
-def tree(subject: Subject, most: int) -> Iterator[tuple[int, int, list[bytes]]]:
+def tree(subject: UsageSubject, most: int) -> Iterator[tuple[int, int, list[bytes]]]:
     """Yield the pid, the parent and the fields of ``stat`` of each process that lives, nearest first."""
     queue = deque([(subject.pid, 0)])
     count = 0
@@ -92,7 +92,7 @@ def _stat(folder: str) -> list[bytes]:
     return read_file(f"{folder}/stat").rpartition(b")")[2].split()
 
 
-def _children(subject: Subject, pid: int, fields: list[bytes]) -> list[int]:
+def _children(subject: UsageSubject, pid: int, fields: list[bytes]) -> list[int]:
     thread = subject.thread if pid == subject.pid else None
     if thread is None and fields[_THREADS] == b"1":
         thread = pid
@@ -119,7 +119,7 @@ class MemoryGauge:
         self._read_of: Mapping[int, float] = {}
         self._due = 0.0
 
-    def __call__(self, subject: Subject) -> Sample:
+    def __call__(self, subject: UsageSubject) -> Sample:
         """Return a sample whose memory is that of the attempt alone."""
         seen = sample(subject)
         is_stale = self._shared and (seen.at >= self._due or seen.own.keys() != self._read_of.keys())
@@ -199,7 +199,7 @@ class UsageReader:
         line = last_line(running.latest_output)
         if running.pid is None or before is None:
             return TaskUsage(running.task, None, None, 0, line)
-        seen = self._samples[running.pid] = sample(Subject(running.pid, start_ticks=running.start_ticks), now)
+        seen = self._samples[running.pid] = sample(UsageSubject(running.pid, start_ticks=running.start_ticks), now)
         percent = round(100 * cpu_share(before[running.pid], seen)) if running.pid in before else None
         return TaskUsage(running.task, percent, seen.memory or None, max(len(seen.own) - 1, 0), line)
 

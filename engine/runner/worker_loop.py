@@ -137,7 +137,7 @@ class _Worker:
         try:
             pid = program.spawn(stdout[1] if stdout else None)
             fcntl.fcntl(self._lifeline, fcntl.F_SETOWN, -pid)
-            self._announce(pid, stdout[:1])
+            self._send_started(pid, stdout[:1])
         finally:
             os.fchdir(self._folder)  # its own one may be a mount that a later command has to leave
             if order.cgroup:
@@ -146,7 +146,7 @@ class _Worker:
                 os.close(descriptor)
         return pid
 
-    def _announce(self, pid: int, stdout: Sequence[int]) -> None:
+    def _send_started(self, pid: int, stdout: Sequence[int]) -> None:
         pidfd = os.pidfd_open(pid)
         started = protocol.Started(0, pid, start_ticks(pid), time.monotonic())
         socket.send_fds(self._socket, [protocol.encode(started)], [pidfd, *stdout])

@@ -26,7 +26,7 @@ from .channels import FrameSocket, Pipe
 from .command import encoded_variables, has_stdout, read_result
 from .forked_process import ForkedProcess
 from .protocol import AttemptListener, AttemptOrder, ignore
-from .usage import Subject
+from .usage import UsageSubject
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
@@ -148,7 +148,7 @@ class Worker(ForkedProcess):
         del self.written[1:-1]
         self._stdout_tail = b""
 
-    def subject(self, line: str | None) -> Subject:
+    def subject(self, line: str | None) -> UsageSubject:
         """Return the processes to inspect."""
         return msgspec.structs.replace(super().subject(line), worker=self._own[0] if self._has_program else None)
 

@@ -28,7 +28,7 @@ from ..core.schedule import (
     Excused,
     Schedule,
     ScheduleFacts,
-    Step,
+    ScheduleStep,
     StepKind,
     decide_step,
     is_ahead,
@@ -77,7 +77,7 @@ class Launched(msgspec.Struct, frozen=True):
 
 
 #: Starts the run of a flow, or resumes one (flow None): flow, state file, run, options. Raises RedriveError.
-Launch = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
+ExecutorLauncher = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Supervision(msgspec.Struct, frozen=True):
     """
 
     id: str
-    launch: Launch
+    launch: ExecutorLauncher
     file: SupervisorFile
     machine: Machine
     options: RunOptions
@@ -316,7 +316,7 @@ class FlowService:
             return
         schedule = status.replaced or self._as_of_now(served).schedule
         if self._has_other_edits(status):  # the ledger has what was decided by the schedule before
-            self._save(status, schedule, Step(StepKind.WAIT), holder, now)
+            self._save(status, schedule, ScheduleStep(StepKind.WAIT), holder, now)
             self.wake_at = 0
             return
         await self._note_far_run(status, schedule, now)
@@ -327,7 +327,7 @@ class FlowService:
         if self._is_woken:
             self.wake_at = 0
 
-    async def _do(self, step: Step, status: ScheduleStatus, now: int) -> None:
+    async def _do(self, step: ScheduleStep, status: ScheduleStatus, now: int) -> None:
         """``now``: of the decision. An instant that has passed since is due at once."""
         try:
             match step.kind:
@@ -645,7 +645,7 @@ class FlowService:
         self,
         status: ScheduleStatus,
         schedule: Schedule,
-        step: Step,
+        step: ScheduleStep,
         holder: lock_file.LockHolder | None,
         now: int,
     ) -> None:
@@ -662,7 +662,7 @@ class FlowService:
             last = max(held.latest(status.progress.since, decided_until)[0], default=decided_until)
             self._mark = msgspec.structs.replace(self._mark, until=decided_until)
             why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
-            self._shared.file.take_back(self.row.id, decided_until, runs_ahead, times - runs_ahead, last)
+            self._shared.file.revert_after(self.row.id, decided_until, runs_ahead, times - runs_ahead, last)
             self._warn(why, now)
         decided = [self._ledger_row(one, now) for one in status.decided]
         # An older copy of the state file has fewer runs.
@@ -710,7 +710,7 @@ class FlowService:
         return next_at, None if next_at is None else next_at - schedule.splay_us
 
     def _row_of(
-        self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None, now: int
+        self, status: ScheduleStatus, step: ScheduleStep, holder: lock_file.LockHolder | None, now: int
     ) -> ServedSchedule:
         file, name = split_target(self.target)
         progress, latest, failure = status.progress, status.latest, self._failure

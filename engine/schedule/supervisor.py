@@ -36,8 +36,16 @@ from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, Super
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
-from .flow_service import RETRY_SECONDS, FlowService, Launch, StartFailure, Supervision, decode_spec, launch_executor
-from .watchdog import Watchdog
+from .flow_service import (
+    RETRY_SECONDS,
+    ExecutorLauncher,
+    FlowService,
+    StartFailure,
+    Supervision,
+    decode_spec,
+    launch_executor,
+)
+from .watchdog import SystemdWatchdog
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
@@ -92,7 +100,7 @@ class Supervisor:
         self._machine = Machine()
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
-        self._watchdog = Watchdog()
+        self._watchdog = SystemdWatchdog()
         self._id = uuid.uuid4().hex
         self._seen_at = self._clock.now_us()
         self._last_report = ""
@@ -109,7 +117,7 @@ class Supervisor:
         self._left_out: dict[str, str] = {}
         self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
 
-    def _begin(self, file: SupervisorFile, launch: Launch) -> None:
+    def _begin(self, file: SupervisorFile, launch: ExecutorLauncher) -> None:
         self._shared = Supervision(self._id, launch, file, self._machine, self._options, self._report, self._wake.set)
         file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
         self._stored = file.stored()  # what earlier supervisors knew

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 
 
-class Watchdog:
+class SystemdWatchdog:
     """The socket of systemd, if the unit has a watchdog. ``ping`` is called in each turn of the loop."""
 
     def __init__(self, variables: Mapping[str, str] = os.environ) -> None:

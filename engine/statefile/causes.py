@@ -69,8 +69,8 @@ _NOTES = (
     "SELECT at, actor, run_id, data FROM event INDEXED BY idx_event_note WHERE kind = 'note' ORDER BY seq DESC LIMIT ?"
 )
 
-Row = Dict[str, Any]
-Cause = Tuple[str, Optional[str]]  # loose fingerprint, downstream; None: any
+CauseRow = Dict[str, Any]
+CauseKey = Tuple[str, Optional[str]]  # loose fingerprint, downstream; None: any
 
 
 class _Decision(NamedTuple):
@@ -98,7 +98,7 @@ class _Task(NamedTuple):
 
 def read_cause_histories(
     connection: sqlite3.Connection, run_id: Optional[str], causes: Optional[Iterable[Any]] = None
-) -> List[Row]:
+) -> List[CauseRow]:
     """The history of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
 
     ``run_id`` None: of the latest run; ``causes`` None: of what needs a human in it.
@@ -116,15 +116,15 @@ def read_cause_histories(
     return [search.history_of(cause) for cause in requested[:CAUSES_MAX]]
 
 
-def _causes_of(connection: sqlite3.Connection, run_id: str) -> List[Cause]:
+def _causes_of(connection: sqlite3.Connection, run_id: str) -> List[CauseKey]:
     """The causes of what needs a human, those of most tasks first."""
-    found = Counter()  # type: Counter[Cause]
+    found = Counter()  # type: Counter[CauseKey]
     for cause, spec in connection.execute(_OPEN, (run_id,)):
         found[(cause, json.loads(spec).get("downstream"))] += 1
     return [cause for cause, _ in found.most_common()]
 
 
-def _history_row(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:
+def _history_row(cause: CauseKey, runs: List[Tuple[str, int]], episodes: List[CauseRow]) -> CauseRow:
     return {
         "fingerprint": cause[0],
         "downstream": cause[1],
@@ -149,13 +149,13 @@ class _Search(object):
         ]
         self._notes = [found for found in notes if found[0].flow == dag_name]
 
-    def history_of(self, cause: Cause) -> Row:
+    def history_of(self, cause: CauseKey) -> CauseRow:
         loose, downstream = cause
         if loose in NO_CAUSE:
             return _history_row(cause, [], [])
         runs = self._connection.execute(_RUNS, {"loose": loose, "dag": self._dag_name}).fetchall()
-        decided: List[Row] = []
-        waiting: List[Row] = []
+        decided: List[CauseRow] = []
+        waiting: List[CauseRow] = []
         for run_id, _ in runs[:RUNS_MAX]:
             if len(decided) >= EPISODES_MAX or self._room <= 0:
                 break
@@ -165,14 +165,14 @@ class _Search(object):
         others = [run for run in runs if run[0] != self._run_id]
         return dict(_history_row(cause, others, episodes), notes=self._notes_on(loose, downstream))
 
-    def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
+    def _notes_on(self, loose: str, downstream: Optional[str]) -> List[CauseRow]:
         return [
             {"at": at, "actor": actor, "run_id": run_id, "text": note.text}
             for note, at, actor, run_id in self._notes
             if note.fingerprint == loose and (downstream is None or note.downstream in (None, downstream))
         ][:NOTES_MAX]
 
-    def _episodes(self, cause: Cause, run_id: str) -> List[Row]:
+    def _episodes(self, cause: CauseKey, run_id: str) -> List[CauseRow]:
         """The episodes of one run, the latest decision first."""
         loose, downstream = cause
         values = {"loose": loose, "run": run_id, "room": self._room}
@@ -181,7 +181,7 @@ class _Search(object):
         attempts: Dict[str, List[_Attempt]] = {}
         for row in self._connection.execute(_ATTEMPTS, values):
             attempts.setdefault(row[0], []).append(_Attempt(*row[1:]))
-        found: Dict[Tuple[str, str], Row] = {}
+        found: Dict[Tuple[str, str], CauseRow] = {}
         for task in tasks:
             if downstream is None or downstream == json.loads(task.spec).get("downstream"):
                 for failed, later in _failures(attempts.get(task.name, []), loose):
@@ -189,7 +189,7 @@ class _Search(object):
         return sorted(found.values(), key=lambda one: one["decided_at"] or one["at"], reverse=True)
 
     def _count(
-        self, found: Dict[Tuple[str, str], Row], run_id: str, task: _Task, failed: _Attempt, later: List[_Attempt]
+        self, found: Dict[Tuple[str, str], CauseRow], run_id: str, task: _Task, failed: _Attempt, later: List[_Attempt]
     ) -> None:
         word = _decision_on(task, failed.generation)
         decision = self._decision(run_id, task.name, word, failed.generation)
@@ -232,7 +232,7 @@ def _note(data: str) -> NoteWritten:
     return payload
 
 
-def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
+def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> CauseRow:
     return {
         "run_id": run_id,
         "at": None,
@@ -251,7 +251,7 @@ def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
     }
 
 
-def _merged(waiting: List[Row]) -> List[Row]:
+def _merged(waiting: List[CauseRow]) -> List[CauseRow]:
     """What waits for a decision in several runs, as one episode of the latest of them."""
     if not waiting:
         return []

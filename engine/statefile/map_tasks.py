@@ -135,7 +135,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
         _set_aside(transaction, run_id, known[name])
     for index, name in enumerate(wanted):
         if name in known:
-            child = _bring_back(transaction, run_id, known[name])
+            child = _restore_child(transaction, run_id, known[name])
             _run_again(transaction, run_id, child, found, index, was_linked=name in linked)
         if len(spec.get("parents", ())) > 1:
             reevaluate(transaction, run_id, name)  # another parent may have failed
@@ -159,7 +159,7 @@ def collect_again(transaction: Transaction, run_id: str, task: str) -> None:
         hold_children(transaction, run_id, [task])
 
 
-class Follower(NamedTuple):
+class RemappedTask(NamedTuple):
     """A map task whose list is made again."""
 
     name: str
@@ -168,9 +168,9 @@ class Follower(NamedTuple):
     effects: int  # children whose effects have happened
 
 
-def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Follower]:
+def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[RemappedTask]:
     """The map tasks over a task, and those over these, that follow its list."""
-    found: List[Follower] = []
+    found: List[RemappedTask] = []
     queue = [name]
     while queue:
         parent = queue.pop()
@@ -182,7 +182,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Fo
             state, generation = connection.execute(sql, (run_id, task)).fetchone()
             effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
             if children or state in FOLLOWING:
-                found.append(Follower(task, state, generation, effects))
+                found.append(RemappedTask(task, state, generation, effects))
                 queue.append(task)
     return found
 
@@ -317,7 +317,7 @@ def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> No
     resolve(transaction, run_id, child.name)
 
 
-def _bring_back(transaction: Transaction, run_id: str, child: TaskSnapshot) -> TaskSnapshot:
+def _restore_child(transaction: Transaction, run_id: str, child: TaskSnapshot) -> TaskSnapshot:
     """Give a child whose element is back what it had; one that waited waits for its parents again."""
     if child.aside is None:
         return child

@@ -12,7 +12,7 @@ from ..domain.breakers import HOLDING_BREAKERS
 from ..domain.rows import NO_EXECUTOR, ExecutorState, Health, RunFacts
 from ..domain.states import RunState, describe_passed
 from .lists import NeedKind, NeedRow
-from .state_files import Offer
+from .state_files import FileRow
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
 
 MISSED = "missed"  # of a start: it was given up, and an operator can start or dismiss it
@@ -67,13 +67,13 @@ _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
-def needs_of(files: Iterable[Offer], now_us: int) -> List[Need]:
+def needs_of(files: Iterable[FileRow], now_us: int) -> List[Need]:
     """What needs a human in these files and in their schedules: notices last, then by kind, the oldest first.
 
     ``now_us``: of the reader; each file is read by the clock of its host.
     """
     return sorted(
-        (need for offer in files for need in _needs_of_file(offer, now_us + offer.clock_offset_us)), key=_order
+        (need for file_row in files for need in _needs_of_file(file_row, now_us + file_row.clock_offset_us)), key=_order
     )
 
 
@@ -81,43 +81,43 @@ def _order(need: Need) -> "tuple[bool, int, int]":
     return need.is_notice, _RANKS[need.kind], need.since
 
 
-def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
-    of_schedules = list(_needs_of_schedules(offer, now_us))
-    if not offer.has_file:
+def _needs_of_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
+    of_schedules = list(_needs_of_schedules(file_row, now_us))
+    if not file_row.has_file:
         yield from of_schedules
-        if not offer.supervised and offer.problem is not None:
-            yield Need(NeedKind.UNREACHABLE, offer.path, 0, detail=offer.problem)
+        if not file_row.supervised and file_row.problem is not None:
+            yield Need(NeedKind.UNREACHABLE, file_row.path, 0, detail=file_row.problem)
         return
-    yield from _needs_of_storage(offer)
-    if offer.problem is not None:
-        yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
+    yield from _needs_of_storage(file_row)
+    if file_row.problem is not None:
+        yield Need(NeedKind.UNREADABLE, file_row.path, 0, detail=file_row.problem)
         return
-    executor = offer.executor or NO_EXECUTOR
-    for run in offer.runs:
-        groups = [one for one in offer.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
-        for need in needs_of_run(run, now_us, loss_of(run.run_id, executor, offer.service_pid), groups):
+    executor = file_row.executor or NO_EXECUTOR
+    for run in file_row.runs:
+        groups = [one for one in file_row.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
+        for need in needs_of_run(run, now_us, loss_of(run.run_id, executor, file_row.service_pid), groups):
             if need.kind is not NeedKind.APPROVAL:  # the file names each
-                yield need._replace(path=offer.path)
-    yield from (_need_of_row(offer, row) for row in offer.listed if row.kind in _LISTED)
-    yield from _needs_of_breakers(offer, now_us)
+                yield need._replace(path=file_row.path)
+    yield from (_need_of_row(file_row, row) for row in file_row.listed if row.kind in _LISTED)
+    yield from _needs_of_breakers(file_row, now_us)
     yield from of_schedules
 
 
-def _needs_of_storage(offer: Offer) -> Iterator[Need]:
+def _needs_of_storage(file_row: FileRow) -> Iterator[Need]:
     """What the executor knows, or what anybody sees of the disk: it may be missing in the file. And pages that no
     sender has taken."""
-    health = offer.health
+    health = file_row.health
     if health is not None and health.storage_since is not None:
-        run_id = None if offer.executor is None else offer.executor.run_id
-        yield need_of_storage(health, offer.path, offer.dag_name, run_id)
-    elif offer.full_since is not None:
-        yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
-    unsent = offer.rows_of(NeedKind.PAGER)
-    yield from (_need_of_row(offer, pages) for pages in unsent)
+        run_id = None if file_row.executor is None else file_row.executor.run_id
+        yield need_of_storage(health, file_row.path, file_row.dag_name, run_id)
+    elif file_row.full_since is not None:
+        yield Need(NeedKind.STORAGE, file_row.path, file_row.full_since, file_row.dag_name, detail="the disk is full")
+    unsent = file_row.rows_of(NeedKind.PAGER)
+    yield from (_need_of_row(file_row, pages) for pages in unsent)
     if not unsent and health is not None:  # a page that a full disk keeps out of the file
         for one in health.senders[:1]:
             detail = "{}: {}".format(one.sender, one.error)
-            yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
+            yield Need(NeedKind.PAGER, file_row.path, one.since, file_row.dag_name, detail=detail)
 
 
 def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Optional[str]) -> Need:
@@ -194,9 +194,9 @@ _NOTICES = (NeedKind.HELD_ROWS, NeedKind.CHANGED_EFFECTS)
 _LISTED = frozenset(kind.value for kind in (NeedKind.APPROVAL, *_NOTICES))
 
 
-def _need_of_row(offer: Offer, row: NeedRow) -> Need:
-    kind, flow, run_id = NeedKind(row.kind), row.flow or offer.dag_name, row.run_id or None
-    return Need(kind, offer.path, row.since or 0, flow, run_id, kind in _NOTICES, row.counted, row.text)
+def _need_of_row(file_row: FileRow, row: NeedRow) -> Need:
+    kind, flow, run_id = NeedKind(row.kind), row.flow or file_row.dag_name, row.run_id or None
+    return Need(kind, file_row.path, row.since or 0, flow, run_id, kind in _NOTICES, row.counted, row.text)
 
 
 def _failure(task: str, error: Optional[str]) -> str:
@@ -204,43 +204,45 @@ def _failure(task: str, error: Optional[str]) -> str:
     return task if not error else error if error.startswith(begin) else begin + error
 
 
-def _needs_of_breakers(offer: Offer, now_us: int) -> Iterator[Need]:
+def _needs_of_breakers(file_row: FileRow, now_us: int) -> Iterator[Need]:
     """Breakers that do not close by themselves."""
-    goes_on = any(run.ended_at is None for run in offer.runs)
-    for breaker in offer.breakers:
+    goes_on = any(run.ended_at is None for run in file_row.runs)
+    for breaker in file_row.breakers:
         is_holding = breaker.state in HOLDING_BREAKERS or (breaker.state == "CLOSED" and goes_on)
         if is_holding and now_us - breaker.since >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
             name = breaker.downstream
-            yield Need(NeedKind.BREAKER, offer.path, breaker.since, offer.dag_name, None, is_ours, detail=name)
+            yield Need(NeedKind.BREAKER, file_row.path, breaker.since, file_row.dag_name, None, is_ours, detail=name)
 
 
-def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
+def _needs_of_schedules(file_row: FileRow, now_us: int) -> List[Need]:
     """What a supervisor knows of a schedule replaces what the state file says of it.
 
     But the lock that a killed process has left is known before its heartbeat is missed.
     """
-    of_file = list(_needs_by_file(offer, now_us))
-    if not offer.supervised:
+    of_file = list(_needs_by_file(file_row, now_us))
+    if not file_row.supervised:
         return of_file
-    dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and offer.has_lost_service]
-    found = [need._replace(path=offer.path) for row in offer.supervised for need in _needs_by_supervisor(row, now_us)]
+    dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and file_row.has_lost_service]
+    found = [
+        need._replace(path=file_row.path) for row in file_row.supervised for need in _needs_by_supervisor(row, now_us)
+    ]
     return dead + [need for need in found if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
 
 
-def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
+def _needs_by_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
     """Schedules that nobody serves, and starts that are due or were missed since the latest run."""
-    missed = {one.flow: one for one in offer.rows_of(NeedKind.NOT_STARTED)}
-    busy = {run.dag_name for run in offer.runs if run.ended_at is None}
-    for row in offer.schedules:
+    missed = {one.flow: one for one in file_row.rows_of(NeedKind.NOT_STARTED)}
+    busy = {run.dag_name for run in file_row.runs if run.ended_at is None}
+    for row in file_row.schedules:
         is_due = row.next_at is not None and row.next_at < now_us - START_GRACE_US and row.dag_name not in busy
-        need = Need(NeedKind.NOT_STARTED, offer.path, row.next_at or 0, row.dag_name)
-        if offer.service_pid is None and row.next_at is not None and (offer.has_lost_service or is_due):
+        need = Need(NeedKind.NOT_STARTED, file_row.path, row.next_at or 0, row.dag_name)
+        if file_row.service_pid is None and row.next_at is not None and (file_row.has_lost_service or is_due):
             yield need._replace(kind=NeedKind.SCHEDULER_DEAD)
         elif is_due:
             yield need
         elif row.dag_name in missed:
-            yield _need_of_row(offer, missed[row.dag_name])._replace(detail=MISSED)
+            yield _need_of_row(file_row, missed[row.dag_name])._replace(detail=MISSED)
 
 
 def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:

@@ -11,7 +11,14 @@ from contextlib import closing
 from typing import Callable, NamedTuple, Optional, Tuple, TypeVar
 from urllib.parse import quote
 
-from ..errors import CorruptFileError, ForeignFileError, OtherFormatError, RedriveError, StateFileError, UnseenFileError
+from ..errors import (
+    CorruptFileError,
+    ForeignFileError,
+    OtherFormatError,
+    RedriveError,
+    StateFileError,
+    UnreadableFileError,
+)
 from .health_file import require_not_lost
 from .paths import folder_sentence, has_content, network_problem
 
@@ -62,7 +69,7 @@ def inspect(path: str) -> Optional[Header]:
         if is_logged:
             raise CorruptFileError(f"{path} is empty but its -wal is not: the file was cut short; restore a copy")
         return None
-    if not is_logged and _is_blank_page(data, size) or _takes_all_back(real + "-journal"):
+    if not is_logged and _is_blank_page(data, size) or _rolls_back_all(real + "-journal"):
         return None
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
@@ -81,7 +88,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UnseenFileError(f"cannot read the state file {path}: {error.strerror}") from error
+        raise UnreadableFileError(f"cannot read the state file {path}: {error.strerror}") from error
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
@@ -90,7 +97,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
             raise StateFileError(f"{path} is not a regular file; name another one")
         return os.read(descriptor, START_BYTES), status.st_size
     except OSError as error:
-        raise UnseenFileError(f"cannot read the state file {path}: {error.strerror}") from error
+        raise UnreadableFileError(f"cannot read the state file {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
 
@@ -114,7 +121,7 @@ def _is_blank_page(data: bytes, size: int) -> bool:
     return size <= header.page_bytes and not (cells or header.version or header.application_id)
 
 
-def _takes_all_back(journal: str) -> bool:
+def _rolls_back_all(journal: str) -> bool:
     """Whether a transaction that was cut off, and that SQLite takes back, began in a database without any table."""
     try:
         data, size = _read_start(journal)
@@ -217,7 +224,7 @@ DAMAGED = "{path} is damaged ({error}); restore a copy; .backup of sqlite3 copie
 def reading_error(path: str, error: Exception) -> StateFileError:
     """The error for what SQLite says while a state file is read."""
     if isinstance(error, sqlite3.OperationalError):
-        return UnseenFileError("{} cannot be read: {}".format(path, error))
+        return UnreadableFileError("{} cannot be read: {}".format(path, error))
     return CorruptFileError(DAMAGED.format(path=path, error=error))
 
 
@@ -288,7 +295,7 @@ def _open_copy(path: str) -> sqlite3.Connection:
             shutil.copyfile(path, copy)
             shutil.copyfile(path + "-wal", copy + "-wal")
         except OSError as error:
-            raise UnseenFileError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
+            raise UnreadableFileError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
         merging = sqlite3.connect(copy, isolation_level=None)
         merging.execute("PRAGMA journal_mode=DELETE")
         merging.close()

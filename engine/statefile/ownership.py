@@ -13,7 +13,7 @@ import zlib
 from contextlib import contextmanager
 from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
-from ..errors import CorruptFileError, ExecutorBusyError, StateFileError, StorageError, UnseenFileError
+from ..errors import CorruptFileError, ExecutorBusyError, StateFileError, StorageError, UnreadableFileError
 from .lock_file import LockHolder, last_holder, lock_path, try_lock
 from .paths import folder_sentence, has_content
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
@@ -174,7 +174,7 @@ def open_state_file(state_path: str) -> Optional[int]:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnseenFileError("cannot read the state file {}: {}".format(state_path, error.strerror)) from error
+        raise UnreadableFileError("cannot read the state file {}: {}".format(state_path, error.strerror)) from error
 
 
 def is_locked_file(descriptors: Iterable[int], state_path: str) -> bool:

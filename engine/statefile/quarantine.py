@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Dict, Iterable, Iterator, List, Optional
 
 from ..domain.acts import DONE, REFUSED, Answer
-from ..domain.event_payloads import Rows, RowsChange, RowsChanged
+from ..domain.event_payloads import RowLists, RowsChange, RowsChanged
 from ..domain.text import counted
 from .action import ActionContext
 from .lists import chunks, marks
@@ -84,7 +84,7 @@ def refuse_unheld(context: ActionContext, found: Dict[str, List[int]]) -> None:
             context.set_result(target[0], REFUSED, "none of these rows is held in it any more")
 
 
-def restore_rows(transaction: Transaction, run_id: str, was: Rows) -> None:
+def restore_rows(transaction: Transaction, run_id: str, was: RowLists) -> None:
     """Undo: restore the state and generation of rows. ``was``: the entries that ``mark_rows`` recorded."""
     for _, state, generation, spans in was:
         for first, last in spans:

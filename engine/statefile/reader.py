@@ -25,15 +25,15 @@ _UUID = "SELECT value FROM meta WHERE key = 'uuid'"
 _HEAD = "SELECT seq FROM sqlite_sequence WHERE name = 'event'"
 _ENDS = "SELECT (SELECT min(seq) FROM event), (" + _HEAD + ")"
 
-Row = Tuple[Any, ...]
-Query = Tuple[str, Tuple[Any, ...]]
+SqlRow = Tuple[Any, ...]
+SqlQuery = Tuple[str, Tuple[Any, ...]]
 Result = TypeVar("Result")
-Steps = Generator[Query, List[Row], Result]
+Steps = Generator[SqlQuery, List[SqlRow], Result]
 
 lenient_text = partial(str, encoding="utf-8", errors="replace")  # one damaged byte must not hide the rest
 
 
-def events_query(since: int, limit: int, run_id: Optional[str] = None) -> Query:
+def events_query(since: int, limit: int, run_id: Optional[str] = None) -> SqlQuery:
     """Events after ``since``, in order, ``data`` as text; with ``run_id``, of that run and of the file itself."""
     # "+" keeps the planner on the order of seq, because a follower reads the few latest events.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
@@ -98,7 +98,7 @@ class Follower(object):
         is_due, self._data_version = version != self._data_version, version
         return is_due
 
-    def events(self, since: int, limit: int) -> "Steps[List[Row]]":
+    def events(self, since: int, limit: int) -> "Steps[List[SqlRow]]":
         """The events after ``since``, as rows of ``events_query``.
 
         Raises SnapshotNeeded when events between are missing: the file was cut back, or pruned.
@@ -157,7 +157,7 @@ class Reader(object):
     def last_seq_after(self, since: int) -> int:
         return last_seq_after(self.connection, since)
 
-    def events(self, since: int, limit: int) -> List[Row]:
+    def events(self, since: int, limit: int) -> List[SqlRow]:
         return self._run(self._follower.events(since, limit))
 
     def _run(self, steps: "Steps[Result]") -> Result:
@@ -293,7 +293,7 @@ READS = {
     "history": ("snapshot", "history"),
     "part": ("parts", "part"),
     "runs": ("lists", "runs"),
-    "offer": ("state_files", "offer_of_connection"),
+    "file": ("state_files", "file_row_of_connection"),
     "query": ("lists", "query_by_name"),
     "past": ("lists", "read_events"),
     "duration_stats": ("durations", "read_durations"),

@@ -22,16 +22,16 @@ from .reader import latest_seq
 # A column is one value for all rows, the differences between its numbers, or the plain values. All forms are JSON.
 
 
-Table = Dict[str, Any]
+PackedTable = Dict[str, Any]
 
 
-def pack_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+def pack_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> PackedTable:
     """Pack rows, each with one value per name."""
     columns = list(zip(*rows)) if rows else [()] * len(names)
     return {"rows": len(rows), "columns": {name: pack(column) for name, column in zip(names, columns)}}
 
 
-def unpack_table(table: Table) -> Dict[str, List[Any]]:
+def unpack_table(table: PackedTable) -> Dict[str, List[Any]]:
     """Unpack a table by column name."""
     rows = table["rows"]
     return {name: unpack(column, rows) for name, column in table["columns"].items()}
@@ -112,7 +112,7 @@ _CHANGED = (
     "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL AND task BETWEEN ? AND ? GROUP BY task"
 )
 
-Row = Dict[str, Any]
+TaskFields = Dict[str, Any]
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def unknown_run(run_id: str) -> NotFoundError:
 
 def _rows(
     connection: sqlite3.Connection, table: str, run_id: str, rest: str, values: Optional[Dict[str, Any]] = None
-) -> List[Row]:
+) -> List[TaskFields]:
     names = [row[1] for row in connection.execute("PRAGMA table_info(" + table + ")") if row[1] not in _EXCLUDED]
     sql = "SELECT {} FROM {} WHERE run_id = :run_id {}".format(", ".join(names), table, rest)
     return [dict(zip(names, row)) for row in connection.execute(sql, dict(values or {}, run_id=run_id))]
@@ -248,7 +248,7 @@ def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) 
     return list(parents.values())
 
 
-def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) -> None:
+def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[TaskFields]) -> None:
     """Add the seq and instant of the latest event of each task."""
     if not tasks:
         return
@@ -258,11 +258,11 @@ def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) 
         row["changed_seq"], row["changed_at"] = found.get(row["name"], (0, 0))
 
 
-def _board_row(row: Row) -> Row:
+def _board_row(row: TaskFields) -> TaskFields:
     return {key: value if key in _BOARD_COLUMNS else None for key, value in row.items()}
 
 
-def _without(row: Row, *names: str) -> Row:
+def _without(row: TaskFields, *names: str) -> TaskFields:
     return {name: value for name, value in row.items() if name not in names}
 
 
@@ -284,16 +284,16 @@ def kill_steps(
 # --- Packed --------------------------------------------------------------------------------------------------------
 
 
-def _pack_rows(rows: Sequence[Row]) -> Table:
+def _pack_rows(rows: Sequence[TaskFields]) -> PackedTable:
     names = tuple(rows[0]) if rows else ()
     return pack_table(names, [tuple(row[name] for name in names) for row in rows])
 
 
-def _pack_attempts(attempts: Sequence[Row], places: Dict[str, int]) -> Table:
+def _pack_attempts(attempts: Sequence[TaskFields], places: Dict[str, int]) -> PackedTable:
     return _pack_rows([dict(_without(row, "name"), place=places[row["name"]]) for row in attempts])
 
 
-def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Dict[str, int]) -> Row:
+def _pack_parents(parents: Sequence[List[str]], specs: Sequence[TaskFields], places: Dict[str, int]) -> TaskFields:
     """Pack parents as indexes of tasks, in the order of the flow if it names them."""
     for found, spec in zip(parents, specs):
         named = spec.get("parents", ())
@@ -306,7 +306,7 @@ def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Di
     }
 
 
-def _pack_specs(specs: Sequence[Row]) -> Row:
+def _pack_specs(specs: Sequence[TaskFields]) -> TaskFields:
     """Pack the specs as the texts of those that differ by more than the name and the parents, which are sent apart."""
     encode = json.JSONEncoder(separators=(",", ":")).encode  # one for all: ``dumps`` would make one for each
     texts = [encode(dict(spec, name="", parents=[])) for spec in specs]

@@ -46,7 +46,7 @@ NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
 
 
-class Offer(NamedTuple):
+class FileRow(NamedTuple):
     """A state file with its latest run. Instants in microseconds UTC.
 
     Attributes:
@@ -81,7 +81,7 @@ class Offer(NamedTuple):
     breakers: Sequence[BreakerRow] = ()
     tasks: int = 0
     finished: int = 0
-    nights: Sequence[supervisor_file.Night] = ()
+    nights: Sequence[supervisor_file.NightSummary] = ()
     supervised: Sequence[supervisor_file.ServedSchedule] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
@@ -99,13 +99,13 @@ class Offer(NamedTuple):
         return is_failed or any(run.ended_at is None or run.dead_letters for run in self.runs)
 
 
-class OfferReader(object):
-    """Reads the offers again and again; a file is opened only if it may have changed."""
+class FileRowReader(object):
+    """Reads the rows again and again; a file is opened only if it may have changed."""
 
     def __init__(self) -> None:
-        self._known: Dict[str, Tuple[FileStamps, Offer]] = {}
+        self._known: Dict[str, Tuple[FileStamps, FileRow]] = {}
 
-    def read(self) -> List[Offer]:
+    def read(self) -> List[FileRow]:
         """Every state file of the default folder: those with something to do first, then by the start of their runs.
 
         If REDRIVE_STATE is set, only its file.
@@ -113,29 +113,29 @@ class OfferReader(object):
         named = named_path("")
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
-        found = [_with_health(path, _with_service(path, offer)) for path, (_, offer) in self._known.items()]
+        found = [_with_health(path, _with_service(path, file_row)) for path, (_, file_row) in self._known.items()]
         return sorted(_with_supervisor(found, is_whole=named is None), key=_rank(time.time() * 1000000))
 
-    def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
+    def _entry(self, path: str) -> Tuple[FileStamps, FileRow]:
         stamps = stamps_of(path)
         known = self._known.get(path)
         if known is not None and known[0] == stamps and not (known[1].executor and known[1].executor.alive):
             return known  # an executor that dies writes nothing
-        return stamps, _offer(path)
+        return stamps, _file_row(path)
 
 
-def _with_service(path: str, offer: Offer) -> Offer:
+def _with_service(path: str, file_row: FileRow) -> FileRow:
     holder = served_by(path)
-    if holder is not None or not offer.schedules:
-        return offer._replace(service_pid=holder and holder.pid)
+    if holder is not None or not file_row.schedules:
+        return file_row._replace(service_pid=holder and holder.pid)
     last = last_holder(path + SERVICE)
-    return offer._replace(has_lost_service=last is not None and last.released_at is None)
+    return file_row._replace(has_lost_service=last is not None and last.released_at is None)
 
 
-def _with_health(path: str, offer: Offer) -> Offer:
+def _with_health(path: str, file_row: FileRow) -> FileRow:
     """Join what needs no commit: a full disk lets none pass."""
-    is_used = offer.service_pid is not None or any(run.ended_at is None for run in offer.runs)
-    return offer._replace(health=read_health(path), full_since=_full_since(path) if is_used else None)
+    is_used = file_row.service_pid is not None or any(run.ended_at is None for run in file_row.runs)
+    return file_row._replace(health=read_health(path), full_since=_full_since(path) if is_used else None)
 
 
 def _full_since(state_path: str) -> Optional[int]:
@@ -147,46 +147,46 @@ def _full_since(state_path: str) -> Optional[int]:
     return max(stamp[-1] // 1000 if stamp else 0 for stamp in (stamps.file, stamps.log))
 
 
-def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
+def _with_supervisor(found: List[FileRow], is_whole: bool) -> List[FileRow]:
     """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
     try:
         view = supervisor_file.read_schedules()
     except StateFileError as error:
-        return found + [Offer(supervisor_path(), problem=str(error))] * is_whole
+        return found + [FileRow(supervisor_path(), problem=str(error))] * is_whole
     known: Dict[Optional[str], List[supervisor_file.ServedSchedule]] = {}
     for row in view.schedules:
         known.setdefault(row.state_path, []).append(supervisor_file.steady(row, int(time.time() * 1000000)))
-    joined = [_supervised(offer, known.pop(offer.path, ())) for offer in found]
+    joined = [_supervised(file_row, known.pop(file_row.path, ())) for file_row in found]
     without_file = [row for rows in known.values() for row in rows if row.has_failed_start()]
     return joined + [_without_file(row) for row in without_file] * is_whole
 
 
-def _supervised(offer: Offer, rows: Sequence[supervisor_file.ServedSchedule]) -> Offer:
+def _supervised(file_row: FileRow, rows: Sequence[supervisor_file.ServedSchedule]) -> FileRow:
     """A supervisor that hangs holds its lock, and serves nothing."""
-    pid = None if any(row.hang for row in rows) else offer.service_pid
-    known = [night for row in rows if row.flow == offer.dag_name for night in row.nights]
-    return offer._replace(
-        supervised=rows, service_pid=pid, nights=supervisor_file.with_known(offer.nights, known)[-NIGHTS:]
+    pid = None if any(row.hang for row in rows) else file_row.service_pid
+    known = [night for row in rows if row.flow == file_row.dag_name for night in row.nights]
+    return file_row._replace(
+        supervised=rows, service_pid=pid, nights=supervisor_file.with_known(file_row.nights, known)[-NIGHTS:]
     )
 
 
-def _without_file(row: supervisor_file.ServedSchedule) -> Offer:
+def _without_file(row: supervisor_file.ServedSchedule) -> FileRow:
     why = "cannot start: {}".format(row.start_error)
-    return Offer(row.file, row.flow, problem=why, supervised=[row], has_file=False)
+    return FileRow(row.file, row.flow, problem=why, supervised=[row], has_file=False)
 
 
-def offer_of(path: str) -> Offer:
-    """The offer of one state file as of now."""
-    return _with_surroundings(path, _offer(path))
+def file_row_of(path: str) -> FileRow:
+    """The row of one state file as of now."""
+    return _with_surroundings(path, _file_row(path))
 
 
-def _with_surroundings(path: str, offer: Offer) -> Offer:
-    return _with_supervisor([_with_health(path, _with_service(path, offer))], is_whole=False)[0]
+def _with_surroundings(path: str, file_row: FileRow) -> FileRow:
+    return _with_supervisor([_with_health(path, _with_service(path, file_row))], is_whole=False)[0]
 
 
-def offers() -> List[Offer]:
-    """The offers as of now, in the order of ``OfferReader.read``."""
-    return OfferReader().read()
+def file_rows() -> List[FileRow]:
+    """The rows as of now, in the order of ``FileRowReader.read``."""
+    return FileRowReader().read()
 
 
 class ActTargets(NamedTuple):
@@ -274,7 +274,7 @@ class FiguresReader(object):
         self._known: Dict[str, Tuple[FileStamps, Figures]] = {}
 
     def read(self, path: str) -> Figures:
-        """The figures of a file; none of a file that cannot be read, which ``Offer.problem`` explains."""
+        """The figures of a file; none of a file that cannot be read, which ``FileRow.problem`` explains."""
         stamps = stamps_of(path)
         known = self._known.get(path)
         if known is None or known[0] != stamps:
@@ -289,8 +289,8 @@ def _figures(connection: sqlite3.Connection) -> Figures:
 
 
 def default_path() -> str:
-    """The first of ``offers``. Raises StateFileError when there is none."""
-    found = [offer for offer in offers() if offer.has_file]
+    """The first of ``file_rows``. Raises StateFileError when there is none."""
+    found = [file_row for file_row in file_rows() if file_row.has_file]
     if not found:
         sentence = "there is no state file in {}; start a run, or name one"
         raise StateFileError(sentence.format(default_folder()))
@@ -298,9 +298,9 @@ def default_path() -> str:
 
 
 def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
-    """Send the offers in JSON values, and again whenever they have changed, until the descriptor becomes readable."""
-    reader = OfferReader()
-    sent: Optional[List[Offer]] = None
+    """Send the rows in JSON values, and again whenever they have changed, until the descriptor becomes readable."""
+    reader = FileRowReader()
+    sent: Optional[List[FileRow]] = None
     while True:
         found = reader.read()
         files: JsonObject = {"files": found}
@@ -313,11 +313,11 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
             return
 
 
-def _rank(now_us: float) -> Callable[[Offer], Tuple[bool, bool, bool, int, str]]:
-    def rank(offer: Offer) -> Tuple[bool, bool, bool, int, str]:
-        started_at = 0 if offer.latest is None else offer.latest.started_at
+def _rank(now_us: float) -> Callable[[FileRow], Tuple[bool, bool, bool, int, str]]:
+    def rank(file_row: FileRow) -> Tuple[bool, bool, bool, int, str]:
+        started_at = 0 if file_row.latest is None else file_row.latest.started_at
         is_ahead = started_at > now_us  # a clock that was ahead has dated it
-        return offer.problem is not None, not offer.has_work, is_ahead, -started_at, offer.path
+        return file_row.problem is not None, not file_row.has_work, is_ahead, -started_at, file_row.path
 
     return rank
 
@@ -327,17 +327,17 @@ _LASTS = "max(ended_at - started_at - waited_us, 0)"
 _NIGHTS = "SELECT " + supervisor_file.NIGHTS_SQL.format(_LASTS, "run", "dag_name = ? AND started_at > ? GROUP BY day")
 
 
-def _offer(path: str) -> Offer:
+def _file_row(path: str) -> FileRow:
     try:
         with closing(open_readonly(path).connection) as connection:
-            return read_offer(connection, path)
+            return read_file_row(connection, path)
     except RedriveError as error:
-        return Offer(path, problem=str(error))
+        return FileRow(path, problem=str(error))
     except sqlite3.Error as error:
-        return Offer(path, problem=str(reading_error(path, error)))
+        return FileRow(path, problem=str(reading_error(path, error)))
 
 
-#: Field of an offer -> the list that it holds.
+#: Field of a row -> the list that it holds.
 _LISTS: Dict[str, "Listing[Any]"] = {
     "runs": ATTENTION_RUNS,
     "schedules": SCHEDULES,
@@ -346,18 +346,18 @@ _LISTS: Dict[str, "Listing[Any]"] = {
 }
 
 
-def read_offer(connection: sqlite3.Connection, path: str) -> Offer:
-    """The offer of a file, without what lies beside it. Raises CorruptFileError."""
+def read_file_row(connection: sqlite3.Connection, path: str) -> FileRow:
+    """The row of a file, without what lies beside it. Raises CorruptFileError."""
     lists: Dict[str, Any] = {name: query(connection, listing, {}) for name, listing in _LISTS.items()}
     found = query(connection, LATEST_RUN, {})
     for rows in (found,) + tuple(lists.values()):
         _check_numbers(path, rows)
-    offer = Offer(path, **lists)
+    file_row = FileRow(path, **lists)
     if not found:
-        return offer
+        return file_row
     latest = found[0]
     counts = dict(connection.execute(_COUNTS, (latest.run_id,)).fetchall())
-    return offer._replace(
+    return file_row._replace(
         dag_name=latest.dag_name,
         latest=latest,
         executor=_executor(connection, path),
@@ -367,13 +367,13 @@ def read_offer(connection: sqlite3.Connection, path: str) -> Offer:
     )
 
 
-def offer_of_connection(connection: sqlite3.Connection) -> Offer:
-    """The offer of the file of a connection as of now, as one of ``READS``. Raises CorruptFileError."""
+def file_row_of_connection(connection: sqlite3.Connection) -> FileRow:
+    """The row of the file of a connection as of now, as one of ``READS``. Raises CorruptFileError."""
     (path,) = [path for _, name, path in connection.execute("PRAGMA database_list") if name == "main"]
-    return _with_surroundings(path, read_offer(connection, path))
+    return _with_surroundings(path, read_file_row(connection, path))
 
 
-def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[supervisor_file.Night]:
+def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[supervisor_file.NightSummary]:
     """The last NIGHTS days with runs of a flow, in the time zone of this host."""
     days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
     return [supervisor_file.night_of(*row) for row in days[-NIGHTS:]]

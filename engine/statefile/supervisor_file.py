@@ -164,7 +164,7 @@ class PastRun(NamedTuple):
     lasts_us: int
 
 
-class Night(NamedTuple):
+class NightSummary(NamedTuple):
     """A day with runs of a flow. ``state``: the worst end; ``lasts_us``: the longest success, None without one.
 
     ``day``: by the clock of this host, as 2026-11-28.
@@ -281,7 +281,7 @@ class ServedSchedule(NamedTuple):
     requests: Tuple[StartRequest, ...] = ()
     hang: str = ""
     after: Tuple[FlowBefore, ...] = ()
-    nights: Tuple[Night, ...] = ()
+    nights: Tuple[NightSummary, ...] = ()
     left_out: str = ""
 
     def is_paused(self, now_us: int) -> bool:
@@ -403,12 +403,12 @@ NIGHTS_SQL = (
 )
 
 
-def night_of(day: str, rank: int, lasts_us: Optional[int]) -> Night:
+def night_of(day: str, rank: int, lasts_us: Optional[int]) -> NightSummary:
     """A row of NIGHTS_SQL."""
-    return Night(_WORST[rank], lasts_us, day)
+    return NightSummary(_WORST[rank], lasts_us, day)
 
 
-def with_known(found: Sequence[Night], known: Sequence[Night]) -> List[Night]:
+def with_known(found: Sequence[NightSummary], known: Sequence[NightSummary]) -> List[NightSummary]:
     """The nights of a state file, and those that it has no longer; of its oldest one some runs may be pruned."""
     if not found or not known:
         return list(found or known)
@@ -417,11 +417,11 @@ def with_known(found: Sequence[Night], known: Sequence[Night]) -> List[Night]:
     lasts = [night.lasts_us for night in [first] + same if night.lasts_us is not None]
     worst = max((night.state for night in [first] + same), key=_WORST.index)
     earlier = [night for night in known if night.day < first.day]
-    return earlier + [Night(worst, max(lasts) if lasts else None, first.day)] + list(found[1:])
+    return earlier + [NightSummary(worst, max(lasts) if lasts else None, first.day)] + list(found[1:])
 
 
-def _read_nights(connection: sqlite3.Connection) -> Dict[int, List[Night]]:
-    found: Dict[int, List[Night]] = {}
+def _read_nights(connection: sqlite3.Connection) -> Dict[int, List[NightSummary]]:
+    found: Dict[int, List[NightSummary]] = {}
     sql = "SELECT schedule, " + NIGHTS_SQL.format("lasts_us", "past_run", "1 GROUP BY schedule, day")
     for row in connection.execute(sql):
         found.setdefault(row[0], []).append(night_of(*row[1:]))
@@ -829,7 +829,7 @@ class SupervisorFile(object):
         """Record what an operator has to know."""
         self._write("UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?", warning, now_us, id)
 
-    def take_back(self, id: int, after: int, runs: int, given_up: int, last: int) -> None:
+    def revert_after(self, id: int, after: int, runs: int, given_up: int, last: int) -> None:
         """Make what was decided of the times after ``after`` undecided again.
 
         ``runs``: so many of them have run, and are counted when their time has come; ``given_up``: so many have not,

@@ -18,7 +18,7 @@ from . import quarantine, requeue
 from .action import ActionContext, TaskSnapshot, ago, check_target, refusal_of, summarize, who_cancelled
 from .breakers import arm_probes, check_breaker
 from .lists import IS_APPROVAL, chunks, in_list, marks
-from .map_tasks import Follower, expand_below, followers, is_gone
+from .map_tasks import RemappedTask, expand_below, followers, is_gone
 from .requeue import end_generation, overrides_from_options, resolve_targets, restart_cancelled, start_generation
 from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
 
@@ -168,9 +168,9 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
     return names
 
 
-def _follow_lists(context: ActionContext) -> List[Follower]:
+def _follow_lists(context: ActionContext) -> List[RemappedTask]:
     """Run the map tasks again whose lists are made again: they and their children are one thing with the list."""
-    found: Dict[str, Follower] = {}
+    found: Dict[str, RemappedTask] = {}
     for name in context.done_names():
         found.update((one.name, one) for one in followers(context.connection, context.run_id, name))
     for one in found.values():
@@ -181,7 +181,7 @@ def _follow_lists(context: ActionContext) -> List[Follower]:
     return list(found.values())
 
 
-def _note_lists(context: ActionContext, maps: Sequence[Follower]) -> None:
+def _note_lists(context: ActionContext, maps: Sequence[RemappedTask]) -> None:
     """Note what follows the lists by itself, and what stays as it is of the old list."""
     sql = "SELECT spec FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
     is_effect_repeated = context.options.get("same_key") or context.options.get("new_key")

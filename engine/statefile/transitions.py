@@ -22,7 +22,7 @@ from ..domain.event_payloads import (
     PageChanged,
     PageColumns,
     Payload,
-    Rows,
+    RowLists,
     RunChange,
     RunChanged,
     RunColumns,
@@ -309,7 +309,7 @@ _LATEST_EPISODE = (
 )
 
 
-def reopen_pages(transaction: Transaction, run_id: str, was: Rows, names: Collection[str]) -> None:
+def reopen_pages(transaction: Transaction, run_id: str, was: RowLists, names: Collection[str]) -> None:
     """Undo: the pages of these tasks are open again, as they were; those of the run, too, which name no task.
 
     Another failure may have opened the next episode of the cause: then they belong to that. ``was``: the entries that

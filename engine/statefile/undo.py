@@ -12,7 +12,7 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     Before,
     OperatorActed,
-    Rows,
+    RowLists,
     RunChange,
     RunChanged,
     RunColumns,
@@ -148,7 +148,7 @@ def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None
         reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
 
 
-def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> None:
+def _restore_run(context: ActionContext, act: RecordedAct, changes: RowLists) -> None:
     """Revert what the act changed of the run, latest change first."""
     for what, before, *other in reversed(changes):
         if what in _OF_AN_END and _have_others_moved(context, act.seq, act.payload.was):
@@ -159,7 +159,7 @@ def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> Non
         context.transaction.change_run(run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
 
 
-def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
+def _shift(context: ActionContext, tasks: Before, runs: RowLists, jump_us: int) -> Tuple[Before, RowLists]:
     """Shift what an act has recorded by the steps of the clock since then."""
     sql = "SELECT deadline_at FROM run WHERE run_id = ? AND deadline_is_time"
     (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
+from ..core.flow_difference import FlowDifference, is_outdated, is_still_input, with_children
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of, rule_of_edge
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
@@ -100,7 +100,7 @@ def _parents(run: RunProjection, spec: TaskSpec, defined: Collection[str]) -> It
     earlier = run.parents.get(spec.name, ())
     prefix = child_prefix(spec.name)
     mapped = (parent for parent in earlier if parent in defined and parent.startswith(prefix))
-    kept = (parent for parent in earlier if parent not in defined and stays_input(run.tasks[parent]))
+    kept = (parent for parent in earlier if parent not in defined and is_still_input(run.tasks[parent]))
     return dict.fromkeys((*spec.parents, *mapped, *kept))
 
 

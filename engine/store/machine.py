@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from ..clock import wall_time_us
-from ..core.downstreams import Finding
+from ..core.downstreams import DownstreamFinding
 from ..statefile.lock_file import try_lock
 from ..statefile.paths import default_folder, names_in
 from ..statefile.reader import Stamp, stamp_of
@@ -265,7 +265,7 @@ class MachineBreakers:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
                 os.utime(path)
 
-    def publish(self, downstream: str, finding: Finding) -> None:
+    def publish(self, downstream: str, finding: DownstreamFinding) -> None:
         """Replace the finding of a downstream. A folder that cannot be written is left alone: a hint is missing."""
         path = self._paths[downstream]
         value = {**finding._asdict(), "flow": self._flow, "executor_id": self._executor_id}
@@ -277,7 +277,7 @@ class MachineBreakers:
             os.replace(draft, path)
             self._seen[downstream] = stamp_of(path)
 
-    def read_new(self) -> dict[str, Finding]:
+    def read_new(self) -> dict[str, DownstreamFinding]:
         """Return the findings of other executors that were published since the last call, by downstream."""
         found = {}
         for downstream, path in self._paths.items():
@@ -289,7 +289,7 @@ class MachineBreakers:
                     found[downstream] = finding
         return found
 
-    def _read(self, path: str) -> Finding | None:
+    def _read(self, path: str) -> DownstreamFinding | None:
         """Read a finding; a file of this executor, or one that holds something else, is none."""
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
@@ -298,6 +298,8 @@ class MachineBreakers:
                 return None
             reopens_at = value["reopens_at"]
             flow, why = str(value["flow"])[:200], str(value["why"])[:500]
-            return Finding(int(value["at"]), None if reopens_at is None else int(reopens_at), f"{why} (flow {flow})")
+            return DownstreamFinding(
+                int(value["at"]), None if reopens_at is None else int(reopens_at), f"{why} (flow {flow})"
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None

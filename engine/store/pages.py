@@ -343,7 +343,7 @@ def read_pages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageR
     return [page for page_id in ids for page in query(connection, PAGES, {"id": page_id})]
 
 
-def told_from(connection: sqlite3.Connection, page: PageRow) -> int | None:
+def reported_since(connection: sqlite3.Connection, page: PageRow) -> int | None:
     """From when on the page of another flow has told of this page, in microseconds UTC; None: it always has.
 
     The end of the episode before (a success, a requeue), or of the time for which this page was snoozed.

@@ -257,7 +257,7 @@ def _spec_of(name: str, text: str, known: dict[str, TaskSpec]) -> TaskSpec:
     return msgspec.structs.replace(first, name=name)
 
 
-Names = dict[str, tuple[str, ...]]
+NamesByTask = dict[str, tuple[str, ...]]
 
 #: In the order of the primary key: half the rows and none of the texts of a row for each edge.
 _PARENTS = "SELECT child, group_concat(parent, char(0)) FROM edge WHERE run_id = ?{} GROUP BY child"
@@ -265,12 +265,12 @@ _PARENTS = "SELECT child, group_concat(parent, char(0)) FROM edge WHERE run_id =
 
 def _read_edges(
     connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
-) -> tuple[Names, Names]:
+) -> tuple[NamesByTask, NamesByTask]:
     """Return the parents in the order of the task's declaration, and the children in the order of the flow.
 
     ``names``: of these tasks alone, without parents that are not in ``tasks``.
     """
-    parents: Names = dict.fromkeys(tasks, ())
+    parents: NamesByTask = dict.fromkeys(tasks, ())
     part, values = _part_of("child", names)
     for child, found in connection.execute(_PARENTS.format(part), (run_id, *values)):
         if names is not None:

@@ -310,7 +310,7 @@ def update_schedule(
     """
     if _load_progress(transaction.connection, served.name) is None:
         _start_schedule(transaction, served, new_since or transaction.at, ScheduleChange.BEGUN)
-    _take_back(transaction, served)
+    _revert_times_ahead(transaction, served)
     progress = _progress(transaction, served)
     held = _held(served, progress)
     replaced_at = max(progress.decided_until, transaction.at if replaced_at is None else replaced_at)
@@ -347,7 +347,7 @@ def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleRow:
     return progress
 
 
-def _take_back(transaction: Transaction, served: ServedFlow) -> None:
+def _revert_times_ahead(transaction: Transaction, served: ServedFlow) -> None:
     """Take back what was decided of times that lie ahead of the clock; those that have run stay so. Page.
 
     Times before the schedule began are not its own, unless its beginning lies ahead of the clock, too.

@@ -174,11 +174,11 @@ def _write(
     return True
 
 
-def _change_rows(transaction: Transaction, claim: Claim, rows: consequences.Rows) -> None:
-    if rows is consequences.Rows.CONFIRM:
+def _change_rows(transaction: Transaction, claim: Claim, rows: consequences.RowEffects) -> None:
+    if rows is consequences.RowEffects.CONFIRM:
         quarantined.confirm_rows(transaction, claim)
     else:
-        quarantined.discard_rows(transaction, claim, final=rows is consequences.Rows.DROP_FOR_GOOD)
+        quarantined.discard_rows(transaction, claim, final=rows is consequences.RowEffects.DROP_FOR_GOOD)
 
 
 def _change_children(

@@ -129,7 +129,7 @@ def copy(connection: sqlite3.Connection, target: str) -> None:
 
     Raises StorageError.
     """
-    with _made(target) as partial, closing(sqlite3.connect(partial)) as copied:
+    with _replacement_of(target) as partial, closing(sqlite3.connect(partial)) as copied:
         connection.backup(copied)
 
 
@@ -140,13 +140,13 @@ def rescue(connection: sqlite3.Connection, target: str) -> PartlySaved | None:
 
     Raises StorageError if no run can be read.
     """
-    with suppress(StorageError), _made(target) as partial, closing(sqlite3.connect(partial)) as copied:
+    with suppress(StorageError), _replacement_of(target) as partial, closing(sqlite3.connect(partial)) as copied:
         connection.backup(copied)
         found = str(copied.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if found != "ok":  # SQLite reads the pages behind the end of its file as zeros
             raise sqlite3.DatabaseError(found)
         return None
-    with _made(target) as partial:
+    with _replacement_of(target) as partial:
         os.unlink(partial)
         with closing(open_for_writing(partial)) as copied:
             copied.execute("BEGIN IMMEDIATE")
@@ -188,7 +188,7 @@ def _copy_rows(
 
 
 @contextmanager
-def _made(target: str) -> Iterator[str]:
+def _replacement_of(target: str) -> Iterator[str]:
     """Yield the path of an empty file of mode 0600 that replaces ``target`` at the end. Raises StorageError."""
     partial = target + ".part"
     try:

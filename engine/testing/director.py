@@ -48,7 +48,7 @@ class in_turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class AttemptStart:
     """One start of an attempt. ``seconds``: since the start of the night."""
 
     seconds: float
@@ -100,7 +100,7 @@ class Director:
         durations: Mapping[str, object],
         results: Mapping[str, object],
     ) -> None:
-        self.starts: list[Start] = []
+        self.starts: list[AttemptStart] = []
         self._flow = flow
         self._folder = folder
         self._version = 1
@@ -226,7 +226,7 @@ class Director:
         if spec.map is not None:  # it collects what its children returned
             return self._body_script(Body(self._plan(order)), order)
         self._counts[order.task] += 1
-        self.starts.append(Start(now, order.run_id, order.task, order.attempt, spec.downstream))
+        self.starts.append(AttemptStart(now, order.run_id, order.task, order.attempt, spec.downstream))
         factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):

@@ -125,7 +125,7 @@ def down(
         error: an exception, its class, or a function that makes one, in place of the answer with ``status``.
     """
     when = When(at=at, lasts=lasts, share=share)
-    made = _made(error) if error is not None else lambda order: http_error(downstream, status, retry_after)
+    made = _error_maker(error) if error is not None else lambda order: http_error(downstream, status, retry_after)
     return DownstreamFault(downstream, when, made, status, seconds=takes)
 
 
@@ -144,7 +144,7 @@ def limited(
 
 def error(task: str, error: Error, *, takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task raise ``error`` where its function begins: an exception, its class, or what makes one."""
-    return TaskFault(task, When(**when), error=_made(error), seconds=takes)
+    return TaskFault(task, When(**when), error=_error_maker(error), seconds=takes)
 
 
 def hang(task: str, *, ignores_sigterm: bool = False, **when: Unpack[WhenOptions]) -> TaskFault:
@@ -201,7 +201,7 @@ def http_error(host: str, status: int, retry_after: float | None = None) -> HTTP
     return HTTPError(f"https://{host}/", status, responses.get(status, "Unknown"), headers, None)
 
 
-def _made(error: Error) -> MakeError:
+def _error_maker(error: Error) -> MakeError:
     if isinstance(error, BaseException):
         return lambda order: error.with_traceback(None)
     return lambda order: error()

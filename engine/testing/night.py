@@ -25,7 +25,7 @@ from ..statefile.lists import PAGES, query
 from ..statefile.reader import events_query
 from ..store import database, runs
 from .bodies import StageError
-from .director import Start, Times
+from .director import AttemptStart, Times
 from .faults import DownstreamFault, Fault
 
 VIEW_GROUP = "redrive.night_view"  # of entry points: what shows a night as the console does
@@ -40,14 +40,14 @@ class Stored:
     start_us: int
     seconds: float  # of virtual time
     end_us: int
-    starts: tuple[Start, ...]
+    starts: tuple[AttemptStart, ...]
     answers: tuple[tuple[str, bool, str], ...]  # act, whether it changed something, the answer
     faults: tuple[Fault, ...]
     times: Times
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class NightCause:
     """A row of the inbox: tasks that failed alike.
 
     Attributes:
@@ -70,7 +70,7 @@ class NightView(Protocol):
     def timeline(self) -> str: ...
     def header(self, at: int) -> str: ...
     def why(self, task: str, at: int) -> str: ...
-    def inbox(self, at: int) -> Sequence[Cause]: ...
+    def inbox(self, at: int) -> Sequence[NightCause]: ...
     def summary(self) -> str: ...
     def journal(self) -> Sequence[str]: ...
     def exit_code(self) -> int: ...
@@ -174,7 +174,7 @@ class Night:
         """When they were started."""
         return [start.seconds for start in self._starts(task)]
 
-    def _starts(self, task: str | None) -> list[Start]:
+    def _starts(self, task: str | None) -> list[AttemptStart]:
         ours = [start for start in self._stored.starts if start.run_id == self.run_id]
         return [start for start in ours if task is None or task in (start.task, start.task.partition("[")[0])]
 
@@ -210,13 +210,13 @@ class Night:
         if self.state != "SUCCESS":
             return math.inf
         run_end = (self._end_us - self._stored.start_us) / 1e6
-        return max(0.0, run_end - self._well_again(after))
+        return max(0.0, run_end - self._recovery_seconds(after))
 
     def healed_within(self, duration: Duration, *, after: str | None = None) -> bool:
         """Whether the run has succeeded so soon after the end of the last fault of a downstream."""
         return self.healed_after(after) <= parse_duration(duration)
 
-    def _well_again(self, downstream: str | None) -> float:
+    def _recovery_seconds(self, downstream: str | None) -> float:
         faults = [fault for fault in self._stored.faults if isinstance(fault, DownstreamFault)]
         ends = [
             self._stored.times.seconds(fault.when.at) + parse_duration(fault.when.lasts)
@@ -259,11 +259,11 @@ class Night:
         return self._view.exit_code()
 
     @property
-    def inbox(self) -> Sequence[Cause]:
+    def inbox(self) -> Sequence[NightCause]:
         """The causes in the inbox at the end."""
         return self._view.inbox(self._stored.end_us)
 
-    def inbox_at(self, at: object) -> Sequence[Cause]:
+    def inbox_at(self, at: object) -> Sequence[NightCause]:
         """The causes in the inbox at an instant."""
         return self._view.inbox(self._instant(at))
 

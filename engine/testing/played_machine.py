@@ -18,12 +18,12 @@ from ..core.secret_mask import SecretMask
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
 from ..runner import protocol
-from ..runner.attempt import Attempt, Place, RunnerContext
-from ..runner.autopsy import Followed, ProcSampler
+from ..runner.attempt import Attempt, AttemptHost, RunnerContext
+from ..runner.autopsy import ProcSampler, SampledAttempt
 from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
-from ..runner.usage import Sample, Subject
+from ..runner.usage import Sample, UsageSubject
 from ..runner.zygote.client import ImportOptions
 from ..store.write_ahead_log import OnDone
 
@@ -206,7 +206,7 @@ class PlayedRunner:
             process.end(outcome)
 
 
-class PlayedProcess(Place):
+class PlayedProcess(AttemptHost):
     """The place of an attempt that follows its script."""
 
     def __init__(self, number: int, order: AttemptOrder, script: Script, on_over: Callable[[int], None]) -> None:
@@ -299,10 +299,10 @@ class _PlayedMemory(OutOfMemoryWatch):
 class _PlayedSampler(ProcSampler):
     """There is no process whose files could be read."""
 
-    async def examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
+    async def examine(self, subject: UsageSubject, before: Sample, until: float) -> Autopsy:
         return Autopsy()
 
-    def follow(self, attempt: Followed, measure: object = None) -> None:
+    def follow(self, attempt: SampledAttempt, measure: object = None) -> None:
         """Nothing is measured."""
 
 

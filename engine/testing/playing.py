@@ -136,10 +136,10 @@ _ACTOR = "ana@night"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Act = Sequence[Any]  # (instant, act, names ..., options)
+ActEntry = Sequence[Any]  # (instant, act, names ..., options)
 
 
-class Scene(TypedDict, total=False):
+class PlayOptions(TypedDict, total=False):
     """What ``play`` and ``play_schedule`` take in common; ``play`` describes it."""
 
     params: Mapping[str, object] | None
@@ -147,7 +147,7 @@ class Scene(TypedDict, total=False):
     faults: Sequence[Fault]
     durations: Mapping[str, object] | None
     results: Mapping[str, object] | None
-    acts: Sequence[Act]
+    acts: Sequence[ActEntry]
     seed: object
     max_parallel: int | None
 
@@ -159,7 +159,7 @@ def play(
     every: Duration = "1h",
     until: Duration = LIMIT,
     keep: str | os.PathLike[str] | None = None,
-    **scene: Unpack[Scene],
+    **scene: Unpack[PlayOptions],
 ) -> Night:
     """Play one or several runs of a flow with the real executor, store and policies, and return what came of it.
 
@@ -197,7 +197,11 @@ def play(
 
 
 def play_schedule(
-    flow: PlayedFlow, *, lasts: Duration = LIMIT, keep: str | os.PathLike[str] | None = None, **scene: Unpack[Scene]
+    flow: PlayedFlow,
+    *,
+    lasts: Duration = LIMIT,
+    keep: str | os.PathLike[str] | None = None,
+    **scene: Unpack[PlayOptions],
 ) -> Night:
     """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
 
@@ -262,7 +266,7 @@ class _PlannedAct:
 class _Play:
     """One night under way."""
 
-    def __init__(self, flow: PlayedFlow, **scene: Unpack[Scene]) -> None:
+    def __init__(self, flow: PlayedFlow, **scene: Unpack[PlayOptions]) -> None:
         faults, seed = scene.get("faults", ()), scene.get("seed", 0)
         _require_no_loop()
         start = _instant(scene.get("at", START))
@@ -332,7 +336,7 @@ class _Play:
                 self._clock.seconds += REOPEN_SECONDS
                 continue
             if result is None:
-                self._clock.seconds += self._rest_seconds()
+                self._clock.seconds += self._downtime_seconds()
             elif self._clock.seconds >= limit or not self._is_resumed(result, limit):
                 return
         raise StageError(f"run {run_id!r} has not ended after {EXECUTORS_MAX} executors")
@@ -341,16 +345,16 @@ class _Play:
         """Play services one after another for some seconds."""
         while self._clock.seconds < seconds:
             if self._stage.run(lambda: self._serve(seconds)) is None:
-                self._clock.seconds += self._rest_seconds()
+                self._clock.seconds += self._downtime_seconds()
 
     async def _serve(self, limit: float) -> bool:
         service = PlayedService(self._director.source, self._path, self._options, self._stage.machine)
-        async with self._accompanied(self._operate_service(service), limit, service.stop):
+        async with self._with_planned_acts(self._operate_service(service), limit, service.stop):
             await service.serve()
         return True
 
     @asynccontextmanager
-    async def _accompanied(
+    async def _with_planned_acts(
         self, acts: Coroutine[Any, Any, None], limit: float, stop: Callable[[], None]
     ) -> AsyncIterator[None]:
         """Let the acts and the faults of the processes come meanwhile, and stop at the limit."""
@@ -365,7 +369,7 @@ class _Play:
             with suppress(asyncio.CancelledError):
                 await operator
 
-    def _rest_seconds(self) -> float:
+    def _downtime_seconds(self) -> float:
         """Return how long no executor lives after the crash of this instant."""
         now = self._clock.seconds
         return max(
@@ -384,7 +388,7 @@ class _Play:
             machine=self._stage.machine,
             on_open=lambda name: opened.set(),
         )
-        async with self._accompanied(self._operate(executor, run_id, opened), limit, executor.stop):
+        async with self._with_planned_acts(self._operate(executor, run_id, opened), limit, executor.stop):
             return await executor.run_here()
 
     def _arm_faults(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -405,7 +409,7 @@ class _Play:
 
     # --- Acts --------------------------------------------------------------------------------------------------------
 
-    def _planned(self, number: int, act: Act) -> _PlannedAct:
+    def _planned(self, number: int, act: ActEntry) -> _PlannedAct:
         if len(act) < 2 or not isinstance(act[1], str):
             raise StageError(f"an act is a tuple (instant, act, names..., options), not {act!r}")
         at, name, *names = act

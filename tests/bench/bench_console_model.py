@@ -20,7 +20,7 @@ from pathlib import Path
 from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.graph.drawing import Drawing
-from redrive.console.model.graph.groups import Step
+from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.model.graph.rows import TaskRows
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import Inbox, InboxOrder
@@ -114,7 +114,7 @@ def pages(pairs: Pairs) -> None:
     scene = Scene(board, SECOND, UTF8, names=TaskNames(board.projection.tasks))
     graph = Graph(board, lambda name: label_width(name, scene))
     graph.resize(200, 60)
-    for zoom in (Step.GROUPS, Step.ROWS):
+    for zoom in (ZoomStep.GROUPS, ZoomStep.ROWS):
         graph.zoom = zoom
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
@@ -122,7 +122,7 @@ def pages(pairs: Pairs) -> None:
     path = critical_path_with_times(critical_path(board, None, SECOND, ALIVE), scene)
     lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
     report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
-    graph.zoom = Step.DRAWING
+    graph.zoom = ZoomStep.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
 
     def draw() -> list[Line]:

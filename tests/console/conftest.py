@@ -19,7 +19,7 @@ from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
 from redrive.console.present.runs import ListedRun, run_columns
 from redrive.console.present.states import RowContext
-from redrive.console.sessions.session import Cause, Question, Value
+from redrive.console.sessions.session import Query, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
@@ -35,6 +35,7 @@ from redrive.engine.domain.liveness import TaskUsage
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.statefile.causes import CauseKey
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import ATTENTION_RUNS, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk
@@ -141,10 +142,10 @@ class FakeSession:
     def now_us(self) -> int:
         return time.time_ns() // 1_000 + round(self.status.clock_offset_seconds * S)
 
-    async def read(self, decode: Callable[[Any], Value], question: Question) -> Value:
+    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
         raise AssertionError(f"no test has an answer to {question[0]}: each question has a method below")
 
-    def ask_ahead(self, questions: Iterable[Question]) -> None:
+    def prefetch(self, questions: Iterable[Query]) -> None:
         raise NotImplementedError
 
     async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:
@@ -228,7 +229,7 @@ class FakeSession:
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
 
     async def cause_histories(
-        self, run_id: str | None, causes: Sequence[Cause] | None = None
+        self, run_id: str | None, causes: Sequence[CauseKey] | None = None
     ) -> Sequence[CauseHistory]:
         self._raise()
         assert causes is not None

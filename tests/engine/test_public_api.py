@@ -30,10 +30,10 @@ from redrive.engine.flow.options import (
     DOWNSTREAM,
     TASK,
     TASK_OPTIONS,
-    ClassificationRule,
+    ClassificationRuleOptions,
     DownstreamOptions,
     PageOptions,
-    Sender,
+    SenderKind,
     TaskOptions,
     WorkKind,
 )
@@ -197,12 +197,12 @@ def test_the_typed_options_are_those_that_are_checked() -> None:
     assert set(PageOptions.__annotations__) == set().union(
         *(needed | other for needed, other in SENDER_OPTIONS.values())
     )
-    assert set(get_args(Sender)) == set(SENDER_OPTIONS)
+    assert set(get_args(SenderKind)) == set(SENDER_OPTIONS)
     assert set(get_args(WorkKind)) == set(DEFAULT_TIMEOUTS)
 
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
-    assert set(ClassificationRule.__annotations__) == {
+    assert set(ClassificationRuleOptions.__annotations__) == {
         *classify.ClassificationRule.__struct_fields__,
         "class",
     } - {"failure_class"}

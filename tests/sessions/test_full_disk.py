@@ -18,7 +18,7 @@ from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import needs_of
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from support.commands import invoke_redrive, run_redrive
 from support.waiting import wait_until_async
 
@@ -101,7 +101,7 @@ def assert_lists_know(state: Path) -> None:
     inbox = run_redrive("inbox", state)
     assert inbox.returncode == 3 and f"{state}: cannot be written for " in inbox.stdout.splitlines()[0]
     assert run_redrive("inbox", state, "--quiet").returncode == 3
-    needs = needs_of([offer_of(str(state))], wall_time_us())
+    needs = needs_of([file_row_of(str(state))], wall_time_us())
     assert [need.kind for need in needs] == [NeedKind.STORAGE] and not needs[0].is_notice
     (line,) = [line for line in run_redrive("tasks", state).stdout.splitlines() if line.startswith("loud ")]
     assert "UNSAVED" in line or "running: attempt 1" in line

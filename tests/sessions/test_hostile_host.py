@@ -19,7 +19,7 @@ import pytest
 from redrive.console.sessions import bundle, connection
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.connection import AgentProcess
-from redrive.console.sessions.session import part_question, runs_question
+from redrive.console.sessions.session import part_query, runs_query
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import RedriveError, SnapshotNeeded
@@ -66,7 +66,7 @@ REQUESTS: tuple[Request, ...] = (
 )
 
 
-ASKED = [part_question(None), runs_question()]
+ASKED = [part_query(None), runs_query()]
 
 
 class Recorded:

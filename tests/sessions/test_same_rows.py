@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import structs
-from redrive.console.cli.state_files import offer_of_session
+from redrive.console.cli.state_files import file_row_of_session
 from redrive.console.model.inbox import Inbox, has_fingerprint
 from redrive.console.sessions.session import listed_events
 from redrive.console.text.text import json_line
@@ -31,7 +31,7 @@ from redrive.engine.statefile import lists, lock_file
 from redrive.engine.statefile.lock_file import LockHolder, lock_path
 from redrive.engine.statefile.processes import boot_id, identity
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from redrive.engine.store import runs
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
@@ -179,8 +179,8 @@ async def test_an_executor_is_the_same_through_each_door(
         status = await wait_for_status(session, lambda status: status.executor.pid is not None)
         assert status.executor._replace(age_us=None) == expected._replace(age_us=None)
         assert expected.alive == (descriptor is not None and may_live(run_file.path))
-        for offer in (offer_of(str(run_file.path)), await offer_of_session(session)):
-            assert offer.executor == expected._replace(age_us=None)
+        for file_row in (file_row_of(str(run_file.path)), await file_row_of_session(session)):
+            assert file_row.executor == expected._replace(age_us=None)
     finally:
         if descriptor is not None:
             os.close(descriptor)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from redrive.console.screens.console import Refresher, RestTimer
+from redrive.console.screens.console import Debouncer, Refresher
 from textual.app import App
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
@@ -23,9 +23,9 @@ def is_settled(screen: Screen[Any]) -> bool:
     """Whether nothing is about to be read or shown: no timer waits for the cursor to rest, and no read is due."""
     parts = [part for widget in screen.walk_children(with_self=True) for part in vars(widget).values()]
     return not any(
-        part.is_waiting if isinstance(part, RestTimer) else part._timer is not None or part._reading
+        part.is_waiting if isinstance(part, Debouncer) else part._timer is not None or part._reading
         for part in parts
-        if isinstance(part, (RestTimer, Refresher))
+        if isinstance(part, (Debouncer, Refresher))
     )
 
 

@@ -284,7 +284,7 @@ GRAPH_MAX = 60  # tasks that are shown individually at first
 FAN_MAX = 24  # the same, of one level
 
 
-class Step(StrEnum):
+class ZoomStep(StrEnum):
     """What the screen shows, from far to near: the groups, the tasks as a list, or drawn; or what a filter found."""
 
     GROUPS = "groups"
@@ -293,12 +293,12 @@ class Step(StrEnum):
     FOUND = "found"
 
 
-def first_zoom(dag: Dag) -> Step:
+def first_zoom(dag: Dag) -> ZoomStep:
     """Return the initial zoom: the tasks of a small graph or a chain, else the groups; these also of a fan."""
     if is_chain(dag) or len(dag) <= FAN_MAX or (dag.depth == 1 and len(dag) <= GRAPH_MAX):
-        return Step.ROWS
+        return ZoomStep.ROWS
     is_fan = max(Counter(dag.levels).values()) > FAN_MAX and 3 * len({*name_groups(dag.names)}) <= len(dag)
-    return Step.GROUPS if is_fan or len(dag) > GRAPH_MAX else Step.ROWS
+    return ZoomStep.GROUPS if is_fan or len(dag) > GRAPH_MAX else ZoomStep.ROWS
 
 
 def has_map(dag: Dag) -> bool:

@@ -267,7 +267,7 @@ class TrackOrder(msgspec.Struct, frozen=True):
 
 
 Family = tuple[Sequence[int], Sequence[int]]  # parents, and tasks with exactly these parents
-Rows = tuple[list[int], list[int]]  # the same, as rows
+RowBounds = tuple[list[int], list[int]]  # the same, as rows
 
 
 def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Family]:
@@ -279,12 +279,12 @@ def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Fami
     return list(targets.items())
 
 
-def rows_of(found: Sequence[Family], row: Sequence[int]) -> list[Rows]:
+def rows_of(found: Sequence[Family], row: Sequence[int]) -> list[RowBounds]:
     """Return the rows of the members of each family."""
     return [([row[source] for source in sources], [row[target] for target in targets]) for sources, targets in found]
 
 
-def buses_of(wired: Sequence[Rows]) -> list[Bus]:
+def buses_of(wired: Sequence[RowBounds]) -> list[Bus]:
     """Return one bus per family."""
     buses: list[Bus] = []
     for source_rows, target_rows in wired:
@@ -293,7 +293,7 @@ def buses_of(wired: Sequence[Rows]) -> list[Bus]:
     return buses
 
 
-def order_of_tracks(wired: Sequence[Rows]) -> TrackOrder:
+def order_of_tracks(wired: Sequence[RowBounds]) -> TrackOrder:
     """Return which buses must be left of which, and the rows where that is impossible. Straight lines do not count."""
     entering: dict[int, int] = {}
     for number, (source_rows, target_rows) in enumerate(wired):

@@ -25,7 +25,7 @@ from .drawing import (
     fits_whole,
     is_chain,
 )
-from .groups import GRAPH_MAX, Groups, Step, first_zoom, groups_of, has_map
+from .groups import GRAPH_MAX, Groups, ZoomStep, first_zoom, groups_of, has_map
 from .rows import Silhouette, TaskRows
 
 
@@ -36,13 +36,13 @@ class Graph:
     it does not depend on the size of the graph.
     """
 
-    def __init__(self, board: Board, label_width: Callable[[str], int], zoom: Step | None = None) -> None:
+    def __init__(self, board: Board, label_width: Callable[[str], int], zoom: ZoomStep | None = None) -> None:
         self.board = board
         self.dag = board.dag
         self._height = 24  # rows on the screen
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
-        self.zoom = zoom or (Step.GROUPS if has_map(self.dag) else first_zoom(self.dag))
+        self.zoom = zoom or (ZoomStep.GROUPS if has_map(self.dag) else first_zoom(self.dag))
         self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
@@ -71,11 +71,11 @@ class Graph:
             if self._silhouette is not None:
                 self._silhouette.apply_move(name, before, after)
         if self._groups is None:
-            return delta.are_problems_changed and self.step is Step.GROUPS
+            return delta.are_problems_changed and self.step is ZoomStep.GROUPS
         if delta.are_problems_changed:
             rows = self._groups.rows
             self._groups.set_problems(self.board.problems)
-            return self.step is Step.GROUPS and self._groups.rows != rows
+            return self.step is ZoomStep.GROUPS and self._groups.rows != rows
         return False
 
     def show_only(self, names: Iterable[str] | None) -> None:
@@ -86,24 +86,28 @@ class Graph:
             self.select(self.selected)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> ZoomStep:
         """What is shown."""
-        return self.zoom if self.found is None else Step.FOUND
+        return self.zoom if self.found is None else ZoomStep.FOUND
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[ZoomStep]:
         """Those that the operator can choose: a drawing only of what is laid out in little time."""
-        return (Step.GROUPS, Step.ROWS, Step.DRAWING) if fits_whole(self.dag) else (Step.GROUPS, Step.ROWS)
+        return (
+            (ZoomStep.GROUPS, ZoomStep.ROWS, ZoomStep.DRAWING)
+            if fits_whole(self.dag)
+            else (ZoomStep.GROUPS, ZoomStep.ROWS)
+        )
 
     @property
     def is_drawing(self) -> bool:
         """Whether tasks are drawn; else each row of the step stands for itself, and the cursor is a row."""
-        return self.step is Step.DRAWING
+        return self.step is ZoomStep.DRAWING
 
     @property
     def lists_tasks(self) -> bool:
         """Whether each row is one task."""
-        return self.step in (Step.ROWS, Step.FOUND)
+        return self.step in (ZoomStep.ROWS, ZoomStep.FOUND)
 
     def task_at_row(self, row: int) -> str:
         """Return the task of a row, where rows are tasks."""
@@ -142,7 +146,7 @@ class Graph:
     @property
     def height(self) -> int:
         """The number of rows of the current step."""
-        if self.step is Step.GROUPS:
+        if self.step is ZoomStep.GROUPS:
             return len(self.groups.rows)
         if self.is_drawing:
             return self.drawing.height * self.drawings.label_size.rows
@@ -158,7 +162,7 @@ class Graph:
 
     def row_of(self, name: str) -> int:
         """Return the row of a task in the current zoom level; -1 if a filter hides it."""
-        if self.step is Step.GROUPS:
+        if self.step is ZoomStep.GROUPS:
             return self.groups.row_of(name)
         if self.is_drawing:
             return self.drawing.place(name)[1] * self.drawings.label_size.rows
@@ -169,18 +173,18 @@ class Graph:
             return self.drawing.at(x, y // self.drawings.label_size.rows)
         if not 0 <= y < self.height:
             return None
-        return self.groups.task_for(y) if self.step is Step.GROUPS else self.task_at_row(y)
+        return self.groups.task_for(y) if self.step is ZoomStep.GROUPS else self.task_at_row(y)
 
     def select_at(self, x: int, y: int) -> bool:
         """Select the task at a cell. False if there is none."""
         found = self._task_at(x, y)
         if found is None:
             return False
-        if self.step is Step.GROUPS and self.groups.rows[y].hidden:
+        if self.step is ZoomStep.GROUPS and self.groups.rows[y].hidden:
             self.groups.toggle(self.groups.rows[y].group)
             self.select(found)
             return True
-        self.on_group = self.step is Step.GROUPS and self.groups.rows[y].task is None
+        self.on_group = self.step is ZoomStep.GROUPS and self.groups.rows[y].task is None
         self.selected = found
         return True
 
@@ -188,12 +192,12 @@ class Graph:
         """Select a task by name. Raises KeyError for an unknown one."""
         _ = self.dag.number[name]
         self.selected = name
-        self.on_group = self.step is Step.GROUPS and self.groups.rows[self.groups.row_of(name)].task is None
+        self.on_group = self.step is ZoomStep.GROUPS and self.groups.rows[self.groups.row_of(name)].task is None
 
     @property
     def selected_group(self) -> int | None:
         """The group under the cursor, or None."""
-        if self.step is not Step.GROUPS or not self.on_group or self.selected is None:
+        if self.step is not ZoomStep.GROUPS or not self.on_group or self.selected is None:
             return None
         return self.groups.group_of[self.dag.number[self.selected]]
 
@@ -232,7 +236,7 @@ class Graph:
         if self.selected is None:
             return False
         before = self.selected, self.on_group
-        if self.step is Step.GROUPS:
+        if self.step is ZoomStep.GROUPS:
             _move_in_groups(self, dx, dy)
         elif self.is_drawing:
             _move_in_drawing(self, dx, dy)
@@ -244,7 +248,7 @@ class Graph:
 
     def toggle(self) -> bool:
         """Expand or collapse the group under the cursor. False if there is none."""
-        if self.step is not Step.GROUPS or self.selected is None:
+        if self.step is not ZoomStep.GROUPS or self.selected is None:
             return False
         index = self.groups.group_of[self.dag.number[self.selected]]
         if self.groups.groups[index].is_single:
@@ -258,7 +262,7 @@ class Graph:
         found = self.board.next_problem(self.selected, step)
         if found is None:
             return False
-        if self.step is Step.GROUPS:
+        if self.step is ZoomStep.GROUPS:
             self._reveal_in_groups(found)
         self.select(found)
         return True
@@ -273,7 +277,7 @@ class Graph:
         """Put the cursor on a row of the current zoom level, or on the nearest one."""
         if self.height:
             row = min(max(row, 0), self.height - 1)
-            if not (self.step is Step.GROUPS and self.groups.rows[row].hidden):
+            if not (self.step is ZoomStep.GROUPS and self.groups.rows[row].hidden):
                 self.select_at(0, row)
 
     def to_relative(self, step: int) -> bool:
@@ -433,11 +437,11 @@ def choose_overview(
     dag = graph.dag
     if graph.is_drawing or not any(dag.child_numbers):
         return Overview.NOTHING
-    if (len(dag) <= GRAPH_MAX and not (graph.zoom is Step.GROUPS and has_map(dag))) or is_chain(dag):
+    if (len(dag) <= GRAPH_MAX and not (graph.zoom is ZoomStep.GROUPS and has_map(dag))) or is_chain(dag):
         found = _choose_for_tasks(drawn, room)
         if found is not Overview.NOTHING or is_chain(dag):
             return found
-    if graph.zoom is Step.GROUPS:
+    if graph.zoom is ZoomStep.GROUPS:
         drawing = groups(room.columns)
         if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS

@@ -20,7 +20,7 @@ from ... import errors
 from ...core.spec import FlowSpec, collector_paused, decode_flow_spec
 from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
-from ..forked_process import ForkedProcess, Request
+from ..forked_process import ForkedProcess, ProcessRequest
 from .launch import ZygoteProcess
 
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -70,7 +70,7 @@ class ZygoteConnection:
         self._on_gone = on_gone
         self._on_printed = on_printed
         self._is_asked = False  # for a stack, which it prints
-        self._pending: dict[int, Request] = {}
+        self._pending: dict[int, ProcessRequest] = {}
         self._unanswered = 0  # pings
         self._ping_timer: asyncio.TimerHandle | None = None
         self.silence: str | None = None  # why it was given up
@@ -128,7 +128,7 @@ class ZygoteConnection:
         self._is_asked = False
         return stack
 
-    def request(self, frame: StartFrame, request: Request) -> None:
+    def request(self, frame: StartFrame, request: ProcessRequest) -> None:
         """Fork a process."""
         if self.link.is_closed:
             request.failed(ZygoteGone(is_blameless=True))  # nothing was asked of it

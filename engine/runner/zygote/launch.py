@@ -33,7 +33,9 @@ class ZygoteProcess(msgspec.Struct):
     reap: Callable[[], int]
 
 
-Launch = Callable[[str | None], ZygoteProcess]  # starts a zygote of an interpreter; None: of that of this process
+ZygoteLauncher = Callable[
+    [str | None], ZygoteProcess
+]  # starts a zygote of an interpreter; None: of that of this process
 
 
 def spawn_zygote(
@@ -105,7 +107,7 @@ class SpawnedZygote:
             os.close(zygote.pidfd)
 
 
-def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> Launch:
+def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteLauncher:
     """Fork a zygote now. Returns a function that hands it out once, and then raises ProcessLookupError."""
     forked = [fork_zygote(flow, environment, inherited_fds)]
 

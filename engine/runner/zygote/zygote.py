@@ -366,7 +366,7 @@ class ForkLoop:
         _close(theirs)
         self._numbers[pid] = number
         try:
-            self._announce(number, pid, forked_at, ours)
+            self._send_started(number, pid, forked_at, ours)
         except OSError as error:
             del self._numbers[pid]
             self._dying.add(pid)  # kill it as a stray
@@ -378,7 +378,7 @@ class ForkLoop:
     def _refuse(self, number: int, error: OSError) -> None:
         self._send(protocol.Refused(number, f"cannot start a process: {error}"))
 
-    def _announce(self, number: int, pid: int, forked_at: float, ours: Iterable[int]) -> None:
+    def _send_started(self, number: int, pid: int, forked_at: float, ours: Iterable[int]) -> None:
         pidfd = os.pidfd_open(pid)
         try:
             self._send(protocol.Started(number, pid, start_ticks(pid), forked_at), [pidfd, *ours])

@@ -14,7 +14,7 @@ import pytest
 from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
-from redrive.engine.statefile.state_files import OfferReader
+from redrive.engine.statefile.state_files import FileRowReader
 from support.commands import REDRIVE, run_redrive, start_redrive
 from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
@@ -78,7 +78,7 @@ def test_a_run_whose_executor_was_killed_needs_a_human(tmp_path: Path, states: P
     states.mkdir(parents=True)
     (tmp_path / "held.py").write_text(HELD)
     pid = host.spawn(flow=str(tmp_path / "held.py"), state=str(states / "held.db"), run_id="r", options={})
-    reader = OfferReader()
+    reader = FileRowReader()
     (running,) = reader.read()
     assert running.executor.alive and running.executor.pid == pid
     assert (fleet()["held"]["needs_human"], fleet()["held"]["executor_pid"]) == (0, pid)
@@ -120,7 +120,7 @@ def test_a_flow_that_could_never_start_is_in_the_fleet_though_it_has_no_state_fi
         assert row[:3] == ["1", "broken", "cannot"]
         inbox = run_redrive("inbox")
         assert inbox.returncode == 1 and "cannot start since" in inbox.stdout
-        assert OfferReader().read() == OfferReader().read()  # a heartbeat alone changes nothing
+        assert FileRowReader().read() == FileRowReader().read()  # a heartbeat alone changes nothing
     finally:
         service.terminate()
         service.communicate()
@@ -129,7 +129,7 @@ def test_a_flow_that_could_never_start_is_in_the_fleet_though_it_has_no_state_fi
 def test_a_reader_opens_a_file_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     run_flow("one")
     run_flow("two")
-    reader = OfferReader()
+    reader = FileRowReader()
     before = reader.read()
     opened: list[str] = []
     module = "redrive.engine.statefile.state_files"

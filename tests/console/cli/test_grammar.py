@@ -10,7 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from redrive.console.cli.group import GONE, MOVED, cli
-from redrive.console.sessions.target import AmbiguousError, Machine, Named, name_run, name_words, one_run
+from redrive.console.sessions.target import (
+    AmbiguousTargetError,
+    LocalMachine,
+    NamedTargets,
+    name_run,
+    name_words,
+    one_run,
+)
 from redrive.engine.domain.text import place_words
 from redrive.engine.errors import RedriveError
 from redrive.engine.statefile.lists import RunName, runs_named
@@ -19,7 +26,7 @@ from support.marks import for_each
 
 
 @dataclass
-class There(Machine):
+class There(LocalMachine):
     """A machine with these flows, and tasks in state files."""
 
     flows: Sequence[str] = ()
@@ -62,7 +69,7 @@ RUN_WORDS: list[tuple[str, Sequence[str], tuple[str | None, str | None]]] = [
 
 @for_each("word, flows, named", RUN_WORDS)
 def test_a_word_names_a_flow_and_a_run(word: str, flows: Sequence[str], named: tuple[str | None, str | None]) -> None:
-    assert name_run(word, There(flows)) == Named(*named)
+    assert name_run(word, There(flows)) == NamedTargets(*named)
 
 
 @pytest.mark.parametrize("word", ["revenue@", "ssh://host/night.db@", "@"])
@@ -74,44 +81,44 @@ def test_an_at_without_a_run_is_refused(word: str) -> None:
 MACHINE = There(["revenue", "load", "a@b"], {"load": "night.db", "clean": "night.db", "/x": "night.db", "e@-1": "x.db"})
 
 #: Words, and what a reading takes them for: FLOW, RUN, tasks, and the file of a task that the flow hides.
-WORDS: list[tuple[str, Named]] = [
-    ("", Named()),
-    ("revenue", Named("revenue")),
-    ("revenue clean", Named("revenue", None, ("clean",))),
-    ("revenue revenue", Named("revenue", None, ("revenue",))),
-    ("revenue@-1 clean load", Named("revenue", "-1", ("clean", "load"))),
-    ("clean", Named(None, None, ("clean",))),
-    ("clean revenue", Named(None, None, ("clean", "revenue"))),  # only the first word is a flow
-    ("cl*", Named(None, None, ("cl*",))),
-    ("nosuch", Named(None, None, ("nosuch",))),
-    ("nosuch@-1", Named(None, None, ("nosuch@-1",))),
-    ("e@-1", Named(None, None, ("e@-1",))),
-    ("@-1", Named(None, "-1")),
-    ("@-1 clean", Named(None, "-1", ("clean",))),
-    ("load", Named("load", also="night.db")),
-    ("load clean", Named("load", None, ("clean",), also="night.db")),
-    ("load load", Named("load", None, ("load",))),
-    ("load@-1", Named("load", "-1")),
-    ("a@b clean", Named("a@b", None, ("clean",))),
-    ("./gone.db clean", Named("./gone.db", None, ("clean",))),  # a path is no task
-    ("gone.db clean", Named("gone.db", None, ("clean",))),
-    ("/x", Named(None, None, ("/x",))),  # unless there is such a task
-    ("ssh://host clean", Named("ssh://host", None, ("clean",))),
-    ("ssh://host/x@-1 clean", Named("ssh://host/x", "-1", ("clean",))),
+WORDS: list[tuple[str, NamedTargets]] = [
+    ("", NamedTargets()),
+    ("revenue", NamedTargets("revenue")),
+    ("revenue clean", NamedTargets("revenue", None, ("clean",))),
+    ("revenue revenue", NamedTargets("revenue", None, ("revenue",))),
+    ("revenue@-1 clean load", NamedTargets("revenue", "-1", ("clean", "load"))),
+    ("clean", NamedTargets(None, None, ("clean",))),
+    ("clean revenue", NamedTargets(None, None, ("clean", "revenue"))),  # only the first word is a flow
+    ("cl*", NamedTargets(None, None, ("cl*",))),
+    ("nosuch", NamedTargets(None, None, ("nosuch",))),
+    ("nosuch@-1", NamedTargets(None, None, ("nosuch@-1",))),
+    ("e@-1", NamedTargets(None, None, ("e@-1",))),
+    ("@-1", NamedTargets(None, "-1")),
+    ("@-1 clean", NamedTargets(None, "-1", ("clean",))),
+    ("load", NamedTargets("load", also="night.db")),
+    ("load clean", NamedTargets("load", None, ("clean",), also="night.db")),
+    ("load load", NamedTargets("load", None, ("load",))),
+    ("load@-1", NamedTargets("load", "-1")),
+    ("a@b clean", NamedTargets("a@b", None, ("clean",))),
+    ("./gone.db clean", NamedTargets("./gone.db", None, ("clean",))),  # a path is no task
+    ("gone.db clean", NamedTargets("gone.db", None, ("clean",))),
+    ("/x", NamedTargets(None, None, ("/x",))),  # unless there is such a task
+    ("ssh://host clean", NamedTargets("ssh://host", None, ("clean",))),
+    ("ssh://host/x@-1 clean", NamedTargets("ssh://host/x", "-1", ("clean",))),
 ]
 #: What could be meant in two ways; an act refuses it.
 BOTH = {"load", "load clean"}
 
 
 @for_each("words, named", WORDS)
-def test_a_reading_takes_the_flow(words: str, named: Named) -> None:
+def test_a_reading_takes_the_flow(words: str, named: NamedTargets) -> None:
     assert name_words(words.split(), MACHINE) == named
 
 
 @for_each("words, named", WORDS)
-def test_an_act_refuses_what_is_both(words: str, named: Named) -> None:
+def test_an_act_refuses_what_is_both(words: str, named: NamedTargets) -> None:
     if words in BOTH:
-        with pytest.raises(AmbiguousError, match="'load' is a flow, and a task as well"):
+        with pytest.raises(AmbiguousTargetError, match="'load' is a flow, and a task as well"):
             name_words(words.split(), MACHINE, acts=True)
     else:
         assert name_words(words.split(), MACHINE, acts=True) == named
@@ -132,7 +139,7 @@ names = st.text(st.sampled_from("ab@-./: é"), min_size=1, max_size=8)
 def test_what_is_printed_names_the_same_file_and_run(state: str, run: str) -> None:
     words = place_words(state, run)
     if len(words) == 1:
-        assert name_run(words[0], There([state])) == Named(state, run)
+        assert name_run(words[0], There([state])) == NamedTargets(state, run)
     else:
         assert words == [state, "--run", run] and "@" in run
 
@@ -194,16 +201,16 @@ OTHER_WORDS = {
 
 
 def test_every_command_reads_its_words_by_one_type() -> None:
-    from redrive.console.cli.options import Words
+    from redrive.console.cli.options import TargetWords
 
     for name, command in all_commands().items():
         for leaf in _leaves(command):
             words = [one for one in leaf.params if isinstance(one, click.Argument)]
             path = name if leaf is command else f"{name} {leaf.name}"
             if path in OTHER_WORDS or name == "schedule":  # those of a schedule are of flows that are served
-                assert not any(isinstance(one.type, Words) for one in words), path
+                assert not any(isinstance(one.type, TargetWords) for one in words), path
             else:
-                assert isinstance(words[0].type, Words), f"{path} reads words of its own"
+                assert isinstance(words[0].type, TargetWords), f"{path} reads words of its own"
 
 
 def test_words_that_moved_are_commands_no_more() -> None:

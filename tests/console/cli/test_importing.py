@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.crontab import cron_reads_zones, parse_crontab
-from redrive.console.cli.importing import OldTimes, compare_starts, cron_starts
+from redrive.console.cli.importing import OriginalSchedule, compare_starts, cron_starts
 from redrive.console.cli.shell_line import ShellLine, name_of_line, parse_shell_line
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
@@ -189,7 +189,7 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
         flow = Flow("x", schedule=job.fields, timezone=zone)
         flow.command("a", "true")
         for day in (datetime(2026, 3, 5, tzinfo=UTC), datetime(2026, 10, 10, tzinfo=UTC)):
-            old = OldTimes("1", partial(cron_starts, job.fields))
+            old = OriginalSchedule("1", partial(cron_starts, job.fields))
             comparison = compare_starts(old, flow.spec(), to_microseconds(day))
             assert comparison.agrees and comparison.old is not None and len(comparison.new) > 0, job
 

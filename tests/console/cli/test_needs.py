@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.state_files import offer_of_session
+from redrive.console.cli.state_files import file_row_of_session
 from redrive.console.sessions.address import Endpoint, SshOptions
 from redrive.console.sessions.once import with_session
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from support.commands import quoted, run_redrive, start_redrive
 from support.processes import wait_until_stopped
 from support.waiting import wait_until
@@ -147,8 +147,8 @@ def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine
     with sqlite3.connect(path) as connection:
         notice = "its element has changed: 7"
         connection.execute("UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1", (notice,))
-    offer = with_session(Endpoint(path, SshOptions()), offer_of_session)
-    assert offer == offer_of(path) and [one.text for one in offer.listed] == ["load"]
+    file_row = with_session(Endpoint(path, SshOptions()), file_row_of_session)
+    assert file_row == file_row_of(path) and [one.text for one in file_row.listed] == ["load"]
 
 
 def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:

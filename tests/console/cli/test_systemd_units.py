@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.importing import OldTimes, compare_starts
+from redrive.console.cli.importing import OriginalSchedule, compare_starts
 from redrive.console.cli.systemd_units import calendar_starts, cron_of_calendar
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
@@ -55,7 +55,7 @@ def test_systemd_says_the_same_times(month: int) -> None:
         flow = Flow("x", schedule=fields, timezone=zone or "Europe/Berlin")
         flow.command("a", "true")
         now = to_microseconds(datetime(2026, month, 5, tzinfo=UTC))
-        comparison = compare_starts(OldTimes("x", partial(calendar_starts, [text])), flow.spec(), now)
+        comparison = compare_starts(OriginalSchedule("x", partial(calendar_starts, [text])), flow.spec(), now)
         assert comparison.agrees and comparison.old is not None, (text, comparison.cells())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.group import GONE, WORDS_OF_OTHER_TOOLS
-from redrive.console.sessions.target import AmbiguousError, acting_target, existing_target
+from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.statefile.state_files import ActTargets
 from support.commands import all_commands, quoted, run_redrive
@@ -88,7 +88,7 @@ def test_a_file_with_something_to_do_comes_first(states: Path) -> None:
 
 def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: Path) -> None:
     one, other = run_flow("one", fails=True), run_flow("other", fails=True)
-    with pytest.raises(AmbiguousError):
+    with pytest.raises(AmbiguousTargetError):
         acting_target(None)
     done = run_redrive("requeue", "extract", "--reason", "it's fixed")
     assert done.returncode == 2
@@ -109,7 +109,7 @@ def test_a_file_without_the_named_task_run_or_cause_is_no_candidate(states: Path
     other = run_flow("other", fails=True, run_id="tuesday", task="load")
     with sqlite3.connect(other) as connection:
         ((cause,),) = connection.execute("SELECT fingerprint FROM attempt")
-    with pytest.raises(AmbiguousError):  # both failed at one place
+    with pytest.raises(AmbiguousTargetError):  # both failed at one place
         acting_target(None, ActTargets(fingerprint=cause))
     named = (ActTargets(tasks=["load"]), ActTargets(tasks=["lo*"]), ActTargets(["tuesday"], fingerprint=cause))
     assert {acting_target(None, targets) for targets in named} == {other}

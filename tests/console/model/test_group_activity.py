@@ -74,4 +74,4 @@ def test_a_group_knows_when_it_began_what_goes_on_and_what_is_due() -> None:
     activity = GroupActivity([waiting, running])
     assert (activity.first_start, activity.last_end, activity.oldest_running, activity.next_due) == (5, 9, 7, 30)
     assert activity.work_us == 4
-    assert activity.goes_on
+    assert activity.is_active

@@ -20,7 +20,7 @@ from redrive.engine.core.causes import plan_sending
 from redrive.engine.domain.rows import PageRow
 from redrive.engine.statefile.lists import NEED_ROWS, PAGES, NeedKind, query
 from redrive.engine.statefile.needs import needs_of
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.state_files import FileRow
 
 from .runs import projection_of
 
@@ -87,7 +87,7 @@ def test_all_say_the_same_of_a_page(row):
     screen = plain(page_row(read, Scene(board, NOW, UTF8), 120))
     assert f" {row.severity} " in screen and row.title in screen and ("not sent" in screen) == row.is_unsent
     assert row.is_unsent or row.state in screen or "until" in screen  # of a silence that has just ended
-    kinds = [need.kind for need in needs_of([Offer("f", listed=unsent)], NOW)]
+    kinds = [need.kind for need in needs_of([FileRow("f", listed=unsent)], NOW)]
     assert (kinds == [NeedKind.PAGER]) == row.is_unsent
     plan = plan_sending([read], [], None, NOW)
     assert bool(plan.single or plan.digest) <= is_open

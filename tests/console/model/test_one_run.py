@@ -36,7 +36,7 @@ from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, state_files
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import OF_RUNS, attention_count, exit_code_of, needs_of
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.state_files import FileRow
 from redrive.engine.store.runs import load_run
 
 from .runs import projection_of
@@ -86,7 +86,7 @@ def rows(draw: st.DrawFn) -> Rows:
 class Read(NamedTuple):
     """What each reader finds of the run."""
 
-    offer: Any
+    file_row: Any
     figures: Any
     summary: RunSummary
     board: Board
@@ -108,13 +108,13 @@ def read(found: Rows) -> Read:
                 "spec": msgspec.json.encode(spec).decode(),
             }
             insert(connection, "task", {"run_id": "r", "name": spec.name, "state": state, **known})
-        offer = state_files.read_offer(connection, "/x.db")._replace(
+        file_row = state_files.read_file_row(connection, "/x.db")._replace(
             executor=found.executor, service_pid=found.service_pid
         )
         (latest,) = lists.query(connection, state_files.LATEST_RUNS, {})
         (summary,) = rows_of(RunSummary, json.loads(json.dumps(lists.runs(connection))))
         board = Board(load_run(connection, "r"))
-    return Read(offer, latest, summary, board, status_of(offer))
+    return Read(file_row, latest, summary, board, status_of(file_row))
 
 
 def insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
@@ -125,17 +125,17 @@ def insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -
 @settings(deadline=None)
 @given(rows())
 def test_all_say_the_same_state(found: Rows) -> None:
-    offer, latest, summary, board, status = read(found)
+    file_row, latest, summary, board, status = read(found)
     run, runner = board.projection.run, runner_of(board.projection.run, status)
-    (entry,) = fleet_entries([offer], NOW)
+    (entry,) = fleet_entries([file_row], NOW)
     samples = Samples()
-    add_run(samples, latest, offer, NOW)
+    add_run(samples, latest, file_row, NOW)
     (metric,) = [labels[-1] for labels, value in samples.values["run_state"].items() if value]
     said = {
         "board": run_code(run, runner, board.counts),
         "list": run_code(summary.run, runner, counted_states(summary.counts, summary.asked)),
-        "shell": cell("STATE", summary, offer, status),
-        "JSON": json_value(COLUMNS, listed_run(summary, offer, status), LOOK)["state"],
+        "shell": cell("STATE", summary, file_row, status),
+        "JSON": json_value(COLUMNS, listed_run(summary, file_row, status), LOOK)["state"],
         "fleet": fleet_cell(entry, "STATE"),
         "fleet JSON": json_value(FLEET_COLUMNS, entry, LOOK)["state"],
     }
@@ -152,23 +152,23 @@ def test_all_say_the_same_state(found: Rows) -> None:
 @settings(deadline=None)
 @given(rows())
 def test_all_say_the_same_duration_and_counts(found: Rows) -> None:
-    offer, latest, summary, board, status = read(found)
+    file_row, latest, summary, board, status = read(found)
     run, runner = board.projection.run, runner_of(board.projection.run, status)
     clock = run_view(run, runner, NOW, board.counts).clock
     samples = Samples()
-    add_run(samples, latest, offer, NOW)
+    add_run(samples, latest, file_row, NOW)
     (metric,) = samples.values["run_duration_seconds"].values()
     assert metric == clock / 1e6
-    shown = cell("TOOK", summary, offer, status).strip()
+    shown = cell("TOOK", summary, file_row, status).strip()
     assert shown in (column(clock).strip(), format_duration(clock // S * S)), (shown, clock)
     for text in (
         incident_summary(board, "/x.db", NOW, runner),
         headline(ReportData(board, "/x.db", NOW, runner=runner)),
     ):
         assert f"after {format_duration(clock)}" in text
-    (entry,) = fleet_entries([offer], NOW)
+    (entry,) = fleet_entries([file_row], NOW)
     done = f"{board.finished}/{board.total}"
-    assert done == cell("DONE", summary, offer, status) == fleet_cell(entry, "DONE")
+    assert done == cell("DONE", summary, file_row, status) == fleet_cell(entry, "DONE")
     assert f"{board.finished} of {board.total} done" in incident_summary(board, "/x.db", NOW, runner)
     assert board.counts == {
         state: count for state, count in counted_states(summary.counts, summary.asked).items() if count
@@ -178,12 +178,12 @@ def test_all_say_the_same_duration_and_counts(found: Rows) -> None:
 @settings(deadline=None)
 @given(rows())
 def test_all_say_the_same_needs(found: Rows) -> None:
-    offer, _, _, board, status = read(found)
-    needs = [need for need in needs_of([offer], NOW) if need.kind in OF_RUNS]
-    waiting = waiting_runs(offer.runs, status, NOW)
+    file_row, _, _, board, status = read(found)
+    needs = [need for need in needs_of([file_row], NOW) if need.kind in OF_RUNS]
+    waiting = waiting_runs(file_row.runs, status, NOW)
     count = attention_count(needs)
     assert count == sum(one.weight for one in waiting if not one.is_notice) == sum(one.weight for one in waiting)
-    (entry,) = fleet_entries([offer], NOW)
+    (entry,) = fleet_entries([file_row], NOW)
     value = json_value(FLEET_COLUMNS, entry, LOOK)
     assert value["needs_human"] == count and value["notices"] == sum(need.is_notice for need in needs)
     assert (exit_code_of(needs) != 0) == bool(count)
@@ -193,14 +193,14 @@ def test_all_say_the_same_needs(found: Rows) -> None:
     assert {need.kind for need in of_board} == {need.kind for need in needs}, (of_board, needs)
 
 
-def listed_run(summary: RunSummary, offer: Any, status: SessionStatus) -> ListedRun:
-    waiting = next(iter(waiting_runs(offer.runs, status, NOW)), None)
+def listed_run(summary: RunSummary, file_row: Any, status: SessionStatus) -> ListedRun:
+    waiting = next(iter(waiting_runs(file_row.runs, status, NOW)), None)
     counts, runner = counted_states(summary.counts, summary.asked), runner_of(summary.run, status)
     return ListedRun(summary.run, counts, runner, (), waiting, stored=summary.counts)
 
 
-def cell(title: str, summary: RunSummary, offer: Any, status: SessionStatus) -> str:
-    titles, row = shell_rows(COLUMNS, [listed_run(summary, offer, status)], LOOK)
+def cell(title: str, summary: RunSummary, file_row: Any, status: SessionStatus) -> str:
+    titles, row = shell_rows(COLUMNS, [listed_run(summary, file_row, status)], LOOK)
     return plain_text(row[titles.index(title)])
 
 
@@ -242,7 +242,7 @@ def test_a_board_needs_of_a_silent_executor_what_the_lists_say(service_pid: int 
     run = board.projection.run
     silent = ExecutorState(True, age_us=40 * S, pid=5, run_id=run.run_id, silent_since=NOW - 40 * S)
     facts = RunFacts(run.run_id, run.dag_name, run.started_at)
-    offer = Offer("f", executor=silent, service_pid=service_pid, runs=[facts])
-    (need,) = needs_of_board(board, status_of(offer), NOW)
-    assert [need._replace(path="f")] == needs_of([offer], NOW)
+    file_row = FileRow("f", executor=silent, service_pid=service_pid, runs=[facts])
+    (need,) = needs_of_board(board, status_of(file_row), NOW)
+    assert [need._replace(path="f")] == needs_of([file_row], NOW)
     assert need.detail == "executor 5 is silent: redrive doctor"

@@ -7,7 +7,7 @@ from redrive.console.present.states import SEVERITY
 from redrive.console.text.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
 from redrive.console.text.text import cells, sanitize
-from redrive.engine.core.views import COUNTED_STYLES, CUT_OFF, RUN_STYLES, STATE_STYLES, Asked, Sign
+from redrive.engine.core.views import COUNTED_STYLES, CUT_OFF, RUN_STYLES, STATE_STYLES, OperatorPrompt, Sign
 from redrive.engine.domain.states import NEEDS_HUMAN, RunState, TaskState
 from support.marks import for_each
 
@@ -53,9 +53,9 @@ def test_words_of_states_keep_their_column():
 
 def test_the_one_accent_belongs_to_what_needs_a_decision():
     assert {state for state in TaskState if STATE_STYLES[state].role == Role.HUMAN} == {TaskState.DEAD_LETTER}
-    assert set(SEVERITY) == {*TaskState, Asked.APPROVAL}
-    assert set(SEVERITY[:3]) == {*NEEDS_HUMAN, Asked.APPROVAL}
-    assert COUNTED_STYLES[Asked.APPROVAL].role == Role.HUMAN
+    assert set(SEVERITY) == {*TaskState, OperatorPrompt.APPROVAL}
+    assert set(SEVERITY[:3]) == {*NEEDS_HUMAN, OperatorPrompt.APPROVAL}
+    assert COUNTED_STYLES[OperatorPrompt.APPROVAL].role == Role.HUMAN
 
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)

@@ -9,7 +9,7 @@ from msgspec import structs
 from msgspec.structs import replace
 from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
-from redrive.console.model.graph.groups import Step
+from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of, fingerprint_of_task
 from redrive.console.model.preview import preview_requeue, preview_skip
@@ -116,11 +116,11 @@ def every_line(board, columns, glyphs):
     scene = Scene(board, NOW, glyphs)
     graph = Graph(board, lambda name: label_width(name, scene, graph.drawings.label_size))
     graph.resize(columns, 24)
-    for zoom in (Step.GROUPS, Step.ROWS):
+    for zoom in (ZoomStep.GROUPS, ZoomStep.ROWS):
         graph.zoom = zoom
         for y in range(graph.height):
             yield f"{zoom.name} row", graph_row(graph, y, columns, scene, Highlight())
-    graph.zoom = Step.DRAWING
+    graph.zoom = ZoomStep.DRAWING
     for size in (*LABEL_SIZES, *TALL_SIZES, *SPREAD_SIZES, SIGNS_ALONE):
         graph.drawings.set_label_size(size)
         for y in range(graph.height):

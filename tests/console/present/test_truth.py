@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.eta import estimate
-from redrive.console.model.graph.groups import Step
+from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import FleetEntry, WaitingRun, fleet_entries
@@ -36,14 +36,14 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Piece, Role, plain
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.ready_queue import spec_of
-from redrive.engine.core.views import Asked, run_code, run_view
+from redrive.engine.core.views import OperatorPrompt, run_code, run_view
 from redrive.engine.core.waiting import WaitReason
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunRow, RunSummary
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import NeedKind, ScheduleRow
 from redrive.engine.statefile.needs import Need
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.state_files import FileRow
 from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule
 from support.breakers import status_of
 
@@ -155,14 +155,14 @@ def graph_of(board, scene, step):
 
 
 def drawing_texts(board, scene):
-    graph = graph_of(board, scene, Step.DRAWING)
+    graph = graph_of(board, scene, ZoomStep.DRAWING)
     for name in graph.dag.names:
         x, y, size = graph.drawing.place(name)
         yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight()))[x : x + size]
 
 
 def row_texts(board, scene):
-    graph = graph_of(board, scene, Step.ROWS)
+    graph = graph_of(board, scene, ZoomStep.ROWS)
     for y in range(graph.height):
         yield graph.rows.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
 
@@ -233,8 +233,8 @@ def ticking_texts(board, status, now_us):
 def run_words(board, status, now_us):
     """(view, word) of each view of the run."""
     run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
-    asked = counts[Asked.APPROVAL]
-    stored = Counter({str(state): count for state, count in counts.items() if state is not Asked.APPROVAL})
+    asked = counts[OperatorPrompt.APPROVAL]
+    stored = Counter({str(state): count for state, count in counts.items() if state is not OperatorPrompt.APPROVAL})
     stored[str(TaskState.READY)] += asked
     summary = RunSummary(run, stored, asked=asked)
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
@@ -257,8 +257,8 @@ def run_words(board, status, now_us):
         waiting=waits,
         asked=asked,
     )
-    offer = Offer("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
-    entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
+    file_row = FileRow("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
+    entry = fleet_entries([file_row._replace(service_pid=status.service_pid)], now_us)[0]
     yield "fleet", run_word(plain(fleet_row(entry, FLEET_COLUMNS, RowContext(now_us, UTF8), 150)).partition("flow")[2])
     yield "redrive fleet", run_word(state_cell(entry, now_us))
     yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
@@ -420,8 +420,8 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
     if is_new:  # in no file yet: its flow runs by hand since before it was served
         due = NOW + left * S
         rows, facts = rows[1:], [facts[0]._replace(expression="* * * * *", next_at=due, next_logical=due)]
-    offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
-    (entry,) = fleet_entries([offer], NOW)
+    file_row = FileRow("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
+    (entry,) = fleet_entries([file_row], NOW)
     assert is_paused or entry.next_at == NOW + left * S
     context = RowContext(NOW, UTF8)
     for text in (
@@ -435,7 +435,7 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
 
 def test_what_another_run_needs_is_not_said_of_the_run_that_is_shown():
     lost = Need(NeedKind.LOST, "/x.db", NOW, "a", "night-0")
-    entry = FleetEntry(Offer("/x.db", "a"), [lost])
+    entry = FleetEntry(FileRow("/x.db", "a"), [lost])
     lines = run_lines(entry, [], Scene(run_of("RUNNING"), NOW, UTF8), RowContext(NOW, UTF8), 80)
     assert "   no executor runs it, in run night-0" in "\n".join(map(plain, lines))
 
@@ -481,16 +481,16 @@ def test_the_elapsed_time_is_that_of_the_work():
 
 
 def test_only_a_count_in_the_fleet_has_the_accent():
-    offer = Offer("/x.db", "flow", RunFacts("run-1", "flow", START, NOW, "SUCCESS"))
-    line = fleet_row(fleet_entries([offer], NOW)[0], FLEET_COLUMNS, RowContext(NOW, UTF8), 120)
+    file_row = FileRow("/x.db", "flow", RunFacts("run-1", "flow", START, NOW, "SUCCESS"))
+    line = fleet_row(fleet_entries([file_row], NOW)[0], FLEET_COLUMNS, RowContext(NOW, UTF8), 120)
     assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
 
 
 def test_a_paused_run_is_paused_in_the_fleet():
     executor = ExecutorState(True, 0, None, 7, "run-1")
     paused = RunFacts("run-1", "flow", START, paused_since=NOW)
-    offer = Offer("/x.db", "flow", paused, runs=(paused,), executor=executor)
-    assert state_cell(fleet_entries([offer], NOW)[0], NOW) == "PAUSED"
+    file_row = FileRow("/x.db", "flow", paused, runs=(paused,), executor=executor)
+    assert state_cell(fleet_entries([file_row], NOW)[0], NOW) == "PAUSED"
 
 
 def test_the_summary_of_a_killed_run_names_its_end():
@@ -511,7 +511,7 @@ def test_a_run_whose_executor_gives_no_sign_of_life_is_silent_and_not_running():
     assert run_code(board.projection.run, runner, board.counts) == "SILENT"
     line = plain(run_line(board, "x.db", None, NOW, 200, UTF8, runner=runner))
     assert "silent 0/1" in line and "no sign of its executor for 40s" in line
-    entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=executor)], NOW)[0]
+    entry = fleet_entries([FileRow("/x.db", "flow", facts, runs=(facts,), executor=executor)], NOW)[0]
     assert "silent" in plain(fleet_row(entry, FLEET_COLUMNS, RowContext(NOW, UTF8), 150))
     assert executor_text(entry) == "silent"
 
@@ -530,7 +530,7 @@ def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off(
         line = plain(run_line(board, "x.db", None, NOW, 200, UTF8, runner=runner))
         assert "idle 0/1 · no executor for 1m37" in line.replace("  ", " · ") and "after" not in line
     facts = RunFacts("run-1", "flow", START, waited_us=95 * S, working=1)
-    entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=left)], NOW)[0]
+    entry = fleet_entries([FileRow("/x.db", "flow", facts, runs=(facts,), executor=left)], NOW)[0]
     row = plain(fleet_row(entry, FLEET_COLUMNS, RowContext(NOW, UTF8), 150))
     assert "◌ idle" in row and " 1m" in row and "cut off" not in row
     run = run._replace(waited_us=0)  # nothing held the first run: the other one found it unfinished

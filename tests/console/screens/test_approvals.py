@@ -13,7 +13,7 @@ from redrive.console.present import states
 from redrive.console.present.runs import ListedRun
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.core.views import Asked
+from redrive.engine.core.views import OperatorPrompt
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import RunFacts
 from redrive.engine.domain.states import TaskState
@@ -50,14 +50,16 @@ def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSessio
     asked = [board.counts, *(group.counts for group in groups), *(column.counts for column in columns)]
     assert plain(states.counts_line(board.counts, UTF8)) == "◆1  1 running  1 ok  1 pending"
     assert states.counts_text(board.counts, ALIVE) == "1 approve?, 1 running, 1 ok, 1 pending"
-    assert states.leading_state(board.counts) is Asked.APPROVAL
+    assert states.leading_state(board.counts) is OperatorPrompt.APPROVAL
     assert plain(states.counts_signs({**board.counts, TaskState.DEAD_LETTER: 2}, UTF8, 30)).startswith("◆3 ●1")
     run, need = board.projection.run, Need(NeedKind.APPROVAL, "", START)
     waiting = WaitingRun(RunFacts(run.run_id, run.dag_name, START, asked=1), need)
     assert "◆1 approval" in run_text(ListedRun(run, board.counts, waiting=waiting), board.projection.seq)
-    assert sum(counts[Asked.APPROVAL] for counts in asked) == 3 and not any(counts[TaskState.READY] for counts in asked)
+    assert sum(counts[OperatorPrompt.APPROVAL] for counts in asked) == 3 and not any(
+        counts[TaskState.READY] for counts in asked
+    )
     graph.apply(board.apply([session.builder.move("ok", "SUCCESS")]))
-    assert not any(counts[Asked.APPROVAL] for counts in asked)
+    assert not any(counts[OperatorPrompt.APPROVAL] for counts in asked)
 
 
 def act_row(seq: int, act: str, task: str, reason: str) -> dict[str, Any]:

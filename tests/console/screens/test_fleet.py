@@ -31,8 +31,8 @@ from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
-from redrive.engine.statefile.state_files import Offer
-from redrive.engine.statefile.supervisor_file import Night
+from redrive.engine.statefile.state_files import FileRow
+from redrive.engine.statefile.supervisor_file import NightSummary
 from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual.worker import WorkerCancelled
@@ -50,7 +50,7 @@ def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
     return [ScheduleRow(flow, "0 5 * * *", "Asia/Kolkata", "one", f"/srv/{flow}.py", 0, 0, at, local)]
 
 
-def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
+def file_row(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> FileRow:
     run_id = f"{flow}-2026-04-25"
     latest = RunFacts(run_id, flow, START - HOUR, START if state != "RUNNING" else None, state)
     known: dict[str, Any] = {
@@ -59,8 +59,8 @@ def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any)
         "tasks": 10,
         "finished": 8,
     }
-    known |= {"nights": [Night(end) for end in ("SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state)], **columns}
-    return Offer(f"{FOLDER}/{flow}.db", flow, **known)
+    known |= {"nights": [NightSummary(end) for end in ("SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state)], **columns}
+    return FileRow(f"{FOLDER}/{flow}.db", flow, **known)
 
 
 def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[RunFacts]:
@@ -73,35 +73,39 @@ def failed(flow: str) -> list[RunFacts]:
 
 
 FILES = [
-    offer(
+    file_row(
         "revenue",
         "RUNNING",
         ALIVE,
         tasks=1002,
         finished=981,
-        nights=[*(Night("SUCCESS", (60 + 5 * n) * S) for n in range(12)), Night("SUCCESS", 400 * S), Night("RUNNING")],
+        nights=[
+            *(NightSummary("SUCCESS", (60 + 5 * n) * S) for n in range(12)),
+            NightSummary("SUCCESS", 400 * S),
+            NightSummary("RUNNING"),
+        ],
         runs=unfinished("revenue", dead=12),
         service_pid=70,
     ),
-    offer("ledger", "RUNNING", runs=unfinished("ledger", dead=1, blocked=True)),
-    offer("backup", "RUNNING", runs=unfinished("backup")),
-    offer("imports", "RUNNING", ALIVE, runs=unfinished("imports")),
-    offer("rates", "SUCCESS", service_pid=70, schedules=schedule("rates", 2 * HOUR, "2026-04-25T05:00:00+05:30")),
-    offer("warehouse-of-all-the-partners", "FAILED", runs=failed("warehouse-of-all-the-partners")),
-    Offer(f"{FOLDER}/fresh.db", schedules=schedule("fresh", HOUR, "2026-04-25T04:00:00+05:30"), service_pid=72),
-    Offer(f"{FOLDER}/odd.db", problem=f"{FOLDER}/odd.db is not a redrive state file"),
+    file_row("ledger", "RUNNING", runs=unfinished("ledger", dead=1, blocked=True)),
+    file_row("backup", "RUNNING", runs=unfinished("backup")),
+    file_row("imports", "RUNNING", ALIVE, runs=unfinished("imports")),
+    file_row("rates", "SUCCESS", service_pid=70, schedules=schedule("rates", 2 * HOUR, "2026-04-25T05:00:00+05:30")),
+    file_row("warehouse-of-all-the-partners", "FAILED", runs=failed("warehouse-of-all-the-partners")),
+    FileRow(f"{FOLDER}/fresh.db", schedules=schedule("fresh", HOUR, "2026-04-25T04:00:00+05:30"), service_pid=72),
+    FileRow(f"{FOLDER}/odd.db", problem=f"{FOLDER}/odd.db is not a redrive state file"),
 ]
 
 
 class Files:
     """The state files that a test tells of."""
 
-    def __init__(self, *first: Sequence[Offer] | RedriveError) -> None:
-        self.news: asyncio.Queue[Sequence[Offer] | RedriveError] = asyncio.Queue()
+    def __init__(self, *first: Sequence[FileRow] | RedriveError) -> None:
+        self.news: asyncio.Queue[Sequence[FileRow] | RedriveError] = asyncio.Queue()
         for found in first:
             self.news.put_nowait(found)
 
-    async def watch(self) -> AsyncIterator[Sequence[Offer]]:
+    async def watch(self) -> AsyncIterator[Sequence[FileRow]]:
         while True:
             found = await self.news.get()
             if isinstance(found, RedriveError):
@@ -192,7 +196,7 @@ async def test_what_needs_a_human_comes_first_with_its_count():
 
 
 def test_hosts_that_have_not_answered_are_no_list_of_files():
-    hosts = [Offer(f"ssh://etl{number}", has_file=False) for number in (1, 2)]
+    hosts = [FileRow(f"ssh://etl{number}", has_file=False) for number in (1, 2)]
     assert heading_of(hosts, "2 hosts").startswith(" connecting to 2 hosts")
     assert heading_of([*hosts, FILES[1]], "2 hosts").startswith(" 1 state file on 2 hosts")
     refused = hosts[0]._replace(problem="refused")
@@ -201,16 +205,16 @@ def test_hosts_that_have_not_answered_are_no_list_of_files():
 
 def test_notices_have_a_word_and_stand_where_nothing_else_waits():
     late = RunFacts("late-1", "late", START - HOUR, START, "SUCCESS")._replace(deadline_at=START - S)
-    offers = [offer("late", "SUCCESS", runs=[late]), offer("both", "FAILED", runs=[late, *failed("both")])]
-    entries = fleet_entries(offers, START, FleetOrder.ATTENTION)
+    file_rows = [file_row("late", "SUCCESS", runs=[late]), file_row("both", "FAILED", runs=[late, *failed("both")])]
+    entries = fleet_entries(file_rows, START, FleetOrder.ATTENTION)
     rows = {one.flow: plain(fleet_row(one, FLEET_COLUMNS, RowContext(START, UTF8), 120)) for one in entries}
     assert [one.notice_count for one in entries] == [1, 1]
     assert rows["late"].startswith(" 1 note  late") and rows["both"].startswith(" ◆1      both")
-    assert "1 thing needs a human · 2 notices" in heading_of(offers, "here")
+    assert "1 thing needs a human · 2 notices" in heading_of(file_rows, "here")
 
 
-def heading_of(offers: Sequence[Offer], place: str) -> str:
-    entries = fleet_entries(offers, START, FleetOrder.ATTENTION)
+def heading_of(file_rows: Sequence[FileRow], place: str) -> str:
+    entries = fleet_entries(file_rows, START, FleetOrder.ATTENTION)
     left, _ = fleet_heading(entries, len(entries), place, "", FleetOrder.ATTENTION, UTF8, 120)
     return plain(left)
 
@@ -229,7 +233,7 @@ async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
 def test_the_keys_after_a_cut_sentence_leave_it_their_words():
     (run,) = failed("rates")
     run = run._replace(failed="sync", error="asleep at hang.py:9 in the second of its calls")
-    (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
+    (entry,) = fleet_entries([file_row("rates", "FAILED", runs=[run])], START)
     context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
     texts = [plain(why_line(entry, context, size)) for size in (90, 34, 16)]
     assert texts[0].endswith("calls  r requeue  a acknowledge")
@@ -241,7 +245,7 @@ def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it
     (own,) = unfinished("rates", dead=1, blocked=True)
     texts = []
     for runs in ([older, own], [older]):
-        (entry,) = fleet_entries([offer("rates", "RUNNING", runs=runs)], START)
+        (entry,) = fleet_entries([file_row("rates", "RUNNING", runs=runs)], START)
         texts.append((run_to_show(entry), why_of(entry, START)[0]))
     assert texts == [(own.run_id, "1 dead letter"), ("night-1", "1 dead letter, in run night-1")]
 
@@ -249,7 +253,7 @@ def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it
 def test_a_long_name_loses_its_middle_before_its_error_is_cut():
     (run,) = failed("rates")
     run = run._replace(failed="NFCORE_VIRALRECON.ILLUMINA.GUNZIP_SCAFFOLDS_69", error="bad input")
-    (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
+    (entry,) = fleet_entries([file_row("rates", "FAILED", runs=[run])], START)
     text = plain(why_line(entry, RowContext(START, UTF8, label=lambda name: "r"), 40))
     assert text.startswith("NFCORE_") and "_69: bad input" in text
 
@@ -257,7 +261,7 @@ def test_a_long_name_loses_its_middle_before_its_error_is_cut():
 def test_where_a_name_has_no_room_its_row_has_the_error_alone():
     (run,) = failed("rates")
     run = run._replace(failed="load_warehouse", error="401 token expired for ana")
-    (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
+    (entry,) = fleet_entries([file_row("rates", "FAILED", runs=[run])], START)
     context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
     texts = [plain(why_line(entry, context, size)) for size in (68, 42, 30, 26, 24)]
     assert texts[0].startswith("load_warehouse: 401 token expired for ana  r requeue")
@@ -269,7 +273,7 @@ def test_where_a_name_has_no_room_its_row_has_the_error_alone():
 def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged(ended_at, mends):
     run = RunFacts("rates-2026-04-25", "rates", START - HOUR, ended_at, "SUCCESS" if ended_at else "RUNNING")
     run = run._replace(deadline_at=START - 60 * S)
-    (entry,) = fleet_entries([offer("rates", run.state, ALIVE, runs=[run])], START)
+    (entry,) = fleet_entries([file_row("rates", run.state, ALIVE, runs=[run])], START)
     words, found, _ = why_of(entry, START)
     assert "late" in words or "after its deadline" in words
     assert found == mends
@@ -287,12 +291,12 @@ def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged
 )
 def test_no_resume_is_offered_for_a_copy_or_where_the_executor_may_live(executor, words, mends):
     (run,) = unfinished("rates")
-    (entry,) = fleet_entries([offer("rates", run.state, executor, runs=[run])], START)
+    (entry,) = fleet_entries([file_row("rates", run.state, executor, runs=[run])], START)
     assert why_of(entry, START)[:2] == (words, mends)
 
 
 async def test_a_host_that_does_not_answer_is_no_state_file():
-    told = [Offer("ssh://etl9", problem="no ssh server listens", has_file=False), FILES[1]]
+    told = [FileRow("ssh://etl9", problem="no ssh server listens", has_file=False), FILES[1]]
     app = fleet_app(Files(told))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.pause()
@@ -301,7 +305,7 @@ async def test_a_host_that_does_not_answer_is_no_state_file():
 
 def test_nights_and_the_next_start_take_no_more_cells_than_they_fill():
     context = RowContext(START, UTF8)
-    told = [offer("rates", "SUCCESS", nights=[Night("SUCCESS")] * nights) for nights in (1, 12)]
+    told = [file_row("rates", "SUCCESS", nights=[NightSummary("SUCCESS")] * nights) for nights in (1, 12)]
     most = [{one.name: one.width for one in fleet_columns(fleet_entries([one], START), context, 120)} for one in told]
     assert [columns["nights"].most for columns in most] == [1, 12]
     assert all("next_at" not in columns for columns in most)
@@ -342,7 +346,7 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
         await pilot.pause()
         assert app.list_screen.table.cursor_key == f"{FOLDER}/rates.db"
         assert f" {FOLDER}/rates.db " in text_of(app)
-        broken = offer("rates", "RUNNING", runs=unfinished("rates", dead=3, blocked=True))
+        broken = file_row("rates", "RUNNING", runs=unfinished("rates", dead=3, blocked=True))
         files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
         await files.are_shown()
         await pilot.pause()
@@ -398,7 +402,7 @@ async def test_the_order_of_the_fleet_by_key_and_by_mouse():
 
 async def test_the_keys_act_on_the_cause_of_the_row(revenue: Any, clock: StillClock):
     """With the previews of a run: one task at once, to be taken back; why, pause, a note, its views by their keys."""
-    files = Files([offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue", dead=1)), *FILES[4:]])
+    files = Files([file_row("revenue", "RUNNING", ALIVE, runs=unfinished("revenue", dead=1)), *FILES[4:]])
     async with list_on(revenue, clock, files) as (app, pilot):
         shown = text_of(app)
         assert "── revenue ──" in shown and "clean_refunds ◆ DEAD poison" in shown and "· aggregate" in shown
@@ -435,7 +439,7 @@ async def test_an_approval_is_answered_in_its_run_only(clock: StillClock):
     projection = projection_of([("go_live", []), ("publish", ["go_live"])], {"go_live": {"kind": "approval"}})
     session = FakeSession(projection)
     projection.apply(EventBuilder(projection).move("go_live", "READY"))
-    waits = offer("deploy", "RUNNING", ALIVE, runs=unfinished("deploy"))
+    waits = file_row("deploy", "RUNNING", ALIVE, runs=unfinished("deploy"))
     async with list_on(session, clock, Files([waits, FILES[4]])) as (app, pilot):
         await keys(app, pilot, "n", "y", "escape", "r")
         assert session.commands == [] and "Enter opens it" in rows_of(app)[-1]
@@ -455,7 +459,7 @@ async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: Sti
     session = FakeSession(projection)
     session.set_status(executor=left)
     facts = RunFacts("etl-2026-04-25", "etl", START - HOUR, blocked_since=START, paused_since=START)
-    async with list_on(session, clock, Files([offer("etl", "RUNNING", left, runs=[facts])])) as (app, pilot):
+    async with list_on(session, clock, Files([file_row("etl", "RUNNING", left, runs=[facts])])) as (app, pilot):
         assert "paused for" in argv_words(app) and "p unpause" in argv_words(app)
         footer = rows_of(app)[-1]
         assert "p unpause" in footer and "r requeue" not in footer and "s skip" not in footer
@@ -482,8 +486,8 @@ async def test_what_a_pause_holds_is_selected_and_its_keys_come_first(clock: Sti
 
 
 async def test_hosts_and_disks_that_need_somebody_stand_above_the_rows():
-    full = offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue"), full_since=START - HOUR)
-    gone = Offer("ssh://far", problem="ssh://far: connection refused", has_file=False)
+    full = file_row("revenue", "RUNNING", ALIVE, runs=unfinished("revenue"), full_since=START - HOUR)
+    gone = FileRow("ssh://far", problem="ssh://far: connection refused", has_file=False)
     app = fleet_app(Files([full, gone, FILES[4]]))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()

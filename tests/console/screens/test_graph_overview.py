@@ -60,7 +60,7 @@ async def test_of_a_drawing_without_room_the_part_near_the_selected_task_is_in_v
         for selected, near in (("one", names[0]), (names[29], names[28])):
             driver.app.screen.graph_view.select(selected)
             await driver.settle()
-            in_sight = driver.app.screen.map_view.tasks_in_sight()
+            in_sight = driver.app.screen.map_view.visible_tasks()
             assert selected in in_sight and near in in_sight
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from redrive.console.model.graph.groups import Step
+from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.present import group
 from redrive.console.screens import panes
 from redrive.console.screens.panes import DetailScreen
@@ -177,14 +177,14 @@ async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSessio
             steps.append(graph.zoom)
             assert app.selected == "clean_refunds"
             await press(app, pilot, "minus")
-        assert steps == [Step.DRAWING, Step.ROWS, Step.GROUPS]
+        assert steps == [ZoomStep.DRAWING, ZoomStep.ROWS, ZoomStep.GROUPS]
 
 
 async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock: StillClock):
     session = wide_run(300)
     failed_task(session.projection, "part_1_42")
     async with shown(session, clock) as (app, pilot):
-        assert app.screen.graph_view.graph.zoom is Step.GROUPS
+        assert app.screen.graph_view.graph.zoom is ZoomStep.GROUPS
         assert "◆ part_1_42" in text_of(app)
         assert "◆1" in row_with(app, "▾ part")
         await press(app, pilot, "G", "enter")
@@ -344,7 +344,7 @@ async def test_above_the_list_of_a_large_run_stands_its_silhouette_and_the_list_
         pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "equals_sign")
-        assert app.screen.graph.zoom is Step.ROWS and app.screen.silhouette_view.display
+        assert app.screen.graph.zoom is ZoomStep.ROWS and app.screen.silhouette_view.display
         app.screen.graph_view.select("b7y")
         await settle(app, pilot)
         assert "2,701 tasks in 4 levels" in text_of(app)
@@ -409,7 +409,7 @@ async def test_what_is_too_large_to_draw_has_no_step_after_its_list(clock: Still
     )
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "equals_sign", "equals_sign")
-        assert app.screen.graph.zoom is Step.ROWS
+        assert app.screen.graph.zoom is ZoomStep.ROWS
         assert "no step with more detail" in text_of(app)
 
 

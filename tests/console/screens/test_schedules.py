@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
-from redrive.console.present.schedules import outlook
+from redrive.console.present.schedules import describe_upcoming
 from redrive.console.screens.schedules import SchedulesScreen
 from redrive.engine.core.spec import FlowSpec, ParamSpec, ScheduleSpec
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from redrive.engine.statefile.supervisor_file import (
     FOREVER,
     Fate,
@@ -119,7 +119,7 @@ async def schedules_of(
     state: str, size: tuple[int, int] = (80, 24), **options: Any
 ) -> AsyncIterator[tuple[FleetApp, Callable[..., Awaitable[None]]]]:
     """The schedules over the list with one file, and ``press(*keys)``, which waits for what each key leads to."""
-    app = fleet_app(Files([offer_of(state)]), **options)
+    app = fleet_app(Files([file_row_of(state)]), **options)
     async with app.run_test(size=size) as pilot:
 
         async def press(*pressed: str) -> None:
@@ -142,7 +142,7 @@ def test_picture_of_the_schedules(served: str, tmp_path: Path, size, snap_compar
     def named(name: str, *rest: Any) -> Any:
         return named_rule(name, "/srv/flows/file.py", *rest)
 
-    assert snap_compare(fleet_app(Files([offer_of(served)])), terminal_size=size, run_before=prepare)
+    assert snap_compare(fleet_app(Files([file_row_of(served)])), terminal_size=size, run_before=prepare)
 
 
 async def test_a_flow_after_another_has_the_times_of_that_one(served: str, tmp_path: Path):
@@ -164,8 +164,8 @@ def test_a_schedule_of_another_machine_is_told_where_it_cannot_be_decided_about(
         1, "a.py:flow", "a.py", "flow", "rates", None, "one", "", heartbeat_at=START, paused_until=FOREVER
     )
     told = "decided about on its own machine: redrive schedule"
-    assert outlook([row], START) == f"rates: paused ({told})"
-    assert outlook([], START) == f"no schedule of it is known ({told})"
+    assert describe_upcoming([row], START) == f"rates: paused ({told})"
+    assert describe_upcoming([], START) == f"no schedule of it is known ({told})"
 
 
 async def test_every_schedule_has_a_row_with_what_comes_and_what_became_of_it(served: str, tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from redrive.console.keys.actions import ScreenName
 from redrive.console.keys.keymap import keys_of
 from redrive.console.model.board import Board
-from redrive.console.present.tour import STAGES, Sight, advance, tour_line
+from redrive.console.present.tour import STAGES, ScreenState, advance, tour_line
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine import examples
 from redrive.engine.domain.acts import Answer, Command
@@ -30,7 +30,7 @@ from .outages import row_of_group
 DEMO = load_flow(str(Path(examples.__file__).with_name("demo.py")))
 HINT_CELLS = 14
 QUOTES = ("quote_USD", "quote_GBP", "quote_JPY")
-GRAPH = Sight(ScreenName.GRAPH, None)
+GRAPH = ScreenState(ScreenName.GRAPH, None)
 
 
 class DemoSession(FakeSession):
@@ -152,9 +152,13 @@ def test_every_stage_is_about_the_demo_and_its_lines_fit_eighty_columns(session:
         for event in events:
             session.projection.apply(event)
     for place, stage in enumerate([*STAGES, STAGES[0]]):
-        sights = [GRAPH, Sight(ScreenName.RUNS, None), Sight(stage.view or ScreenName.LOG, stage.about(board))]
-        asked = Sight(ScreenName.LOG, None, leave="Esc", asked_by=keys_of(stage.action)[0])
-        for sight in (*sights, asked, Sight(ScreenName.LOG, None, leave="Esc")):
+        sights = [
+            GRAPH,
+            ScreenState(ScreenName.RUNS, None),
+            ScreenState(stage.view or ScreenName.LOG, stage.about(board)),
+        ]
+        asked = ScreenState(ScreenName.LOG, None, leave="Esc", asked_by=keys_of(stage.action)[0])
+        for sight in (*sights, asked, ScreenState(ScreenName.LOG, None, leave="Esc")):
             assert width(tour_line(place, board, sight)) <= 80 - HINT_CELLS
             narrow = tour_line(place, board, sight._replace(columns=40))
             assert place == len(STAGES) or (width(narrow) <= 40 and narrow[-1].role == Role.KEY)

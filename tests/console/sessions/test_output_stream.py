@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redrive.console.sessions.reads import OutputLine, OutputStream
+from redrive.console.sessions.reads import OutputLine, OutputReader
 from redrive.engine.statefile.logs import LogChunk
 
 from ..conftest import FakeSession
@@ -25,7 +25,7 @@ async def test_lines_come_before_the_next_page_is_read() -> None:
     session.lists["output"] = [{"output_bytes": 1_018}]
     session.logs["load", 1] = [LogChunk(1, 5, "one\ntw"), LogChunk(2, 6, "o\n"), LogChunk(3, 7, "three\nend\n", 1_000)]
     found, pages = [], []
-    async for line in OutputStream(session, "r", "load", 1).read_new(is_ended=True):
+    async for line in OutputReader(session, "r", "load", 1).read_new(is_ended=True):
         found.append(line)
         pages.append(session.pages)
     assert found == [
@@ -41,5 +41,5 @@ async def test_lines_come_before_the_next_page_is_read() -> None:
 async def test_output_of_which_nothing_is_kept_is_one_gap() -> None:
     session = FakeSession(None)
     session.lists["output"] = [{"output_bytes": 3_400_000}]
-    found = [line async for line in OutputStream(session, "r", "load", 1).read_new(is_ended=True)]
+    found = [line async for line in OutputReader(session, "r", "load", 1).read_new(is_ended=True)]
     assert found == [OutputLine(0, dropped_bytes=3_400_000)]

@@ -7,7 +7,14 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.terminal.escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token, TypedText
+from redrive.console.terminal.escape_parser import (
+    EscapeKey,
+    EscapeParser,
+    EscapeSequence,
+    InputToken,
+    PastedText,
+    TypedText,
+)
 from support.marks import for_each
 
 ESCAPE_SECONDS = 0.1
@@ -34,10 +41,10 @@ SEQUENCES = (
 STRINGS = ("\x1b]11;rgb:0000/0000/0000\x1b\\", "\x1b]10;?\x07", "\x1bP1$r0m\x1b\\")
 
 
-def read(*pieces: str, pause: float = 0.0) -> list[Token]:
+def read(*pieces: str, pause: float = 0.0) -> list[InputToken]:
     """Feed pieces that come ``pause`` seconds apart, with the ticks that are due between them; then wait long."""
     reader = EscapeParser(ESCAPE_SECONDS)
-    tokens: list[Token] = []
+    tokens: list[InputToken] = []
     now = 0.0
     for piece in pieces:
         while (due := reader.expires_at()) is not None and due <= now:
@@ -48,7 +55,7 @@ def read(*pieces: str, pause: float = 0.0) -> list[Token]:
     return tokens
 
 
-def typed(tokens: list[Token]) -> str:
+def typed(tokens: list[InputToken]) -> str:
     return "".join(token.text for token in tokens if isinstance(token, TypedText))
 
 
@@ -90,7 +97,7 @@ def test_an_answer_in_pieces_never_becomes_keys(string: str) -> None:
 def test_many_sequences_in_random_pieces_never_become_keys(seed: int, sequences: list[str]) -> None:
     dice = random.Random(seed)
     reader = EscapeParser(ESCAPE_SECONDS)
-    tokens: list[Token] = []
+    tokens: list[InputToken] = []
     now = 0.0
     for sequence in sequences:
         cut = dice.randrange(1, len(sequence))

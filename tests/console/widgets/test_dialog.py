@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.console.text.pieces import Line, Piece
 from redrive.console.widgets.bars import TextField
-from redrive.console.widgets.dialog import AskedText, Choices, Dialog, Question, Reply
+from redrive.console.widgets.dialog import Choices, Dialog, PromptField, Question, Reply
 from redrive.console.widgets.line_view import LineView
 
 
@@ -79,7 +79,7 @@ async def test_a_value_is_asked_for_until_it_can_be(stage) -> None:
 
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(
-            app, question(values=[AskedText("Instead: ", "a number", problem=problem)], reason="required")
+            app, question(values=[PromptField("Instead: ", "a number", problem=problem)], reason="required")
         )
         await app.press("tab", *"fix", "enter")
         assert replies == [] and any("a value is needed" in line for line in app.lines)

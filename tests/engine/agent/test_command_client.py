@@ -156,7 +156,7 @@ def test_a_database_that_is_locked_gives_one_sentence(run_file: Any, monkeypatch
 
 
 def test_the_end_of_an_executor_ends_the_connection(run_file: Any, executor: Any) -> None:
-    presence = executor_socket.Presence(str(run_file.path))
+    presence = executor_socket.ExecutorConnection(str(run_file.path))
     presence.refresh()
     assert presence.descriptor is not None
     executor.die()
@@ -167,7 +167,7 @@ def test_the_end_of_an_executor_ends_the_connection(run_file: Any, executor: Any
 
 
 def test_presence_without_an_executor_is_nothing(run_file: Any) -> None:
-    presence = executor_socket.Presence(str(run_file.path))
+    presence = executor_socket.ExecutorConnection(str(run_file.path))
     presence.refresh()
     assert presence.descriptor is None
     presence.receive()

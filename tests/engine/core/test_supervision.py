@@ -12,7 +12,7 @@ from redrive.engine.core.schedule import (
     Every,
     Schedule,
     ScheduleFacts,
-    Step,
+    ScheduleStep,
     StepKind,
     decide_schedule,
     decide_step,
@@ -30,27 +30,35 @@ DUE = ScheduleFacts(decided_until=0)
 @for_each(
     "facts, now, expected",
     [
-        (ScheduleFacts(), HOUR, Step(StepKind.RECORD)),
-        (DUE, HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
-        (DUE, HOUR, Step(StepKind.START, HOUR)),
-        (ScheduleFacts(decided_until=0, is_owned=True), HOUR, Step(StepKind.WAIT, wake_at=HOUR + 10 * MINUTE + 1)),
-        (ScheduleFacts(decided_until=0, started={HOUR}), HOUR, Step(StepKind.RECORD)),
-        (DUE, 2 * HOUR, Step(StepKind.RECORD, late_since=HOUR)),
-        (ScheduleFacts(decided_until=0, resumable="r"), HOUR, Step(StepKind.RESUME, run_id="r")),
-        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR, Step(StepKind.SKIP, HOUR)),
-        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
-        (ScheduleFacts(decided_until=0, record_at=5), 5, Step(StepKind.RECORD)),
-        (ScheduleFacts(decided_until=0, has_request=True), 9, Step(StepKind.START, is_requested=True)),
+        (ScheduleFacts(), HOUR, ScheduleStep(StepKind.RECORD)),
+        (DUE, HOUR - 1, ScheduleStep(StepKind.WAIT, wake_at=HOUR)),
+        (DUE, HOUR, ScheduleStep(StepKind.START, HOUR)),
+        (
+            ScheduleFacts(decided_until=0, is_owned=True),
+            HOUR,
+            ScheduleStep(StepKind.WAIT, wake_at=HOUR + 10 * MINUTE + 1),
+        ),
+        (ScheduleFacts(decided_until=0, started={HOUR}), HOUR, ScheduleStep(StepKind.RECORD)),
+        (DUE, 2 * HOUR, ScheduleStep(StepKind.RECORD, late_since=HOUR)),
+        (ScheduleFacts(decided_until=0, resumable="r"), HOUR, ScheduleStep(StepKind.RESUME, run_id="r")),
+        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR, ScheduleStep(StepKind.SKIP, HOUR)),
+        (ScheduleFacts(decided_until=0, skip_logical=HOUR), HOUR - 1, ScheduleStep(StepKind.WAIT, wake_at=HOUR)),
+        (ScheduleFacts(decided_until=0, record_at=5), 5, ScheduleStep(StepKind.RECORD)),
+        (ScheduleFacts(decided_until=0, has_request=True), 9, ScheduleStep(StepKind.START, is_requested=True)),
         # edited at 2:30, seen at 5:00: the latest run of the old schedule starts, then the new one holds
         (
             ScheduleFacts(decided_until=HOUR, replaced_at=2 * HOUR + 30 * MINUTE),
             5 * HOUR,
-            Step(StepKind.START, 2 * HOUR),
+            ScheduleStep(StepKind.START, 2 * HOUR),
         ),
-        (ScheduleFacts(decided_until=2 * HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.RECORD)),
+        (
+            ScheduleFacts(decided_until=2 * HOUR, replaced_at=2 * HOUR + 30 * MINUTE),
+            5 * HOUR,
+            ScheduleStep(StepKind.RECORD),
+        ),
         # decided a year ahead of the clock, as on a host that has booted with a wrong one
-        (ScheduleFacts(decided_until=9000 * HOUR), HOUR, Step(StepKind.RECORD)),
-        (ScheduleFacts(decided_until=2 * HOUR), HOUR, Step(StepKind.WAIT, wake_at=3 * HOUR)),
+        (ScheduleFacts(decided_until=9000 * HOUR), HOUR, ScheduleStep(StepKind.RECORD)),
+        (ScheduleFacts(decided_until=2 * HOUR), HOUR, ScheduleStep(StepKind.WAIT, wake_at=3 * HOUR)),
     ],
 )
 def test_the_next_step(facts, now, expected):
@@ -59,10 +67,10 @@ def test_the_next_step(facts, now, expected):
 
 def test_a_pause_holds_starts_but_no_run_that_goes_on_and_no_requested_one():
     paused = ScheduleFacts(decided_until=0, paused_until=HOUR + MINUTE)
-    assert decide_step(HOURLY, paused, HOUR) == Step(StepKind.WAIT, wake_at=HOUR + MINUTE)
-    assert decide_step(HOURLY, paused, HOUR + MINUTE) == Step(StepKind.START, HOUR)
+    assert decide_step(HOURLY, paused, HOUR) == ScheduleStep(StepKind.WAIT, wake_at=HOUR + MINUTE)
+    assert decide_step(HOURLY, paused, HOUR + MINUTE) == ScheduleStep(StepKind.START, HOUR)
     interrupted = ScheduleFacts(decided_until=0, resumable="r", paused_until=HOUR + MINUTE)
-    assert decide_step(HOURLY, interrupted, HOUR) == Step(StepKind.RESUME, run_id="r")
+    assert decide_step(HOURLY, interrupted, HOUR) == ScheduleStep(StepKind.RESUME, run_id="r")
     requested = ScheduleFacts(decided_until=0, paused_until=HOUR + MINUTE, has_request=True)
     assert decide_step(HOURLY, requested, HOUR).kind is StepKind.START
 
@@ -78,10 +86,10 @@ def test_no_run_is_late_that_a_pause_holds_up_or_a_skip_leaves_out():
 
 def test_a_failed_start_is_tried_again_later_and_is_late_in_time_all_the_same():
     failed = ScheduleFacts(decided_until=0, retry_at=HOUR + MINUTE, record_at=HOUR + MINUTE // 2)
-    assert decide_step(HOURLY, failed, HOUR) == Step(StepKind.WAIT, wake_at=HOUR + MINUTE // 2)
+    assert decide_step(HOURLY, failed, HOUR) == ScheduleStep(StepKind.WAIT, wake_at=HOUR + MINUTE // 2)
     assert decide_step(HOURLY, failed, HOUR + MINUTE // 2).kind is StepKind.RECORD
     tried = ScheduleFacts(decided_until=0, retry_at=HOUR + MINUTE)
-    assert decide_step(HOURLY, tried, HOUR + MINUTE) == Step(StepKind.START, HOUR)
+    assert decide_step(HOURLY, tried, HOUR + MINUTE) == ScheduleStep(StepKind.START, HOUR)
 
 
 def test_runs_that_are_due_together_start_within_a_second_and_one_alone_starts_at_once():
@@ -111,14 +119,14 @@ class PlayedMachine:
     owner: PlayedExecutor | None = None
     executors: list[PlayedExecutor] = field(default_factory=list)
 
-    def decide(self, now: int) -> Step:
+    def decide(self, now: int) -> ScheduleStep:
         """What a supervisor decides that has just begun."""
         started = {at for at in self.runs if at > self.decided_until}
         resumable = None if self.unfinished is None else str(self.unfinished)
         facts = ScheduleFacts(self.owner is not None, self.decided_until, started, resumable)
         return decide_step(self.schedule, facts, now)
 
-    def do(self, step: Step, now: int) -> None:
+    def do(self, step: ScheduleStep, now: int) -> None:
         """What it does then; a start is a process that goes on by itself."""
         if step.kind is StepKind.RECORD and self.owner is None:
             started = {at for at in self.runs if at > self.decided_until}

@@ -11,7 +11,7 @@ from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import needs_of
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from redrive.engine.testing import down, error, in_turn, killed, play, play_schedule
 from support.marks import for_each, parametrize_mostly_long
 
@@ -125,7 +125,7 @@ def test_what_nobody_has_decided_stays_in_the_inbox() -> None:
     night = play(hourly(), runs=2, results={"load": in_turn(PermanentError("no table"), 1)})
     first, second = night.runs
     assert first.state == "BLOCKED" and second.state == "SUCCESS" and causes(night) == [(1, 1, "resolved")]
-    assert [need.kind for need in needs_of([offer_of(night.state_file)], 0)] == [NeedKind.DEAD_LETTERS]
+    assert [need.kind for need in needs_of([file_row_of(night.state_file)], 0)] == [NeedKind.DEAD_LETTERS]
 
 
 @parametrize_mostly_long(

@@ -24,7 +24,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.runner import attempt, autopsy
 from redrive.engine.runner.autopsy import ProcSampler, examine
 from redrive.engine.runner.sockets import Tables, address
-from redrive.engine.runner.usage import Sample, Subject, sample
+from redrive.engine.runner.usage import Sample, UsageSubject, sample
 from support.commands import quoted
 from support.marks import for_each
 
@@ -348,17 +348,17 @@ async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.
     first_has_answered = threading.Event()
     monkeypatch.setattr(autopsy, "examine", lambda *_: Autopsy(cpu=1.0 if first_has_answered.wait(60) else None))
     nobody, begun = Sample(0.0), time.monotonic()
-    later = asyncio.create_task(ProcSampler().examine(Subject(os.getpid()), nobody, begun + 90))
-    assert (await ProcSampler().examine(Subject(os.getpid()), nobody, begun + 0.05)).cpu is None
+    later = asyncio.create_task(ProcSampler().examine(UsageSubject(os.getpid()), nobody, begun + 90))
+    assert (await ProcSampler().examine(UsageSubject(os.getpid()), nobody, begun + 0.05)).cpu is None
     first_has_answered.set()
     assert (await later).cpu == 1.0
-    assert await ProcSampler().examine(Subject(os.getpid()), nobody, begun) == Autopsy()
+    assert await ProcSampler().examine(UsageSubject(os.getpid()), nobody, begun) == Autopsy()
 
 
 def test_a_crowd_is_examined_as_far_as_there_is_room_and_said_to_be_one() -> None:
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(autopsy.PROCESSES_MAX + 5)]
     try:
-        me = Subject(os.getpid())
+        me = UsageSubject(os.getpid())
         report = examine(me, sample(me), time.monotonic() + 60, Tables())
     finally:
         for child in children:
@@ -369,7 +369,7 @@ def test_a_crowd_is_examined_as_far_as_there_is_room_and_said_to_be_one() -> Non
 
 
 def test_nothing_is_read_after_its_time() -> None:
-    report = examine(Subject(os.getpid()), Sample(0.0), time.monotonic() - 1, Tables())
+    report = examine(UsageSubject(os.getpid()), Sample(0.0), time.monotonic() - 1, Tables())
     assert (report.processes, report.descriptors, report.is_complete) == ((), (), False)
 
 
@@ -379,7 +379,7 @@ UNPRIVILEGED = """
     import json, os, sys, time
     from redrive.engine.core.failures.hang import describe_hang, hang_report
     from redrive.engine.runner.autopsy import examine
-    from redrive.engine.runner.usage import Subject, sample
+    from redrive.engine.runner.usage import UsageSubject, sample
     from redrive.engine.runner.sockets import Tables
 
     pid = int(sys.argv[1])
@@ -387,7 +387,7 @@ UNPRIVILEGED = """
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-    seen = examine(Subject(pid), sample(Subject(pid)), time.monotonic() + 60, Tables())
+    seen = examine(UsageSubject(pid), sample(UsageSubject(pid)), time.monotonic() + 60, Tables())
     (one,) = seen.processes[:1]
     texts = [describe_hang(seen), hang_report(seen)]
     print(json.dumps([one.state, one.is_exact, one.name, len(seen.descriptors), *texts]))
@@ -411,14 +411,14 @@ def test_without_the_right_to_inspect_less_is_reported_and_nothing_fails() -> No
 def test_a_process_that_is_gone_leaves_nothing_to_say() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
-    report = examine(Subject(child.pid), Sample(0.0), time.monotonic() + 60, Tables())
+    report = examine(UsageSubject(child.pid), Sample(0.0), time.monotonic() + 60, Tables())
     assert describe_hang(report) == hang_report(report) == ""
 
 
 def test_names_cannot_break_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a\nProcesses:\nb\udcff"
     with path.open("w"):
-        me = Subject(os.getpid())
+        me = UsageSubject(os.getpid())
         report = examine(me, sample(me), time.monotonic() + 60, Tables())
     (end,) = [end for end in report.descriptors if end.name.startswith(str(tmp_path))]
     assert end.name == f"{tmp_path}/a Processes: b\\udcff"
@@ -446,7 +446,7 @@ def test_connections_of_the_newer_kind_are_found_too() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6) as server,
         socket.create_connection(server.getsockname()[:2]) as client,
     ):
-        port, me = server.getsockname()[1], Subject(os.getpid())
+        port, me = server.getsockname()[1], UsageSubject(os.getpid())
         ends = examine(me, sample(me), time.monotonic() + 60, Tables()).descriptors
         (end,) = [end for end in ends if end.number == client.fileno()]
         assert (end.kind, end.name, end.state) == ("tcp", f"[::1]:{port}", "ESTABLISHED")
@@ -464,7 +464,7 @@ def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
             assert child.stdout is not None
             number = int(child.stdout.readline())
             while True:  # it is on its way there
-                (report,) = examine(Subject(child.pid), Sample(0.0), time.monotonic() + 60, Tables()).processes
+                (report,) = examine(UsageSubject(child.pid), Sample(0.0), time.monotonic() + 60, Tables()).processes
                 if report.activity is doing:
                     break
             child.kill()

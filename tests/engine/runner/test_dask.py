@@ -29,7 +29,7 @@ from redrive.engine.core.spec import DaskOptions, FlowSpec, TaskSpec
 from redrive.engine.domain.liveness import LEASE_SECONDS, fence_seconds
 from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster
-from redrive.engine.runner.dask_worker import Message, Offer, RemoteFlow
+from redrive.engine.runner.dask_worker import OfferMessage, RemoteFlow, WorkOffer
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
@@ -293,8 +293,8 @@ class StubClient:
         self.handler = handler
 
     def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
-        offer = msgspec.msgpack.decode(data, type=Offer)
-        request = Message(offer.id, 0, "permit_requested", ("tcp://worker:1", __version__, "a machine"))
+        offer = msgspec.msgpack.decode(data, type=WorkOffer)
+        request = OfferMessage(offer.id, 0, "permit_requested", ("tcp://worker:1", __version__, "a machine"))
         asyncio.get_running_loop().call_soon(self.handler, (0.0, msgspec.msgpack.encode(request)))
         return StubFuture()
 

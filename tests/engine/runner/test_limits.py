@@ -16,7 +16,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import FlowError
 from redrive.engine.runner import autopsy, cgroups
 from redrive.engine.runner.protocol import AttemptOrder
-from redrive.engine.runner.usage import Subject, own_memory, sample
+from redrive.engine.runner.usage import UsageSubject, own_memory, sample
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until_async
 
@@ -125,7 +125,7 @@ async def test_what_the_flow_has_imported_counts_for_no_attempt(bench: Any) -> N
     attempts = [await bench.start("small", params={"path": path}) for path in paths]
     watched = attempts[0].attempt
     await wait_until_async(lambda: all(map(os.path.exists, paths)) and len(watched._samples) > 4)
-    resident = sample(Subject(attempts[0].pid)).memory
+    resident = sample(UsageSubject(attempts[0].pid)).memory
     assert resident > 3 * LIMIT
     assert 0 < watched._memory_used < LIMIT
     for path in paths:
@@ -154,7 +154,7 @@ time.sleep(600)
 
 
 def test_a_page_of_a_family_counts_once(family: int) -> None:
-    seen = sample(Subject(family))
+    seen = sample(UsageSubject(family))
     assert len(seen.own) == 2
     assert seen.memory > 2 * LIMIT
     assert LIMIT < own_memory(seen.own, os.getpid()) < 1.5 * LIMIT

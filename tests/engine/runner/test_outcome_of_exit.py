@@ -7,7 +7,7 @@ from typing import Any
 
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, OutcomeKind
 from redrive.engine.runner import protocol
-from redrive.engine.runner.outcome_of_exit import RECHECK_SECONDS_MAX, Evidence, Force, lost, outcome_of
+from redrive.engine.runner.outcome_of_exit import RECHECK_SECONDS_MAX, Evidence, KillReason, lost, outcome_of
 from support.marks import for_each
 
 FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
@@ -20,10 +20,10 @@ ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
     ({"ending": protocol.Skipped("no")}, OutcomeKind.SKIPPED, None),
     ({"ending": protocol.Terminated(), "exit_code": 1}, OutcomeKind.ERROR, "signal:15:unknown"),
     # what we forced is ours, whatever the exit status looks like
-    ({"force": Force.DEADLINE, "exit_code": 0}, OutcomeKind.TIMED_OUT, "TimeoutError"),
-    ({"force": Force.DEADLINE, "signal": 9}, OutcomeKind.TIMED_OUT, "TimeoutError"),
-    ({"force": Force.DEADLINE, "exit_code": 0, "command": "x"}, OutcomeKind.TIMED_OUT, "TimeoutError"),
-    ({"force": Force.CANCEL, "signal": 15}, OutcomeKind.CANCELLED, None),
+    ({"force": KillReason.DEADLINE, "exit_code": 0}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": KillReason.DEADLINE, "signal": 9}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": KillReason.DEADLINE, "exit_code": 0, "command": "x"}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": KillReason.CANCEL, "signal": 15}, OutcomeKind.CANCELLED, None),
     # no frame and no force: the exit status tells
     ({"exit_code": 0, "command": "x"}, OutcomeKind.SUCCESS, None),
     ({"exit_code": 3, "command": "x"}, OutcomeKind.ERROR, "exit:3"),
@@ -51,7 +51,7 @@ def test_a_sensor_is_asked_again_at_an_instant_that_comes(asked: float | None, g
 
 
 def test_the_words_of_a_timeout_are_those_of_document_000() -> None:
-    failure = outcome_of(Evidence(force=Force.DEADLINE, timeout=10)).failure
+    failure = outcome_of(Evidence(force=KillReason.DEADLINE, timeout=10)).failure
     assert failure is not None
     assert (failure.message, failure.failure_class) == ("task exceeded 10s", FailureClass.TIMEOUT)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console import manual
-from redrive.engine.schedule.watchdog import Watchdog
+from redrive.engine.schedule.watchdog import SystemdWatchdog
 from support.processes import socket_address
 
 #: Key -> value; without any of them systemd gives up, starts too early, or keeps a supervisor that hangs.
@@ -53,7 +53,7 @@ def test_a_watchdog_is_pinged_if_the_unit_has_one(tmp_path: Path, more: dict[str
     ):
         systemd.bind(path)
         systemd.setblocking(False)
-        watchdog = Watchdog({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "60000000", **more})
+        watchdog = SystemdWatchdog({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "60000000", **more})
         watchdog.ping()
         if is_pinged:
             assert systemd.recv(100) == b"WATCHDOG=1"

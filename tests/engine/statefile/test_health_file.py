@@ -16,7 +16,7 @@ from redrive.engine.executor.health import HealthFile
 from redrive.engine.statefile import health_file
 from redrive.engine.statefile.health_file import health_path, read_health
 from redrive.engine.statefile.opening import open_readonly
-from redrive.engine.statefile.state_files import offer_of
+from redrive.engine.statefile.state_files import file_row_of
 from redrive.engine.store.database import open_for_reading, open_for_writing
 from redrive.engine.store.lock import StateLock, acquire
 
@@ -70,14 +70,14 @@ def test_another_file_than_the_open_one_is_not_read(state: str, lock: StateLock,
     if what == "replaced":
         Path(state).write_bytes(Path(f"{state}.ours").read_bytes())
     if what == "ours":
-        assert "is not the file" not in str(offer_of(state).problem)
+        assert "is not the file" not in str(file_row_of(state).problem)
         return
     said = f"is not the file that pid {os.getpid()} on .* {why or 'its next look at the file'}"
     with pytest.raises(StateFileError, match=said):
         open_readonly(state)
     with pytest.raises(StateFileError, match=said):
         open_for_reading(state)
-    assert re.search(said, str(offer_of(state).problem))
+    assert re.search(said, str(file_row_of(state).problem))
 
 
 def test_a_write_needs_no_room(state: str, lock: StateLock) -> None:

@@ -17,7 +17,7 @@ from redrive.engine.errors import StorageError
 from redrive.engine.statefile import lock_file, ownership
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import needs_of
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.state_files import FileRow
 from redrive.engine.store import lock
 
 
@@ -97,5 +97,5 @@ def test_nobody_knows_of_a_silent_executor_whose_lock_cannot_be_read(
     silent = lock_file.executor_of(state, False, seen_at + 9_000_000, None)
     assert not silent.alive and silent.is_unseen
     run = RunFacts("r", "etl", 1, state="RUNNING")
-    (need,) = needs_of([Offer("f", runs=[run], executor=silent)], 10)
+    (need,) = needs_of([FileRow("f", runs=[run], executor=silent)], 10)
     assert (need.kind, need.detail) == (NeedKind.LOST, "no sign of its executor of another user")

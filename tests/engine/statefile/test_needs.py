@@ -20,8 +20,8 @@ from redrive.engine.statefile.lists import (
     query,
 )
 from redrive.engine.statefile.needs import attention_count, exit_code_of, needs_of
-from redrive.engine.statefile.state_files import Offer, offer_of
-from redrive.engine.statefile.supervisor_file import Night, ServedSchedule
+from redrive.engine.statefile.state_files import FileRow, file_row_of
+from redrive.engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from support.marks import for_each
 
 MINUTE = 60_000_000
@@ -45,84 +45,84 @@ def breaker(name: str, state: str, since: int) -> BreakerRow:
 ALIVE = ExecutorState(True, run_id="r")
 
 #: Facts of a file -> the kinds of its needs (with * for a notice), and the exit code.
-CASES: dict[str, tuple[Offer, list[str], int]] = {
-    "nothing": (Offer("f"), [], 0),
-    "running": (Offer("f", runs=[run()], executor=ALIVE), [], 0),
-    "running under a scheduler": (Offer("f", runs=[run()], service_pid=7), [], 0),
-    "lost": (Offer("f", runs=[run()]), ["LOST"], 3),
-    "executor silent": (Offer("f", runs=[run()], executor=ALIVE._replace(silent_since=NOW)), ["LOST"], 3),
-    "late": (Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
+CASES: dict[str, tuple[FileRow, list[str], int]] = {
+    "nothing": (FileRow("f"), [], 0),
+    "running": (FileRow("f", runs=[run()], executor=ALIVE), [], 0),
+    "running under a scheduler": (FileRow("f", runs=[run()], service_pid=7), [], 0),
+    "lost": (FileRow("f", runs=[run()]), ["LOST"], 3),
+    "executor silent": (FileRow("f", runs=[run()], executor=ALIVE._replace(silent_since=NOW)), ["LOST"], 3),
+    "late": (FileRow("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
     "late by the clock of the reader": (
-        Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE, clock_offset_us=-180 * MINUTE),
+        FileRow("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE, clock_offset_us=-180 * MINUTE),
         [],
         0,
     ),
     "late by the clock of its host": (
-        Offer("f", runs=[run(deadline_at=NOW + MINUTE)], executor=ALIVE, clock_offset_us=180 * MINUTE),
+        FileRow("f", runs=[run(deadline_at=NOW + MINUTE)], executor=ALIVE, clock_offset_us=180 * MINUTE),
         ["LATE"],
         3,
     ),
-    "blocked": (Offer("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
-    "running with a failed task": (Offer("f", runs=[run(failed_tasks=2)], executor=ALIVE), ["FAILED_TASKS"], 3),
-    "failed": (Offer("f", runs=[run("FAILED")]), ["FAILED"], 1),
-    "failed before a success": (Offer("f", runs=[run("FAILED", later_successes=5)]), ["FAILED*"], 0),
-    "partial": (Offer("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
-    "success after the deadline": (Offer("f", runs=[run("SUCCESS")]), ["LATE*"], 0),
-    "failed twice": (Offer("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
-    "held rows": (Offer("f", listed=[NeedRow("held rows", "r", "etl", NOW, 3)]), ["HELD_ROWS*"], 0),
+    "blocked": (FileRow("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
+    "running with a failed task": (FileRow("f", runs=[run(failed_tasks=2)], executor=ALIVE), ["FAILED_TASKS"], 3),
+    "failed": (FileRow("f", runs=[run("FAILED")]), ["FAILED"], 1),
+    "failed before a success": (FileRow("f", runs=[run("FAILED", later_successes=5)]), ["FAILED*"], 0),
+    "partial": (FileRow("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
+    "success after the deadline": (FileRow("f", runs=[run("SUCCESS")]), ["LATE*"], 0),
+    "failed twice": (FileRow("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
+    "held rows": (FileRow("f", listed=[NeedRow("held rows", "r", "etl", NOW, 3)]), ["HELD_ROWS*"], 0),
     "changed": (
-        Offer("f", listed=[NeedRow("changed elements", "r", "etl", NOW, 3, "pay[1]")]),
+        FileRow("f", listed=[NeedRow("changed elements", "r", "etl", NOW, 3, "pay[1]")]),
         ["CHANGED_EFFECTS*"],
         0,
     ),
-    "breaker just open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - MINUTE)]), [], 0),
-    "breaker open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
-    "breaker held": (Offer("f", breakers=[breaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
-    "breaker probes": (Offer("f", breakers=[breaker("api", "HALF_OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "breaker just open": (FileRow("f", breakers=[breaker("api", "OPEN", NOW - MINUTE)]), [], 0),
+    "breaker open": (FileRow("f", breakers=[breaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "breaker held": (FileRow("f", breakers=[breaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
+    "breaker probes": (FileRow("f", breakers=[breaker("api", "HALF_OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
     "one task is held alone": (
-        Offer("f", runs=[run()], executor=ALIVE, breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]),
+        FileRow("f", runs=[run()], executor=ALIVE, breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]),
         ["BREAKER"],
         3,
     ),
-    "a task was held alone": (Offer("f", breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]), [], 0),
-    "partial by decisions": (Offer("f", runs=[run("PARTIAL", undecided=0)]), [], 0),
-    "cannot be written": (Offer("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
-    "no room": (Offer("f", full_since=NOW), ["STORAGE"], 3),
-    "healthy": (Offer("f", health=Health("x")), [], 0),
-    "unsent": (Offer("f", listed=[NeedRow("unsent pages", "", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
+    "a task was held alone": (FileRow("f", breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]), [], 0),
+    "partial by decisions": (FileRow("f", runs=[run("PARTIAL", undecided=0)]), [], 0),
+    "cannot be written": (FileRow("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
+    "no room": (FileRow("f", full_since=NOW), ["STORAGE"], 3),
+    "healthy": (FileRow("f", health=Health("x")), [], 0),
+    "unsent": (FileRow("f", listed=[NeedRow("unsent pages", "", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
     "unsent on a full disk": (
-        Offer("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
+        FileRow("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
         ["STORAGE", "PAGER"],
         3,
     ),
-    "served": (Offer("f", schedules=[schedule(NOW + MINUTE)], service_pid=7), [], 0),
-    "scheduler stopped": (Offer("f", schedules=[schedule(NOW + MINUTE)]), [], 0),
+    "served": (FileRow("f", schedules=[schedule(NOW + MINUTE)], service_pid=7), [], 0),
+    "scheduler stopped": (FileRow("f", schedules=[schedule(NOW + MINUTE)]), [], 0),
     "scheduler killed": (
-        Offer("f", schedules=[schedule(NOW + MINUTE)], has_lost_service=True),
+        FileRow("f", schedules=[schedule(NOW + MINUTE)], has_lost_service=True),
         ["SCHEDULER_DEAD"],
         3,
     ),
-    "scheduler stopped and a run is due": (Offer("f", schedules=[schedule(NOW - 2 * MINUTE)]), ["SCHEDULER_DEAD"], 3),
-    "due and not started": (Offer("f", schedules=[schedule(NOW - 2 * MINUTE)], service_pid=7), ["NOT_STARTED"], 3),
+    "scheduler stopped and a run is due": (FileRow("f", schedules=[schedule(NOW - 2 * MINUTE)]), ["SCHEDULER_DEAD"], 3),
+    "due and not started": (FileRow("f", schedules=[schedule(NOW - 2 * MINUTE)], service_pid=7), ["NOT_STARTED"], 3),
     "due while a run runs": (
-        Offer("f", schedules=[schedule(NOW - 2 * MINUTE)], runs=[run()], executor=ALIVE, service_pid=7),
+        FileRow("f", schedules=[schedule(NOW - 2 * MINUTE)], runs=[run()], executor=ALIVE, service_pid=7),
         [],
         0,
     ),
     "missed": (
-        Offer("f", schedules=[schedule(NOW)], listed=[NeedRow("missed start", "", "etl", NOW, 4)], service_pid=7),
+        FileRow("f", schedules=[schedule(NOW)], listed=[NeedRow("missed start", "", "etl", NOW, 4)], service_pid=7),
         ["NOT_STARTED"],
         3,
     ),
-    "no more runs": (Offer("f", schedules=[schedule(None)]), [], 0),
-    "unreadable": (Offer("f", problem="f is damaged"), ["UNREADABLE"], 3),
+    "no more runs": (FileRow("f", schedules=[schedule(None)]), [], 0),
+    "unreadable": (FileRow("f", problem="f is damaged"), ["UNREADABLE"], 3),
 }
 
 
 @for_each("case", CASES)
 def test_a_file_needs(case: str) -> None:
-    offer, kinds, code = CASES[case]
-    needs = needs_of([offer], NOW)
+    file_row, kinds, code = CASES[case]
+    needs = needs_of([file_row], NOW)
     assert [need.kind.name + "*" * need.is_notice for need in needs] == kinds
     assert exit_code_of(needs) == code
     assert all(need.path == "f" for need in needs)
@@ -130,7 +130,7 @@ def test_a_file_needs(case: str) -> None:
 
 def test_an_executor_that_is_silent_is_not_called_gone() -> None:
     silent = ExecutorState(True, pid=7, run_id="r", silent_since=NOW)
-    (need,) = needs_of([Offer("f", runs=[run()], executor=silent)], NOW)
+    (need,) = needs_of([FileRow("f", runs=[run()], executor=silent)], NOW)
     assert need.detail == "executor 7 is silent: redrive doctor"
 
 
@@ -139,7 +139,7 @@ def test_dead_letters_are_one_need_for_each_cause() -> None:
         NeedRow("dead letters", "r", "etl", 1, 5, "load: no route", "f1"),
         NeedRow("dead letters", "r", "etl", 2, 1, "send", "f2"),
     ]
-    needs = needs_of([Offer("f", runs=[run(dead_letters=6, blocked_since=NOW)], listed=groups)], NOW)
+    needs = needs_of([FileRow("f", runs=[run(dead_letters=6, blocked_since=NOW)], listed=groups)], NOW)
     assert [(need.counted, need.detail, need.fingerprint) for need in needs] == [
         (5, "load: no route", "f1"),
         (1, "send", "f2"),
@@ -151,19 +151,19 @@ def test_each_failed_task_counts_while_its_run_goes_on_and_after_its_end() -> No
     """As the inbox of the run lists them: beside dead letters, too, and once."""
     approvals = [NeedRow("approval", "r", "etl", NOW, 1, "release")]
     columns: dict[str, Any] = {"failed_tasks": 3, "failed": "load", "error": "no route", "asked": 1}
-    going_on = needs_of([Offer("f", runs=[run(**columns)], listed=approvals, executor=ALIVE)], NOW)
+    going_on = needs_of([FileRow("f", runs=[run(**columns)], listed=approvals, executor=ALIVE)], NOW)
     assert [(need.kind.name, need.counted, need.detail) for need in going_on] == [
         ("APPROVAL", 1, "release"),
         ("FAILED_TASKS", 3, "load: no route"),
     ]
     assert attention_count(going_on) == 4
-    assert attention_count(needs_of([Offer("f", runs=[run("FAILED", failed_tasks=3)])], NOW)) == 3
-    assert attention_count(needs_of([Offer("f", runs=[run(dead_letters=2, failed_tasks=3)])], NOW)) == 5
+    assert attention_count(needs_of([FileRow("f", runs=[run("FAILED", failed_tasks=3)])], NOW)) == 3
+    assert attention_count(needs_of([FileRow("f", runs=[run(dead_letters=2, failed_tasks=3)])], NOW)) == 5
 
 
 def test_notices_come_last_and_dead_letters_before_failures() -> None:
-    first = Offer("a", runs=[run("FAILED", later_successes=1)])
-    second = Offer("b", runs=[run("FAILED"), run(dead_letters=1)])
+    first = FileRow("a", runs=[run("FAILED", later_successes=1)])
+    second = FileRow("b", runs=[run("FAILED"), run(dead_letters=1)])
     assert [(need.path, need.kind) for need in needs_of([first, second], NOW)] == [
         ("b", NeedKind.DEAD_LETTERS),
         ("b", NeedKind.FAILED),
@@ -187,7 +187,7 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
         scheduled("forgotten", stopped_at=NOW, next_at=NOW - 2 * MINUTE),
         scheduled("f", late_since=NOW),
     ]
-    needs = needs_of([Offer("s", supervised=facts)], NOW)
+    needs = needs_of([FileRow("s", supervised=facts)], NOW)
     assert [(need.kind, need.flow, need.counted) for need in needs] == [
         (NeedKind.SCHEDULER_DEAD, "forgotten", 1),
         (NeedKind.SCHEDULER_DEAD, "e", 1),
@@ -195,7 +195,7 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
         (NeedKind.NOT_STARTED, "b", 2),
         (NeedKind.NOT_STARTED, "f", 1),
     ]
-    assert exit_code_of(needs_of([Offer("s", supervised=facts[:1])], NOW)) == 1
+    assert exit_code_of(needs_of([FileRow("s", supervised=facts[:1])], NOW)) == 1
 
 
 def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
@@ -229,7 +229,7 @@ def change(state: Path, sql: str) -> None:
 
 
 def test_a_failed_run_is_read_with_its_error_and_the_successes_after_it(state: Path) -> None:
-    (failed,) = offer_of(str(state)).runs
+    (failed,) = file_row_of(str(state)).runs
     assert (failed.run_id, failed.state, failed.failed, failed.later_successes) == ("first", "FAILED", "load", 0)
     assert "no route" in (failed.error or "")
     change(
@@ -238,7 +238,7 @@ def test_a_failed_run_is_read_with_its_error_and_the_successes_after_it(state: P
         " ended_at, 'SUCCESS' FROM run, (SELECT 'a' AS column1, 'etl' AS column2 UNION SELECT 'b', 'etl'"
         " UNION SELECT 'c', 'another') AS n WHERE run_id = 'first'",
     )
-    (failed,) = offer_of(str(state)).runs
+    (failed,) = file_row_of(str(state)).runs
     assert failed.later_successes == 2
 
 
@@ -249,7 +249,7 @@ def test_held_rows_of_all_runs_are_read(state: Path) -> None:
             "INSERT INTO quarantine (run_id, name, attempt, row_key, state, at)"
             f" VALUES ('{run_id}', 'load', 1, hex(randomblob(4)), 'held', 5)",
         )
-    assert offer_of(str(state)).listed == [NeedRow("held rows", "first", "etl", 5, 2)]
+    assert file_row_of(str(state)).listed == [NeedRow("held rows", "first", "etl", 5, 2)]
 
 
 def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     change(state, "UPDATE task SET failure_fingerprint = '' WHERE name NOT IN ('a', 'b')")
     for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
         change(state, f"UPDATE attempt SET fingerprint = '', fingerprint_loose = '{loose}' WHERE name = '{name}'")
-    common, *others = offer_of(str(state)).rows_of(NeedKind.DEAD_LETTERS)
+    common, *others = file_row_of(str(state)).rows_of(NeedKind.DEAD_LETTERS)
     assert (common.text, common.counted) == ("a: a", 2) and common.fingerprint
     assert [(group.text.partition(":")[0], group.counted, group.fingerprint) for group in others] == [
         ("hangs", 1, "h"),
@@ -298,7 +298,7 @@ def test_missed_starts_are_those_since_the_latest_run(state: Path) -> None:
             state,
             f"INSERT INTO slot (dag_name, logical_time, state, decided_at) VALUES ('etl', {at}, '{found}', 0)",
         )
-    assert offer_of(str(state)).listed == [NeedRow("missed start", "", "etl", later, 2)]
+    assert file_row_of(str(state)).listed == [NeedRow("missed start", "", "etl", later, 2)]
     with sqlite3.connect(state) as connection:
         connection.execute("UPDATE run SET ended_at = NULL, state = 'RUNNING'")
         assert query(connection, NEED_ROWS, {}) == []
@@ -316,7 +316,7 @@ def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -
             "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
             f" VALUES ('{number}', 'etl', {at}, {'NULL' if end == 'RUNNING' else at}, '{end}')",
         )
-    nights = offer_of(str(state)).nights
+    nights = file_row_of(str(state)).nights
     assert [one.state for one in nights] == ["SUCCESS", "PARTIAL", "FAILED", "RUNNING"]
     for days in range(20):
         at = 1_800_000_000_000_000 + days * day
@@ -325,4 +325,4 @@ def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -
             "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
             f" VALUES ('later-{days}', 'etl', {at}, {at}, 'SUCCESS')",
         )
-    assert [night._replace(day="") for night in offer_of(str(state)).nights] == [Night("SUCCESS", 0)] * 14
+    assert [night._replace(day="") for night in file_row_of(str(state)).nights] == [NightSummary("SUCCESS", 0)] * 14

@@ -19,7 +19,7 @@ from redrive.engine.statefile.supervisor_file import (
     SINGLE_MAX,
     Fate,
     LedgerRow,
-    Night,
+    NightSummary,
     PastRun,
     ServedSchedule,
     SupervisorFile,
@@ -100,7 +100,7 @@ def test_a_run_that_is_pruned_leaves_its_end_and_its_duration(file: SupervisorFi
     assert (rows[-1].first, rows[-1].state, rows[-1].lasts_us) == (500 * HOUR, "SUCCESS", 500)
     nights = only_row().nights
     assert len(nights) >= 14 and nights[-1].lasts_us == 500 and nights[-2].lasts_us is not None
-    in_file = Night("SUCCESS", 3, nights[-2].day), Night("FAILED", None, nights[-1].day)
+    in_file = NightSummary("SUCCESS", 3, nights[-2].day), NightSummary("FAILED", None, nights[-1].day)
     found = with_known(in_file, nights)
     assert [night.day for night in found] == [night.day for night in nights]
     assert found[-1] == in_file[-1] and found[-2].lasts_us == nights[-2].lasts_us

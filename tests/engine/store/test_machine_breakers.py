@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from redrive import engine
-from redrive.engine.core.downstreams import DownstreamStates, Finding
+from redrive.engine.core.downstreams import DownstreamFinding, DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.statefile.paths import default_folder
@@ -27,7 +27,7 @@ class Flow:
         spec = FlowSpec(name, tasks, downstreams=(DownstreamSpec("bank", shared=shared),))
         self.states = DownstreamStates(spec, lambda: clock[0], self.changed)
         self.breakers = MachineBreakers(str(folder / "breakers"), self.states.specs, name, f"executor of {name}")
-        self.published: list[Finding] = []
+        self.published: list[DownstreamFinding] = []
 
     def changed(self, downstream: str) -> None:
         finding = self.states.finding(downstream)
@@ -159,7 +159,7 @@ def test_a_real_run_is_not_held_by_the_outage_of_another_system_of_the_same_name
     other = MachineBreakers(folder, ["bank"], "test-copy", "another executor")
     now = time.time_ns() // 1000
     other.register(["bank"])
-    other.publish("bank", Finding(now, now + 3600 * SECOND, "10 of the last 10 calls failed"))
+    other.publish("bank", DownstreamFinding(now, now + 3600 * SECOND, "10 of the last 10 calls failed"))
     flow = engine.Flow("revenue")
     for number in range(4):
         flow.task(int, name=f"t{number}", downstream="bank")

@@ -18,7 +18,7 @@ from redrive.console.model.graph.groups import (
     PROBLEMS_SHOWN,
     GroupRow,
     Groups,
-    Step,
+    ZoomStep,
     name_groups,
 )
 from redrive.console.model.graph.view import Graph
@@ -37,7 +37,7 @@ FAMILIES = [
     *((f"mail_{n}", ["report"]) for n in range(30)),
 ]
 
-STEPS = (Step.GROUPS, Step.ROWS, Step.DRAWING)
+STEPS = (ZoomStep.GROUPS, ZoomStep.ROWS, ZoomStep.DRAWING)
 
 
 def graph_of(pairs, *dead, size=(80, 24)):
@@ -73,7 +73,7 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
     make = groups.GraphGroup
     monkeypatch.setattr(groups, "GraphGroup", lambda *fields: build_row.append(fields) or make(*fields))
     board = Board(projection_of(FAMILIES))
-    drawn = Graph(board, len, zoom=Step.DRAWING)
+    drawn = Graph(board, len, zoom=ZoomStep.DRAWING)
     drawn.resize(80, 24)
     drawn.select("load_3")
     failed_task(board.projection, "load_3")
@@ -87,15 +87,15 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
 
 
 def test_a_small_graph_begins_task_by_task_and_a_large_one_by_groups():
-    assert graph_of([("a", []), ("b", ["a"])]).zoom is Step.ROWS
-    assert graph_of(FAMILIES).zoom is Step.GROUPS
-    assert graph_of([(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(300)]).zoom is Step.ROWS
+    assert graph_of([("a", []), ("b", ["a"])]).zoom is ZoomStep.ROWS
+    assert graph_of(FAMILIES).zoom is ZoomStep.GROUPS
+    assert graph_of([(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(300)]).zoom is ZoomStep.ROWS
 
 
 def test_where_names_say_nothing_the_groups_are_levels():
     chains = [(f"w{n:05x}z", [f"w{n - 1:05x}z"] if n % 200 else []) for n in range(3000)]
     graph = graph_of(chains)
-    assert graph.zoom is Step.GROUPS
+    assert graph.zoom is ZoomStep.GROUPS
     assert shown(graph)[:2] == ["w* L0-16 x255", "w* L17-33 x255"]
     assert len(shown(graph)) == LEVEL_PARTS_MAX
 
@@ -282,7 +282,7 @@ def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, data):
         assert 0 <= graph.cursor_row < graph.height
 
 
-@pytest.mark.parametrize("zoom", [Step.GROUPS, Step.ROWS])
+@pytest.mark.parametrize("zoom", [ZoomStep.GROUPS, ZoomStep.ROWS])
 def test_walking_down_reaches_the_last_row_and_up_the_first(zoom):
     graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
     graph.zoom = zoom
@@ -310,7 +310,7 @@ def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
 
 def test_sideways_in_list_and_drawing_goes_along_the_edges():
     graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
-    for zoom in (Step.ROWS, Step.DRAWING):
+    for zoom in (ZoomStep.ROWS, ZoomStep.DRAWING):
         graph.zoom = zoom
         graph.select("d")
         assert graph.move(-1, 0)
@@ -318,7 +318,7 @@ def test_sideways_in_list_and_drawing_goes_along_the_edges():
         assert graph.move(-1, 0)
         assert graph.selected == "a"
         assert not graph.move(-1, 0)
-    graph.zoom = Step.ROWS
+    graph.zoom = ZoomStep.ROWS
     graph.move(1, 0)
     assert graph.selected == "c", "of several children the one that needs a human"
 
@@ -333,7 +333,7 @@ def test_the_next_problem_is_shown_even_where_its_group_counts_it_only():
 
 def test_a_click_selects_what_it_hits_and_nothing_beside_it():
     graph = graph_of([("a", []), ("b", ["a"])])
-    graph.zoom = Step.DRAWING
+    graph.zoom = ZoomStep.DRAWING
     assert graph.select_at(*graph.drawing.place("b")[:2])
     assert graph.selected == "b"
     assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
@@ -369,9 +369,9 @@ def test_a_graph_with_too_many_tasks_or_lines_has_no_step_with_a_drawing():
     chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(WHOLE_TASKS_MAX + 1)]
     above = [f"a{n}x" for n in range(250)]
     dense = [*((name, []) for name in above), *((f"b{n}x", above[: WHOLE_EDGES_MAX // 250 + 1]) for n in range(250))]
-    assert Step.DRAWING in graph_of(chain[:-1]).steps
-    assert Step.DRAWING not in graph_of(chain).steps
-    assert Step.DRAWING not in graph_of(dense).steps
+    assert ZoomStep.DRAWING in graph_of(chain[:-1]).steps
+    assert ZoomStep.DRAWING not in graph_of(chain).steps
+    assert ZoomStep.DRAWING not in graph_of(dense).steps
 
 
 def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
