@@ -447,7 +447,7 @@ class OperatorActions:
         return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
 
     async def plan_resume(self, *, trusted: bool) -> ResumePlan:
-        """With what code an executor would go on with the run, and what changed in the flow. Raises RedriveError."""
+        """Find the code with which an executor would go on, and what changed in the flow. Raises RedriveError."""
         from ...engine.executor.resume_plan import plan_resume
 
         console, board = self._console, self._console.live.board

@@ -137,7 +137,7 @@ def _check(flow: str, options: _Options) -> ExitCode:
 
 
 def _unknown(name: str, follows: Mapping[str, object]) -> Finding:
-    """Of a flow that another comes after; where no other flow is known, none is unknown."""
+    """Warn of a flow that another comes after and nobody knows; where no other flow is known, none is unknown."""
     meant = did_you_mean(name, follows.keys())
     return Finding("warning", "after", f"it comes after {name!r}, and no flow of that name is known here{meant}")
 

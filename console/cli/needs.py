@@ -106,7 +106,7 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
 
 
 def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
-    """By the sessions of hosts; one that was lost is not asked again."""
+    """Read files through the sessions of their hosts; a session that was lost is not used again."""
     lost: dict[str, LinkError] = {}
 
     def target_of(path: str) -> str:

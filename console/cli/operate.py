@@ -410,7 +410,7 @@ def refuse_several(digits: str, fingerprints: Collection[str]) -> None:
 
 
 def _fingerprints_of(row: TaskRow) -> list[str]:
-    """Of the latest failure: strict, then loose."""
+    """The fingerprints of the latest failure: strict, then loose."""
     latest = row.latest
     both = (row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None)
     return [one for one in both if one]

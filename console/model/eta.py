@@ -173,7 +173,7 @@ def critical_path(board: Board, forecast: Forecast | None, now_us: int, runner: 
 
 
 def _path_before(board: Board, name: str) -> tuple[str, ...]:
-    """From a root on to a task, without it: at each the parent that ended last."""
+    """The path from a root to a task, without the task: at each step the parent that ended last."""
     path: list[str] = []
     while True:
         parents = [row for row in map(board.row, board.dag.parents(name)) if row.attempts]

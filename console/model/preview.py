@@ -252,7 +252,7 @@ def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def doubtful_tasks(board: Board, names: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Those of the tasks that may have happened, each with the key of its effect."""
+    """The tasks of ``names`` that may have happened, each with the key of its effect."""
     doubts: list[tuple[str, str | None]] = []
     for name in names:
         row = board.row(name)

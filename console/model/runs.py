@@ -192,7 +192,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
 
     @property
     def _schedules(self) -> Sequence[ScheduleRow]:
-        """Those in its file, and those that a supervisor writes there once no other process owns it."""
+        """The schedules in its file, and those that a supervisor writes there once no other process owns the file."""
         written = {row.dag_name for row in self.file_row.schedules}
         new = [row for row in self.file_row.supervised if row.next_at is not None and row.flow not in written]
         return [*self.file_row.schedules, *map(_schedule_row, new)] if new else self.file_row.schedules

@@ -127,7 +127,7 @@ def attempt_table(
     columns: int,
     texts: Sequence[model.AttemptTexts] = (),
 ) -> list[Line]:
-    """As many attempts as fit, as columns, the latest on the right; if some do not, below them all in one row each.
+    """Show as many attempts as fit as columns, the latest on the right; if some do not fit, all in one row each below.
 
     ``texts``: what was read of attempts says how much they have written by now.
     """

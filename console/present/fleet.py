@@ -51,7 +51,7 @@ _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on
 
 
 def _now_us(entry: FleetEntry, context: RowContext) -> int:
-    """By the clock of the host of its file."""
+    """The time by the clock of the host that has the file."""
     return context.now_us + entry.file_row.clock_offset_us
 
 
@@ -116,7 +116,7 @@ def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
 
 
 def _night_signs(entry: FleetEntry, context: RowContext) -> Line:
-    """Of a flow; the cell of an unfinished day is the sign of the latest run."""
+    """The signs of the nights of a flow; the cell of an unfinished day has the sign of the latest run."""
     latest = _RUNNING if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
     return _signs_of(entry.file_row.nights, latest, context.glyphs)
 
@@ -238,7 +238,7 @@ def alarms_of(entry: FleetEntry) -> list[Need]:
 
 
 def _slowness(entry: FleetEntry, now_us: int) -> str:
-    """That a run has taken far longer than usual; empty if it has not."""
+    """One clause: a run has taken far longer than usual; empty if it has not."""
     run = entry.run
     if run is None or run.ended_at is not None or run.blocked_since is not None or not entry.runner.is_alive:
         return ""
@@ -283,7 +283,7 @@ def _error_first(words: str, room: int, glyphs: Glyphs) -> str:
 
 
 def _label_of(action: str) -> str:
-    """Of the key that pauses, what it does to a run that is paused."""
+    """The label of a key; the key that pauses ends the pause of a paused run."""
     return "unpause" if action == "pause" else action_named(action).label
 
 
@@ -545,7 +545,7 @@ def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:
 
 
 def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
-    """Of a host that cannot be reached its address and the reason."""
+    """The path of the file or its problem; of a host that cannot be reached, its address and the reason."""
     file_row = entry.file_row
     return (
         file_row.problem or file_row.path

@@ -188,7 +188,7 @@ def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
 
 
 def describe_upcoming(rows: Iterable[ServedSchedule], now_us: int) -> str:
-    """Of schedules that are decided about elsewhere what comes, and what holds it up."""
+    """Describe schedules that another machine decides about: what comes next, and what holds it up."""
     found = [(row.flow, filter(None, (_next_text(row, now_us), schedule_state(row, now_us)))) for row in rows]
     known = "; ".join(f"{flow}: {', '.join(words) or 'no next time is known'}" for flow, words in found)
     return one_line(f"{known or 'no schedule of it is known'} (decided about on its own machine: redrive schedule)")

@@ -223,7 +223,7 @@ def wait_words(row: TaskRow, view: views.TaskView) -> str:
 
 
 def _paint_wait(canvas: BarCells, row: TaskRow, now_us: int, words: str) -> None:
-    """From the instant at which a task began to wait up to now, with the words in it, else before it if it is free."""
+    """Paint the wait of a task up to now, with the words in it, or before it where they have no room and it is free."""
     attempt, end = row.latest, canvas.axis.cell(now_us)
     is_dead = row.state is TaskState.DEAD_LETTER and attempt is not None and attempt.ended_at is not None
     first = canvas.axis.cell(attempt.ended_at if is_dead and attempt and attempt.ended_at else row.changed_at) + is_dead

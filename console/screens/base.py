@@ -429,7 +429,7 @@ class ConsoleScreen(Screen[None]):
         return refusal_of(live.board, action.act, name, is_abandoned=not live.status.executor.alive) is None
 
     def _useful_redrives(self) -> frozenset[str]:
-        """Of a requeue and a skip, those that end the wait of what an act applies to: it does not end by itself."""
+        """The acts, of a requeue and a skip, that end the wait of their targets, which does not end by itself."""
         tasks, names, mends = self.board.projection.tasks, self._first_targets(), self._mends()
         if mends:
             return _REDRIVES & dict(mends).keys()

@@ -37,7 +37,7 @@ _LIST_ROWS_MIN = 2  # the second says that no schedule is known
 
 
 class ScheduleTimes(NamedTuple):
-    """Of one schedule the next times, each with its note of daylight saving, and what became of those before.
+    """The next times of one schedule, each with its note of daylight saving, and what became of those before.
 
     ``leader``: whose times they are, the flow before it or itself.
     """

@@ -141,7 +141,7 @@ class SystemsScreen(DetailedList):
         return row is not None and spec_of(row).downstream is not None
 
     def _update_past(self) -> None:
-        """In the past show the breakers of the board; pages and rows are only counted."""
+        """Show the breakers of the board in the past; pages and rows are only counted."""
         past = self.console.live.is_past
         if past:
             self.systems.load_snapshot(self.console.live.now_us)

@@ -80,7 +80,7 @@ def field(
 def with_fields(
     columns: Columns[Row, Context], names: Iterable[str], part: Callable[[Row], object] = lambda row: row
 ) -> Columns[Row, Context]:
-    """These columns, and in JSON also the fields of the row, or of a part of it, that have none."""
+    """Return the columns, and for JSON one more for each field of the row, or of a part of it, that has none."""
     known = {column.name for column in columns}
     return (*columns, *(_field_of(part, name) for name in names if name not in known))
 

@@ -182,7 +182,7 @@ def _default_text(event: Event) -> str:
 
 
 def _ready_line(event: Event, payload: payloads.TaskMoved) -> str:
-    """Of an approval, which says why it waits."""
+    """The line of an approval, which says why it waits."""
     expires_at = payload.set.get("expires_at")
     until = f" until {_instant(expires_at)}" if expires_at is not None else ""
     return f"{event.task} READY: {payload.why}{until}" if payload.why else ""

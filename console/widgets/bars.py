@@ -292,7 +292,7 @@ SHARE = DetailShare()  # of most views
 
 
 class DetailRoom(NamedTuple):
-    """So many ``columns`` beside the list, or so many ``rows`` below it; neither: details are a page of their own."""
+    """The room of details: ``columns`` beside the list or ``rows`` below it; neither: they are a page of their own."""
 
     columns: int = 0
     rows: int = 0

@@ -21,7 +21,7 @@ class SlotSeconds(msgspec.Struct):
 
 
 def slot_seconds(projection: RunProjection) -> dict[str, SlotSeconds]:
-    """By the word of the failure (``failure_word``), else by the outcome; without attempts that run."""
+    """Sum by the word of the failure (``failure_word``), else by the outcome; running attempts do not count."""
     found: dict[str, SlotSeconds] = {}
     for row in projection.tasks.values():
         for attempt, seen_before in _ended_attempts(row):

@@ -62,7 +62,7 @@ class Dag:
 
     @cached_property
     def topological_index(self) -> tuple[int, ...]:
-        """By number: the index in the topological order."""
+        """The index of each task, by number, in the topological order."""
         places = [0] * len(self)
         for place, number in enumerate(self.topological):
             places[number] = place
@@ -70,7 +70,7 @@ class Dag:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """By number: the edges of the longest path from a root. Roots have level 0."""
+        """The level of each task, by number: the edges of the longest path from a root. Roots have level 0."""
         level = [0] * len(self)
         for number in self.topological:
             above = self.parent_numbers[number]
@@ -97,7 +97,7 @@ class Dag:
 
     @cached_property
     def descendant_bits(self) -> tuple[int, ...]:
-        """By number: the descendants as bits of an int (bit n is task n)."""
+        """The descendants of each task, by number, as bits of an int (bit n is task n)."""
         bits = [0] * len(self)
         for number in reversed(self.topological):
             mine = 0

@@ -221,7 +221,7 @@ class FlowSpec(msgspec.Struct, frozen=True):
 
     @property
     def unused_env_sentence(self) -> str:
-        """That ``env`` sets variables for nobody; empty if each of them reaches a command."""
+        """One sentence: ``env`` sets variables that no command gets; empty if each of them reaches one."""
         names = ", ".join(self.unused_env)
         return f"env sets {names} for commands, and none gets it: functions read variables of env_file" if names else ""
 

@@ -103,7 +103,7 @@ class ExecutorState(NamedTuple):
 
     @property
     def copy_sentence(self) -> str:
-        """That the file is a copy of one where the run goes on, or has ended; empty if it is not."""
+        """One sentence: the file is a copy of one where the run goes on, or has ended; empty if it is no copy."""
         if self.original is None:
             return ""
         owner = "where the run has ended" if self.pid is None else "whose executor (pid {}) lives".format(self.pid)

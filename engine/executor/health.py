@@ -89,7 +89,7 @@ def _remove(path: str) -> None:
 
 
 def _encode(health: Health) -> bytes:
-    """As JSON that fits a slot: what is least is left out first."""
+    """Return JSON that fits a slot; the least important is left out first."""
     ended, senders, characters = list(health.ended.items()), list(health.senders[:SENDERS_MAX]), TEXT_CHARACTERS
     while True:
         short = health._replace(

@@ -25,10 +25,10 @@ class ProcessRequest(Protocol):
     """A process that a zygote was asked for: one of these is called, once."""
 
     def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
-        """It runs. Returns the executor's end of it, which gets its exit: the next frame may report that."""
+        """Return the executor's end of the started process; it gets the exit, which the next frame may report."""
 
     def failed(self, error: OSError) -> None:
-        """It was not forked, or its zygote is gone."""
+        """Handle a process that was not forked, or whose zygote is gone."""
 
 
 class ForkedProcess(AttemptHost):

@@ -86,7 +86,7 @@ def _identity(connection: sqlite3.Connection, run_id: Optional[str]) -> _Identit
 
 
 def _identity_at(path: str, run_id: Optional[str]) -> _Identity:
-    """That of another file. By SQLite: its bytes are not read beside connections that this process has to it."""
+    """Read the identity of another file through SQLite, because this process may have connections to that file."""
     options = "mode=ro" if has_log(path) else "immutable=1"
     try:
         with closing(sqlite3.connect(file_uri(path, options), uri=True)) as connection:

@@ -24,7 +24,7 @@ MAGIC = b"redrive1"
 
 
 def checksum(number: int, text: bytes) -> int:
-    """Of a slot."""
+    """The checksum of a slot."""
     return zlib.crc32(text, number & 0xFFFFFFFF)
 
 

@@ -588,7 +588,7 @@ _BEFORE_LATEST = re.compile("-[0-9]+")
 
 
 def runs_named(word: str, runs: Sequence[RunName]) -> Sequence[RunName]:
-    """Those of ``runs``, the latest first, that ``word`` means: an id; -1, the run before the latest; or the beginning
+    """The ``runs``, the latest first, that ``word`` means: an id; -1, the run before the latest; or the beginning
     of an id or of a logical day."""
     for run in runs:
         if run.run_id == word:

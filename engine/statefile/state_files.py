@@ -89,7 +89,7 @@ class FileRow(NamedTuple):
     has_file: bool = True
 
     def rows_of(self, kind: NeedKind) -> List[NeedRow]:
-        """Those of ``listed`` that are of a kind."""
+        """The rows of ``listed`` that have this kind."""
         return [row for row in self.listed if row.kind == kind.value]
 
     @property

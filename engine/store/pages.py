@@ -344,7 +344,7 @@ def read_pages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageR
 
 
 def reported_since(connection: sqlite3.Connection, page: PageRow) -> int | None:
-    """From when on the page of another flow has told of this page, in microseconds UTC; None: it always has.
+    """The instant from which another flow's page reports this cause too, in microseconds UTC; None: from the start.
 
     The end of the episode before (a success, a requeue), or of the time for which this page was snoozed.
     """

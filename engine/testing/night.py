@@ -138,7 +138,7 @@ class Night:
 
     @property
     def seconds(self) -> float:
-        """From the start of the run to its end, or until it is blocked, or to the end of the night."""
+        """Seconds from the start of the run to its end, or until it is blocked, or to the end of the night."""
         return (self._end_us - self.projection.run.started_at) / 1e6
 
     @property

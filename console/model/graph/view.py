@@ -92,7 +92,7 @@ class Graph:
 
     @property
     def steps(self) -> Sequence[ZoomStep]:
-        """Those that the operator can choose: a drawing only of what is laid out in little time."""
+        """The steps that the operator can choose; a drawing only of a graph that is laid out in little time."""
         return (
             (ZoomStep.GROUPS, ZoomStep.ROWS, ZoomStep.DRAWING)
             if fits_whole(self.dag)
