@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -111,7 +112,8 @@ def list_lines(
     """
     if as_json:
         return (json_line(with_schema(name, {**json_value(columns, row, context), **more})) for row in rows)
-    return shown_table(shell_rows(columns, [*rows], context))
+    size = get_terminal_size().columns if sys.stdout.isatty() else None
+    return shown_table(shell_rows(columns, [*rows], context, size))
 
 
 def print_table(rows: Sequence[Sequence[str | Piece]]) -> None:

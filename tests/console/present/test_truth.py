@@ -33,7 +33,7 @@ from redrive.console.present.timeline import bar_line, duration_text, label_line
 from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import Piece, Role, plain
+from redrive.console.text.pieces import Piece, Role, plain, table, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import OperatorPrompt, run_code, run_view
@@ -169,7 +169,8 @@ def row_texts(board, scene):
 
 def state_cell(entry, now_us):
     """The state of the latest run in the list of files."""
-    titles, cells = shell_rows(FLEET_COLUMNS, [entry], RowContext(now_us, UTF8))
+    titles, cells = shell_rows(FLEET_COLUMNS, [entry], RowContext(now_us, UTF8), 80)
+    assert all(width(line) <= 80 for line in table([titles, cells]))
     cell = cells[titles.index("STATE")]
     return cell.text if isinstance(cell, Piece) else cell
 

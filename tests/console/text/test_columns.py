@@ -18,7 +18,7 @@ from redrive.console.text.columns import (
     shell_rows,
     that_fit,
 )
-from redrive.console.text.pieces import Piece, Role, plain, width
+from redrive.console.text.pieces import Piece, Role, plain, table, width
 from support.marks import for_each
 
 
@@ -136,6 +136,25 @@ def test_the_shell_has_the_columns_with_a_title_in_words():
         ["NAME", "CREW", "AGE", "CARGO"],
         ["argo", "50", Piece("7 years", Role.DIM), "fleece"],
     ]
+
+
+@for_each(
+    "size, expected",
+    [
+        (80, "NAME  CREW  AGE  CARGO|argo  50  7 years  a fleece of gold"),
+        (33, "NAME  CREW  AGE  CARGO|argo  50  7 years  a fleece of…"),
+        (24, "NAME  CREW  CARGO|argo  50  a fleece of…"),
+        (14, "NAME  CARGO|argo  a fleec…"),
+    ],
+)
+def test_a_terminal_gets_the_columns_that_have_room(size: int, expected: str):
+    rows = shell_rows(SHIPS, [Ship("argo", 50, "a fleece of gold")], 7, size)
+    assert all(width(line) <= size for line in table(rows))
+    assert "|".join("  ".join(_texts(row)) for row in rows) == expected
+
+
+def _texts(row):
+    return [cell if isinstance(cell, str) else cell.text for cell in row]
 
 
 def test_json_has_the_columns_with_a_value_as_they_are():
