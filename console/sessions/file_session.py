@@ -16,9 +16,8 @@ from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH
 from ...engine.errors import LinkError, NoAnswerError, StateFileError
 from ...engine.statefile import lock_file, reader
 from ...engine.statefile.copies import Original, original_of
-from ...engine.statefile.health_file import read_health
+from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
-from ...engine.statefile.supervisor_file import stuck_run
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
 from .session import Query, Session, Value, rows_of, unanswered

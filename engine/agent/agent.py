@@ -25,12 +25,11 @@ from ..domain.events import OWN_INSTANT, Json, JsonObject
 from ..domain.rows import ExecutorState, Health
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..statefile.copies import living_original
-from ..statefile.health_file import read_health
+from ..statefile.health_file import read_health, stuck_run
 from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
 from ..statefile.opening import reading_error
 from ..statefile.paths import named_path
 from ..statefile.reader import IDLE_SECONDS, Reader, SqlRow, WriteNotices, read
-from ..statefile.supervisor_file import stuck_run
 from . import executor_socket
 
 POLL_SECONDS = 0.1  # without inotify

@@ -14,7 +14,8 @@ from typing import NamedTuple, Optional
 from ..domain.rows import ExecutorState
 from ..errors import CopiedFileError
 from .lock_file import current_holder
-from .opening import file_uri, has_log, read_or
+from .opening import has_log, read_or
+from .paths import file_uri
 from .processes import is_alive
 
 RESCUED = ".rescued"  # suffix of the copy of a file that was lost under a living executor, which puts it back itself

@@ -12,8 +12,8 @@ from typing import Any, List, Optional, Tuple
 from ..errors import ExecutorBusyError, RedriveError, StateFileError
 from .lists import IS_UNDECIDED
 from .open_writing import open_existing, write_transaction
-from .opening import file_uri
 from .ownership import locked_file, try_acquire
+from .paths import file_uri
 from .supervisor_file import ServedSchedule, is_served, remove
 
 _PROGRESS = "SELECT since, decided_until FROM schedule WHERE dag_name = ?"

@@ -9,13 +9,16 @@ nothing: a reader asks first whether it lives.
 
 import json
 import os
+import sqlite3
 import struct
 import zlib
+from contextlib import closing
 from typing import List, Optional, Tuple
 
 from ..domain.rows import FailingSender, Health
 from ..errors import StateFileError
 from .lock_file import current_holder
+from .paths import file_uri, supervisor_path
 
 SUFFIX = ".health"
 SLOT_BYTES = 2048
@@ -96,3 +99,14 @@ def _read(path: str) -> Optional[Health]:
         if magic == MAGIC and checksum(number, text) == expected:
             whole.append((number, text))
     return _decode(max(whole)[1]) if whole else None
+
+
+def stuck_run(state_path: str) -> Optional[str]:
+    """The run of a state file that the code of its flow cannot resume; None: there is none, or nobody can say."""
+    sql = "SELECT stuck_run_id FROM schedule WHERE state_path = ? AND stuck_run_id IS NOT NULL"
+    try:
+        with closing(sqlite3.connect(file_uri(supervisor_path(), "mode=ro"), uri=True)) as connection:
+            row = connection.execute(sql, (os.path.abspath(state_path),)).fetchone()
+    except sqlite3.Error:
+        return None
+    return str(row[0]) if row else None

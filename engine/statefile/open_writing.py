@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Iterator
 
 from ..errors import ForeignFileError
-from .opening import APPLICATION_ID, check_tables, check_version, file_uri, format_of
+from .opening import APPLICATION_ID, check_tables, check_version, format_of
+from .paths import file_uri
 
 BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (002)
 CACHED_STATEMENTS = 512

@@ -9,7 +9,6 @@ import stat
 import struct
 from contextlib import closing
 from typing import Callable, NamedTuple, Optional, Tuple, TypeVar
-from urllib.parse import quote
 
 from ..errors import (
     CorruptFileError,
@@ -20,7 +19,7 @@ from ..errors import (
     UnreadableFileError,
 )
 from .health_file import require_not_lost
-from .paths import folder_sentence, has_content, network_problem
+from .paths import file_uri, folder_sentence, has_content, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
 #
@@ -226,11 +225,6 @@ def reading_error(path: str, error: Exception) -> StateFileError:
     if isinstance(error, sqlite3.OperationalError):
         return UnreadableFileError("{} cannot be read: {}".format(path, error))
     return CorruptFileError(DAMAGED.format(path=path, error=error))
-
-
-def file_uri(path: str, options: str) -> str:
-    """A file URI. Unquoted, ``a?b.db`` would open another file, and create it."""
-    return "file:{}?{}".format(quote(os.fsencode(os.path.abspath(path))), options)
 
 
 def _open(path: str) -> ReadonlyDatabase:

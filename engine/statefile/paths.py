@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import os
 import sys
 from typing import List, NamedTuple, Optional
+from urllib.parse import quote
 
 # --- Default paths of state files, and the path that the user names --------------------------------------------------
 
@@ -20,6 +21,11 @@ def has_content(path: str) -> bool:
         return os.path.getsize(path) > 0
     except OSError:
         return False
+
+
+def file_uri(path: str, options: str) -> str:
+    """A file URI. Unquoted, ``a?b.db`` would open another file, and create it."""
+    return "file:{}?{}".format(quote(os.fsencode(os.path.abspath(path))), options)
 
 
 def default_folder() -> str:

@@ -544,17 +544,6 @@ def _stored(
     return [ServedSchedule(*row) for row in connection.execute("{} WHERE {}".format(_STORED, condition), values)]
 
 
-def stuck_run(state_path: str) -> Optional[str]:
-    """The run of a state file that the code of its flow cannot resume; None: there is none, or nobody can say."""
-    condition = "state_path = ? AND stuck_run_id IS NOT NULL"
-    try:
-        with _reading(supervisor_path()) as connection:
-            rows = [] if connection is None else _stored(connection, condition, (os.path.abspath(state_path),))
-    except StateFileError:
-        return None
-    return rows[0].stuck_run_id if rows else None
-
-
 @contextlib.contextmanager
 def _reading(path: str) -> "Iterator[Optional[sqlite3.Connection]]":
     """One snapshot of the file; None: a supervisor is about to make its tables."""

@@ -23,9 +23,9 @@ from ..errors import CorruptFileError, RedriveError, StateFileError, StorageErro
 from ..statefile.copies import RESCUED
 from ..statefile.health_file import require_not_lost
 from ..statefile.open_writing import check_ours, connect
-from ..statefile.opening import DAMAGED, TABLES, Header, file_uri, inspect, open_readonly
+from ..statefile.opening import DAMAGED, TABLES, Header, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
-from ..statefile.paths import has_content, is_full, network_problem
+from ..statefile.paths import file_uri, has_content, is_full, network_problem
 from . import making
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here

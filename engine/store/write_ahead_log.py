@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import StorageError
 from ..statefile.copies import RESCUED
-from ..statefile.opening import file_uri
+from ..statefile.paths import file_uri
 from .database import open_for_writing, path_of, restoring_steps
 from .making import sync
 

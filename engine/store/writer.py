@@ -30,7 +30,7 @@ from ..domain.events import Event
 from ..domain.text import counted
 from ..errors import OptionError, StorageError
 from ..runner.protocol import ignore
-from ..statefile.opening import file_uri
+from ..statefile.paths import file_uri
 from ..statefile.transitions import Transaction
 from .database import path_of, primary_code, translate
 from .write_ahead_log import FileCutError, FileLengths, LogSync, OneThread, WorkThread, call_in_loop, run_in, settle
