@@ -24,8 +24,8 @@ from ..present.schedules import (
     NO_ACT,
     ScheduleAct,
     decision_sentence,
-    describe_upcoming,
     missed_times,
+    next_times,
     pause_ends,
     require_acts,
 )
@@ -232,7 +232,7 @@ class FleetApp(ConsoleApp):
 
         entry = self.list_screen.entry
         if entry is not None and is_remote(entry.file_row.path):
-            self._warn(describe_upcoming(entry.file_row.supervised, self._clock.now_us()))
+            self._warn(next_times(entry.file_row.supervised, self._clock.now_us()))
         elif self.console_screen is self.list_screen:
             self.push_screen(SchedulesScreen(self, None if entry is None else entry.flow))
 

@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .flow_text import plain_name
-from .shell_text import (
-    NOWHERE,
-    ShellToken,
-    TokenKind,
-    as_condition,
-    is_single,
-    tokens_of,
-    unquoted,
-    without_null_redirections,
-)
+from .shell_text import NOWHERE, ShellToken, TokenKind, as_condition, is_single, tokens_of, unquoted, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ def parse_shell_line(line: str, shell: str = "sh") -> ShellLine:
     if not found:
         return ShellLine(line)
     parsed = ShellLine(line, is_background=len(found) > 1 and found[-1].text == "&")
-    tokens = without_null_redirections(line, found[:-1] if parsed.is_background else found)
+    tokens = without_null(line, found[:-1] if parsed.is_background else found)
     parsed = replace(parsed, is_silent=tokens[-1] is not found[-1 - parsed.is_background])
     cwd = _leading_cd_folder(tokens)
     if cwd is not None:

@@ -99,7 +99,7 @@ _ENDS = {
 }
 
 
-def without_null_redirections(line: str, tokens: Sequence[ShellToken]) -> Sequence[ShellToken]:
+def without_null(line: str, tokens: Sequence[ShellToken]) -> Sequence[ShellToken]:
     """The parts of a line without the redirections at its end that send its output nowhere, if they are all of them."""
     count = next((n for n, one in enumerate(reversed(tokens)) if one.kind is not TokenKind.REDIRECTION), len(tokens))
     at = len(tokens) - count

@@ -18,17 +18,7 @@ from ...engine.statefile.supervisor_file import FlowBefore, NightSummary, Served
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
-from ..text.columns import (
-    FILL,
-    Column,
-    Columns,
-    ColumnText,
-    Width,
-    measured,
-    row_line,
-    screen_row,
-    that_fit,
-)
+from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
 from ..text.figures import DAY, age, need_human, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width

@@ -187,7 +187,7 @@ def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
     return Piece(one_line(f"{state}{why}"), _role_of(row, now_us))
 
 
-def describe_upcoming(rows: Iterable[ServedSchedule], now_us: int) -> str:
+def next_times(rows: Iterable[ServedSchedule], now_us: int) -> str:
     """Describe schedules that another machine decides about: what comes next, and what holds it up."""
     found = [(row.flow, filter(None, (_next_text(row, now_us), schedule_state(row, now_us)))) for row in rows]
     known = "; ".join(f"{flow}: {', '.join(words) or 'no next time is known'}" for flow, words in found)

@@ -21,14 +21,7 @@ import msgspec
 from msgspec import structs
 
 from ...engine.clock import wall_time_us
-from ...engine.core.projection import (
-    STATES,
-    AttemptRow,
-    RunProjection,
-    TaskRow,
-    children_of,
-    set_columns,
-)
+from ...engine.core.projection import STATES, AttemptRow, RunProjection, TaskRow, children_of, set_columns
 from ...engine.core.spec import TaskSpec, decode_task_spec
 from ...engine.domain.acts import ActPreview, Command, Target, clean_actor, parse_answer
 from ...engine.domain.event_codec import event_of, listed_event

@@ -32,14 +32,7 @@ from ..domain.events import Event
 from ..domain.rows import BreakerRow, RunRow
 from ..domain.states import END, RunState, cut_off_cause
 from ..domain.text import printable
-from ..errors import (
-    FlowChangesError,
-    FlowError,
-    NotFoundError,
-    RedriveError,
-    StartInterrupted,
-    StorageError,
-)
+from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash

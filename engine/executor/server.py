@@ -20,17 +20,7 @@ from typing import Protocol, TypeVar
 from ..agent import command_client
 from ..agent.executor_socket import socket_path
 from ..core.projection import RunProjection
-from ..domain.acts import (
-    BY_EXECUTOR,
-    DONE,
-    REFUSED,
-    RUNNING,
-    Answer,
-    Author,
-    Command,
-    TargetResult,
-    parse_command,
-)
+from ..domain.acts import BY_EXECUTOR, DONE, REFUSED, RUNNING, Answer, Author, Command, TargetResult, parse_command
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..domain.text import counted, format_seconds

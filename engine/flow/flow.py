@@ -17,16 +17,7 @@ from ..clock import SystemClock
 from ..core.dag import validate_graph
 from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
 from ..core.predecessors import cycle_sentence
-from ..core.spec import (
-    LOGICAL_TIME,
-    DownstreamSpec,
-    FlowSpec,
-    ResultSource,
-    ScheduleSpec,
-    Shell,
-    TaskKind,
-    TriggerRule,
-)
+from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, ResultSource, ScheduleSpec, Shell, TaskKind, TriggerRule
 from ..domain.states import END
 from ..errors import FlowError, NotReady, OptionError
 from . import source

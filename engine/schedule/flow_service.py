@@ -77,7 +77,7 @@ class Launched(msgspec.Struct, frozen=True):
 
 
 #: Starts the run of a flow, or resumes one (flow None): flow, state file, run, options. Raises RedriveError.
-ExecutorLauncher = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
+Launcher = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Supervision(msgspec.Struct, frozen=True):
     """
 
     id: str
-    launch: ExecutorLauncher
+    launch: Launcher
     file: SupervisorFile
     machine: Machine
     options: RunOptions

@@ -36,15 +36,7 @@ from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, Super
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
-from .flow_service import (
-    RETRY_SECONDS,
-    ExecutorLauncher,
-    FlowService,
-    StartFailure,
-    Supervision,
-    decode_spec,
-    launch_executor,
-)
+from .flow_service import RETRY_SECONDS, FlowService, Launcher, StartFailure, Supervision, decode_spec, launch_executor
 from .watchdog import SystemdWatchdog
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
@@ -117,7 +109,7 @@ class Supervisor:
         self._left_out: dict[str, str] = {}
         self._ending: dict[tuple[str, str], FlowService | None] = {}  # by state file and flow: renamed or forgotten
 
-    def _begin(self, file: SupervisorFile, launch: ExecutorLauncher) -> None:
+    def _begin(self, file: SupervisorFile, launch: Launcher) -> None:
         self._shared = Supervision(self._id, launch, file, self._machine, self._options, self._report, self._wake.set)
         file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
         self._stored = file.stored()  # what earlier supervisors knew

@@ -33,15 +33,7 @@ from ..domain.event_payloads import (
 from ..domain.events import Event, EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, SkipCause, TaskState, deadline_cause
 from ..domain.task_options import child_prefix
-from ..domain.trigger_rules import (
-    DERIVED,
-    STATES_OF,
-    DerivedState,
-    ParentStatus,
-    RequeueGraph,
-    TaskNode,
-    rules_with,
-)
+from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from .lists import FOLLOWS_RUN, in_list
 
 _INSERT_EVENT = (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
-from redrive.console.present.schedules import describe_upcoming
+from redrive.console.present.schedules import next_times
 from redrive.console.screens.schedules import SchedulesScreen
 from redrive.engine.core.spec import FlowSpec, ParamSpec, ScheduleSpec
 from redrive.engine.statefile.paths import supervisor_path
@@ -164,8 +164,8 @@ def test_a_schedule_of_another_machine_is_told_where_it_cannot_be_decided_about(
         1, "a.py:flow", "a.py", "flow", "rates", None, "one", "", heartbeat_at=START, paused_until=FOREVER
     )
     told = "decided about on its own machine: redrive schedule"
-    assert describe_upcoming([row], START) == f"rates: paused ({told})"
-    assert describe_upcoming([], START) == f"no schedule of it is known ({told})"
+    assert next_times([row], START) == f"rates: paused ({told})"
+    assert next_times([], START) == f"no schedule of it is known ({told})"
 
 
 async def test_every_schedule_has_a_row_with_what_comes_and_what_became_of_it(served: str, tmp_path: Path):
