@@ -14,7 +14,7 @@ from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunFacts, RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS, NeedKind, RunName, runs_named
 from ..model.replay import last_undoable
@@ -274,7 +274,9 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
         found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:
             of_run = "this file" if run_id is None else f"run {run_id}"
-            raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
+            place = [*place_words(session.address, run_id), *session.ssh_arguments]
+            events = shell_command(["redrive", "events", *place])
+            raise RedriveError(f"there is no act in {of_run} that can be taken back; see: {events}")
         event, acted = found
         ago = format_duration(session.now_us() - event.at)
         what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"

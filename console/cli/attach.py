@@ -54,10 +54,13 @@ def attach_console(file: NamedFile, read_only: bool) -> int:
 
 
 def _attach_plain(endpoint: Endpoint, because: str) -> int:
+    from ...engine.domain.text import place_words, shell_command
     from .listings import print_tasks
 
     code = print_tasks(endpoint, (), False)
-    echo(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", err=True)
+    place = [*place_words(endpoint.target, endpoint.run), *endpoint.ssh.arguments]
+    follow = shell_command(["redrive", "events", *place, "--follow"])
+    echo(f"redrive: {because}: the tasks as they are now; `{follow}` goes on", err=True)
     return code
 
 

@@ -158,7 +158,7 @@ def _names(context: click.Context, sql: str) -> Sequence[Name]:
 
     def read(connection: sqlite3.Connection) -> list[Name]:
         known = lists.query(connection, lists.RUN_NAMES, {})
-        run_id = None if named.run is None else one_run(named.run, known)
+        run_id = None if named.run is None else one_run(named.run, known, named.state or "")
         return runs.read_names(connection, sql, run_id)
 
     return _read(named.state, read)

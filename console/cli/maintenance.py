@@ -335,7 +335,9 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
         echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before.with_rows:
         runs = counted(len(before.with_rows), "run")
-        echo(f"kept: {runs} with quarantined rows or dead letters to decide (redrive systems rows, redrive inbox)")
+        place = [(endpoint := file.to_read()).target, *endpoint.ssh.arguments]
+        rows, inbox = shell_command(["redrive", "systems", "rows", *place]), shell_command(["redrive", "inbox", *place])
+        echo(f"kept: {runs} with quarantined rows or dead letters to decide ({rows}, {inbox})")
     if before.with_causes:
         echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")
     return ExitCode.SUCCESS

@@ -254,7 +254,8 @@ def quarantine(
 
     async def build(session: Session) -> operate.BuiltCommand:
         projection = await session.snapshot(session.run_id)
-        rows = select_rows(await _read(session, projection, tasks), keys)
+        place = [*place_words(session.address, projection.run.run_id), *session.ssh_arguments]
+        rows = select_rows(await _read(session, projection, tasks), keys, place)
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
     request = operate.ActRequest(act, tasks, reason, options=None, as_json=as_json, dry_run=dry_run)
@@ -323,13 +324,17 @@ async def _read(session: Session, projection: RunProjection, tasks: Sequence[str
             return [row for row in rows if not names or row.name in names]
 
 
-def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
-    """The held rows with these keys; later rows are not included. Raises RedriveError."""
+def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str], place: Sequence[str]) -> list[QuarantineRow]:
+    """The held rows with these keys; later rows are not included. Raises RedriveError.
+
+    ``place``: the words that name the run on a command line.
+    """
     held = [row for row in rows if row.state == "held"]
     wanted = set(keys)
     unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
     if unknown:
-        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive systems rows")
+        command = shell_command(["redrive", "systems", "rows", *place])
+        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: {command}")
     if not held:
         raise RedriveError("no row is held in quarantine")
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]

@@ -42,7 +42,7 @@ def read_once(endpoint: Endpoint, use: Use[Result], asks: Prefetch = no_queries)
 
     async def use_named(session: Session) -> Result:
         if endpoint.run is not None:
-            session.run_id = one_run(endpoint.run, await session.query(RUN_NAMES))
+            session.run_id = one_run(endpoint.run, await session.query(RUN_NAMES), endpoint.target)
         return await use(session)
 
     async def open_and_use() -> Result:

@@ -74,7 +74,7 @@ async def open_session(
         session = await LocalSession.open(target, read_only=read_only)
     if run is not None:
         try:
-            session.run_id = one_run(run, await session.query(RUN_NAMES))
+            session.run_id = one_run(run, await session.query(RUN_NAMES), target, *session.ssh_arguments)
             session.prefetch(asks(session.run_id))
         except BaseException:
             await session.close()

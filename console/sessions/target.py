@@ -121,15 +121,19 @@ def _is_path(word: str) -> bool:
     return word.startswith(_PATH_BEGINNINGS) or word.endswith(SUFFIX)
 
 
-def one_run(word: str, runs: Sequence[RunName]) -> str:
-    """The id of the run that RUN means, of the runs of a file. Raises NotFoundError; RedriveError if several fit."""
+def one_run(word: str, runs: Sequence[RunName], *place: str) -> str:
+    """The id of the run that RUN means, of the runs of a file. Raises NotFoundError; RedriveError if several fit.
+
+    ``place``: the words that name the file on a command line.
+    """
     from ...engine.statefile.lists import runs_named
 
     found = runs_named(word, runs)
     if len(found) == 1:
         return found[0].run_id
     if not found:
-        meant = did_you_mean(word, [run.run_id for run in runs]) or "; `redrive runs` lists the runs"
+        lists = f"; `{shell_command(['redrive', 'runs', *place])}` lists the runs"
+        meant = did_you_mean(word, [run.run_id for run in runs]) or lists
         raise NotFoundError(f"there is no run {word!r} in this state file{meant}")
     listed = first_names(found, _NAMED_MAX, lambda run: f"{run.run_id} ({run.state})")
     raise RedriveError(f"@{word} fits {len(found)} runs: {listed}")
@@ -141,7 +145,7 @@ def run_in(path: str, word: str) -> str:
     from ...engine.store import database
 
     with database.reading(path) as connection:
-        return one_run(word, query(connection, RUN_NAMES, {}))
+        return one_run(word, query(connection, RUN_NAMES, {}), path)
 
 
 class AmbiguousTargetError(RedriveError):

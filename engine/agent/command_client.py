@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any, List, Optional
 
 from ..domain.acts import Answer, Command, parse_answer
+from ..domain.text import shell_command
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.copies import refuse_copy
 from ..statefile.lock_file import last_holder
@@ -53,9 +54,10 @@ def _parse(response: SocketMessage) -> Answer:
 def _busy(state_path: str) -> ExecutorBusyError:
     holder = last_holder(state_path)
     who = "a process" if holder is None else holder.who
-    sentence = "{} is locked by {}, which does not answer: it is starting, ending or hung; see redrive doctor"
+    sentence = "{} is locked by {}, which does not answer: it is starting, ending or hung; see {}"
     pid, host = (None, None) if holder is None else (holder.pid, holder.host)
-    return ExecutorBusyError(sentence.format(state_path, who), pid=pid, host=host)
+    doctor = shell_command(["redrive", "doctor", state_path])
+    return ExecutorBusyError(sentence.format(state_path, who, doctor), pid=pid, host=host)
 
 
 def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = None) -> Optional[Answer]:

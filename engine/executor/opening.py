@@ -32,7 +32,7 @@ from ..domain.events import Event
 from ..domain.rows import BreakerRow, RunRow
 from ..domain.states import END, RunState, cut_off_cause
 from ..domain.text import printable
-from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
+from ..errors import FlowChangesError, FlowError, RedriveError, StartInterrupted, StorageError
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
@@ -276,7 +276,7 @@ def _find_run(request: RunRequest) -> _RequestedRun:
             _check_is_unfinished(connection, str(run_id))
     if source is None:
         if options.resume:
-            raise NotFoundError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
+            raise runs.unknown_run(run_id or "", request.state_path)
         return _RequestedRun(target, run_id or new_id, False, {})
     if request.flow is None:
         target = flow_path_of(source, request.state_path, str(run_id))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..domain.text import printable
-from ..errors import NotFoundError
 from ..notifications.notifier import no_bell
 from ..notifications.senders import make_senders
 from ..store import database, runs
@@ -31,7 +30,7 @@ async def try_senders(state_path: str, run_id: str | None) -> tuple[str, Sequenc
         run_id = run_id or runs.latest_run_id(connection) or ""
         source = runs.find_source(connection, run_id)
     if source is None:
-        raise NotFoundError(f"there is no run {run_id!r} in {state_path}; see redrive runs")
+        raise runs.unknown_run(run_id, state_path)
     check_trust(source, state_path)
     flow = await read_flow(flow_path_of(source, state_path, run_id), None, source)
     message = _message(flow.name, run_id, state_path)

@@ -17,7 +17,7 @@ from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
 from ..domain.text import place_words, shell_command
-from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, UntrustedFlowError
+from ..errors import FlowChangesError, FlowError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.zygote.client import Runner
 from ..statefile.copies import refuse_copy
@@ -82,7 +82,7 @@ async def plan_resume(
             refuse_copy(connection, state_path, run_id)
         source = runs.find_source(connection, run_id)
         if source is None:
-            raise NotFoundError(f"there is no run {run_id!r} in {state_path}; see redrive runs")
+            raise runs.unknown_run(run_id, state_path)
         run = runs.load_run(connection, run_id)
     path = flow_path_of(source, state_path, run_id)
     doubts = code_doubts(source, state_path)

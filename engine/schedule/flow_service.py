@@ -41,6 +41,7 @@ from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec, decode_flow_spec
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
+from ..domain.text import place_words, shell_command
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor import host
 from ..executor.opening import Machine
@@ -587,7 +588,8 @@ class FlowService:
         self._stuck.pop(run_id, None)  # somebody has resumed it
         if run_id not in status.unfinished:
             state = await asyncio.to_thread(self._state_of, run_id)
-            how = "waits for a human: redrive inbox" if state is RunState.RUNNING else state or "was not written"
+            inbox = shell_command(["redrive", "inbox", self.state_path])
+            how = f"waits for a human: {inbox}" if state is RunState.RUNNING else state or "was not written"
             self.report(f"run {run_id} {how}")
             return
         last = lock_file.last_holder(self.state_path)
@@ -596,7 +598,8 @@ class FlowService:
             self.report(f"the executor of run {run_id} has died; the run is resumed in {DEATH_SECONDS:g} s")
         else:
             self._stopped_run_ids.add(run_id)
-            self.report(f"run {run_id} was stopped by an operator; `redrive resume` continues it")
+            resume = shell_command(["redrive", "resume", *place_words(self.state_path, run_id)])
+            self.report(f"run {run_id} was stopped by an operator; `{resume}` continues it")
 
     def _report_next(self, status: ScheduleStatus) -> None:
         if self._waits and self._run_id is None and self._failure is None:

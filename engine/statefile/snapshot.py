@@ -214,7 +214,7 @@ def read_run(connection: sqlite3.Connection, run_id: Optional[str]) -> RunRow:
 
 def unknown_run(run_id: str) -> NotFoundError:
     """The error of a request for a run that the file does not have."""
-    return NotFoundError("there is no run {!r} in this state file; `redrive runs` lists the runs".format(run_id))
+    return NotFoundError("there is no run {!r} in this state file".format(run_id))
 
 
 def _rows(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection
 
 from ..clock import wall_time_us
-from ..domain.text import format_duration
+from ..domain.text import format_duration, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import reaper
 from ..statefile import ownership
@@ -177,7 +177,8 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
     return ExecutorBusyError(
         f"another executor owns {state_path}: {describe_holder(holder)}; "
-        f"`redrive attach` looks at it, `redrive stop` ends it, `--wait` waits for it to leave",
+        f"`{shell_command(['redrive', 'attach', state_path])}` looks at it, "
+        f"`{shell_command(['redrive', 'stop', state_path])}` ends it, `--wait` waits for it to leave",
         pid=holder.pid,
         host=holder.host,
     )

@@ -24,7 +24,8 @@ from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
 from ..domain.states import RunState, TaskState
-from ..errors import RefusedError
+from ..domain.text import shell_command
+from ..errors import NotFoundError, RefusedError
 from ..statefile import durations
 from ..statefile.lists import in_list
 from ..statefile.parts import names_of_part
@@ -328,6 +329,11 @@ def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None
     folders = tuple(python_path.split(os.pathsep)) if python_path else ()
     place = flow_path and _place_now(connection, flow, flow_path)
     return RunSource(place, json.loads(params), folders, logical_time, bool(has_ended))
+
+
+def unknown_run(run_id: str, path: str) -> NotFoundError:
+    """Return the error for a run that a state file does not have."""
+    return NotFoundError(f"there is no run {run_id!r} in {path}; see {shell_command(['redrive', 'runs', path])}")
 
 
 def _place_now(connection: sqlite3.Connection, flow: str, flow_path: str) -> str:

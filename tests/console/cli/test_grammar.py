@@ -174,10 +174,10 @@ RUNS = [
 def test_a_run_is_named_by_its_place_its_id_or_its_day(word: str, found: list[str]) -> None:
     assert [run.run_id for run in runs_named(word, RUNS)] == found
     if len(found) == 1:
-        assert one_run(word, RUNS) == found[0]
+        assert one_run(word, RUNS, "night.db") == found[0]
     else:
         with pytest.raises(RedriveError) as raised:
-            one_run(word, RUNS)
+            one_run(word, RUNS, "night.db")
         assert all(f"{name} (" in str(raised.value) for name in found), "the list of what fits"
 
 
