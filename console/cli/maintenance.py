@@ -34,6 +34,7 @@ from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.address import SshOptions, parse
+from ..sessions.connection import SILENCE_SECONDS
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session
 from ..sessions.session import Session, machine_now_us, new_command
@@ -89,13 +90,18 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
         found.append(DoctorFinding("ok", step, f"{seconds:.1f} s: {what}"))
 
     async def reach() -> None:
-        options = await Login(address, ssh).done()
-        if options is not ssh:
-            done("login", f"{address.place} lets you in")
+        is_shared = await asyncio.to_thread(ssh.has_shared_connection, address)
+        options = ssh if is_shared else await Login(address, ssh).done()
+        if is_shared or options is not ssh:
+            done("login", "by the shared connection (ControlMaster)" if is_shared else f"{address.place} lets you in")
             program = interpreter(options.python, options.become)
             words = options.argv(address, f"{program} -c 'import sqlite3' && {program} -V")
             python = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=DEVNULL)
-            version, _ = await python.communicate()
+            try:
+                version, _ = await asyncio.wait_for(python.communicate(), SILENCE_SECONDS)
+            except TimeoutError:
+                python.kill()
+                raise LinkError(f"{address.place} is silent{is_shared * ' on the shared connection'}") from None
             if python.returncode == 0:
                 done("python", f"{options.python} {version.decode(errors='replace').strip()}")
         files = await list_state_files(str(address), options)

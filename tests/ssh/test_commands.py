@@ -268,6 +268,14 @@ def test_doctor_says_what_each_step_of_reaching_a_host_takes(far: Any, run_file:
     assert lost.startswith("error   login") and "no ssh server listens on far:1" in lost
 
 
+def test_doctor_uses_the_connection_that_the_operator_shares(far: Any, run_file: StateFileBuilder) -> None:
+    with far.shared_connection() as (path, _):
+        option = ("--ssh-option", f"ControlPath={path}")
+        login, python, agent = output_of("doctor", "ssh://far", *option).splitlines()
+    assert login.startswith("ok      login") and login.endswith("s: by the shared connection (ControlMaster)")
+    assert python.startswith("ok      python") and agent.startswith("ok      agent")
+
+
 def test_a_damaged_file_is_one_sentence_everywhere(far: Any, run_file: StateFileBuilder) -> None:
     run_file.close()
     with open(run_file.path, "r+b") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shlex
 import signal
 import socket
 import sqlite3
@@ -75,26 +74,18 @@ async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, run_
 
 
 async def test_a_shared_connection_that_hangs_is_gone_around(
-    far: Any, run_file: StateFileBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    far: Any, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The master of the operator's ControlMaster is there, and answers nobody."""
     run_file.close()
     monkeypatch.setattr(connection, "SILENCE_SECONDS", 3.0)
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # short: the path of a socket may have 104 bytes
-        path = Path(folder, "ssh")
-        words = [*shlex.split(far.program), "-M", "-N", "-S", str(path), "far"]
-        master = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            await wait_until_async(path.exists)
-            master.send_signal(signal.SIGSTOP)
-            options = SshOptions(options=(f"ControlPath={path}",))
-            session = await SshSession.open(f"ssh://far{run_file.path}", options=options, is_console=False)
-            assert (await session.snapshot()).tasks
-            assert not any("ControlPath=none" in word for word in session.ssh_arguments)
-            await session.close()
-        finally:
-            master.kill()
-            master.wait()
+    with far.shared_connection() as (path, master):
+        master.send_signal(signal.SIGSTOP)
+        options = SshOptions(options=(f"ControlPath={path}",))
+        session = await SshSession.open(f"ssh://far{run_file.path}", options=options, is_console=False)
+        assert (await session.snapshot()).tasks
+        assert not any("ControlPath=none" in word for word in session.ssh_arguments)
+        await session.close()
 
 
 async def test_nobody_at_the_port_may_be_somebody_later(far: Any, run_file: StateFileBuilder) -> None:

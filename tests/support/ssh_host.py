@@ -10,6 +10,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from support.waiting import wait_until
@@ -67,6 +70,20 @@ class SshHost:
         assert self._server is not None
         self._server.terminate()
         self._server.wait()
+
+    @contextmanager
+    def shared_connection(self) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+        """A connection that the operator's ssh shares: its socket and its process (ControlMaster)."""
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # short: the path of a socket may have 104 bytes
+            path = Path(folder, "ssh")
+            words = [*shlex.split(self.program), "-M", "-N", "-S", str(path), "far"]
+            master = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                wait_until(path.exists)
+                yield path, master
+            finally:
+                master.kill()
+                master.wait()
 
     def connections(self) -> list[int]:
         """Pids of ssh clients that are connected here, and not the processes of anybody else."""
