@@ -17,7 +17,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     │   ├── CopiedFileError        the run goes on, or has ended, in the file that it is a copy of
     │   ├── CorruptFileError       damaged or cut short
     │   └── StorageError           the disk is full or read-only, or an I/O error
-    │       └── UnreadableFileError this user may not read the file, or its disk cannot
+    │       └── UnreadableFileError  this user may not read the file, or its disk cannot
     ├── StartInterrupted           a signal arrived before the run was opened: nothing was started
     ├── NotRunError                a command of ``redrive exec`` did not run, or its output was lost
     ├── ExecutorBusyError          another executor owns the state file: carries pid, host, age
