@@ -138,7 +138,7 @@ class Health(NamedTuple):
         storage_since: since when the state file cannot be written; None: it can be.
         storage_why: why, in one sentence.
         ended: task -> when its attempt ended, while that waits in memory.
-        inode: of the state file that it has open; 0: unknown. Another one at its path is not its file.
+        inodes: of the path of the state file that it has open, as of ``health_file.inodes_of``; empty: unknown.
     """
 
     executor_id: str = ""
@@ -146,7 +146,7 @@ class Health(NamedTuple):
     storage_why: str = ""
     ended: Mapping[str, int] = {}
     senders: Sequence[FailingSender] = ()
-    inode: int = 0
+    inodes: str = ""
 
 
 NO_HEALTH = Health()

@@ -350,6 +350,8 @@ class StateFileWatch:
         elif self.is_missing:
             if self._is_copied():
                 self._copy_error = (await asyncio.gather(self._copy(), return_exceptions=True))[0]
+            if not self._moves and self._copy_error is None:
+                self._remove_logs()
             raise StorageError(self._explain(is_ended=True))
 
     def _check_logs(self) -> None:
@@ -364,6 +366,13 @@ class StateFileWatch:
             f" {self._path} and ends; then {resume}"
         )
         self._writer.run_between(checkpoint).add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _remove_logs(self) -> None:
+        """Remove the log that SQLite would join with another file in this place; the copy has all of it."""
+        for path, inode in self._logs.items():
+            if inode and inode_of(path) == inode:
+                with suppress(OSError):
+                    os.unlink(path)
 
     # --- The state file --------------------------------------------------------------------------------------------
 

@@ -46,18 +46,19 @@ def require_not_lost(state_path: str) -> None:
     """Raise StateFileError if what lies at the path of a state file, or nothing, is not what its living executor has
     open: SQLite would join it with the log of the open file, and show rows of both, or damage."""
     health, holder = read_health(state_path), current_holder(state_path)
-    if health is None or holder is None or not health.inode or health.inode == _inode(state_path):
+    if health is None or holder is None or health.inodes in ("", inodes_of(state_path)):
         return
     why = health.storage_why or "its next look at the file, within a second, says where it is kept"
     sentence = "{} is not the file that {} has open (kill {} ends it): {}"
     raise StateFileError(sentence.format(state_path, holder.who, holder.pid, why))
 
 
-def _inode(path: str) -> int:
+def inodes_of(path: str) -> str:
+    """What lies at a path, and behind it if that is a link; empty: nothing."""
     try:
-        return os.stat(path).st_ino
+        return "{} {}".format(os.lstat(path).st_ino, os.stat(path).st_ino)
     except OSError:
-        return 0
+        return ""
 
 
 def _decode(text: bytes) -> Optional[Health]:
@@ -72,7 +73,7 @@ def _decode(text: bytes) -> Optional[Health]:
             str(fields["storage_why"]),
             {str(name): int(at) for name, at in fields["ended"].items()},
             senders,
-            int(fields.get("inode", 0)),
+            str(fields.get("inodes", "")),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None

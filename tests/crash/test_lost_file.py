@@ -428,6 +428,7 @@ def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str
     path = str(folder / "s.db")
     if cell.exit_code and not is_whole:
         assert last.startswith("redrive: " + cell.sentence.replace("{}", path)), output
+        assert cell.sentence not in (REPLACED, REMOVED) or not (folder / "s.db-wal").exists(), "nobody joins it"
         assert GOES_ON not in last and "lost" not in last.replace("nothing is lost", "")
         do(_steps_in(last, path), folder)
     live_run.proceed()

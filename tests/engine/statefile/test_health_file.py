@@ -14,7 +14,7 @@ from redrive.engine.domain.rows import FailingSender, Health
 from redrive.engine.errors import StateFileError
 from redrive.engine.executor.health import HealthFile
 from redrive.engine.statefile import health_file
-from redrive.engine.statefile.health_file import health_path, read_health
+from redrive.engine.statefile.health_file import health_path, inodes_of, read_health
 from redrive.engine.statefile.opening import open_readonly
 from redrive.engine.statefile.state_files import file_row_of
 from redrive.engine.store.database import open_for_reading, open_for_writing
@@ -59,16 +59,18 @@ def test_what_a_dead_executor_has_left_says_nothing(state: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["all of it is kept in night.db.rescued", ""])
-@pytest.mark.parametrize("what", ["replaced", "removed", "ours"])
+@pytest.mark.parametrize("what", ["replaced", "linked", "removed", "ours"])
 def test_another_file_than_the_open_one_is_not_read(state: str, lock: StateLock, what: str, why: str) -> None:
     """SQLite would join it with the log of the open one, and call that damage, or show rows of both."""
     open_for_writing(state).close()
     file = HealthFile(state)
-    file.write(Health("one", 5 if why else None, why, inode=os.stat(state).st_ino))
+    file.write(Health("one", 5 if why else None, why, inodes=inodes_of(state)))
     if what != "ours":
         os.rename(state, f"{state}.ours")
     if what == "replaced":
         Path(state).write_bytes(Path(f"{state}.ours").read_bytes())
+    if what == "linked":
+        os.symlink(f"{state}.ours", state)
     if what == "ours":
         assert "is not the file" not in str(file_row_of(state).problem)
         return
