@@ -189,10 +189,10 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
     yield from _executor(path)
     for doubt in ownership.doubts([path]):
         yield DoctorFinding("warning", "owner", f"{doubt}: no run starts in it before it is yours alone (chmod 600)")
-    if (mode := stat.S_IMODE(os.stat(path).st_mode)) & 0o077:
-        yield DoctorFinding("warning", "mode", f"{mode:04o}: others may read errors and logs in it (chmod 600)")
     try:
         with database.reading(path, _CHECK_SECONDS_MAX) as connection:
+            if (mode := stat.S_IMODE(os.stat(path).st_mode)) & 0o077:
+                yield DoctorFinding("warning", "mode", f"{mode:04o}: others may read errors and logs in it (chmod 600)")
             yield from _file(path, connection)
     except RedriveError as error:
         yield DoctorFinding("error", "state", str(error))

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -112,8 +111,11 @@ def list_lines(
     """
     if as_json:
         return (json_line(with_schema(name, {**json_value(columns, row, context), **more})) for row in rows)
-    size = get_terminal_size().columns if sys.stdout.isatty() else None
-    return shown_table(shell_rows(columns, [*rows], context, size))
+    if not sys.stdout.isatty():
+        return shown_table(shell_rows(columns, [*rows], context))
+    from shutil import get_terminal_size  # here: what goes into a pipe does without
+
+    return shown_table(shell_rows(columns, [*rows], context, get_terminal_size().columns))
 
 
 def print_table(rows: Sequence[Sequence[str | Piece]]) -> None:

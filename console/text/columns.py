@@ -201,11 +201,12 @@ def shell_rows(
     """
     listed = [column for column in columns if column.title is not None]
     found = [[_joined(_words(column, row, context)) for column in listed] for row in rows]
-    if size is not None and any(column.width is not None and column.width.most == FILL for column in listed):
-        widths = [_shell_width(column, [row[place] for row in found]) for place, column in enumerate(listed)]
-        rooms = _fit(widths, size + _SHELL_GAP)
-        listed = [column for place, column in enumerate(listed) if place in rooms]
-        found = [[_cut(row[place], widths[place], room) for place, room in sorted(rooms.items())] for row in found]
+    if size is not None and rows and any(column.width is not None and column.width.most == FILL for column in listed):
+        sizes = [[pieces.width(_line(cell, 0)) for cell in row] for row in found]
+        widths = [*map(_shell_width, listed, map(max, zip(*sizes, strict=True)))]
+        rooms = sorted(_fit(widths, size + _SHELL_GAP).items())
+        listed = [listed[place] for place, _ in rooms]
+        found = [[_joined(_sized(row[at], widths[at], room or FILL, "…")) for at, room in rooms] for row in found]
     return [[column.title or "" for column in listed], *found]
 
 
@@ -213,27 +214,15 @@ _SHELL_GAP = 2
 _UNSHOWN, _EMPTY = 100, 101  # ranks of columns: without a place on the screen; that say nothing
 
 
-def _shell_width(column: Column[Row, Context], words: Sequence[str | Piece]) -> Width:
+def _shell_width(column: Column[Row, Context], longest: int) -> Width:
     """The room of a column in the shell. A sentence beside the rows, which has no title, goes on in the next line."""
-    width, longest = column.width or Width(0, rank=_UNSHOWN), longest_cells(map(_text, words))
+    width, needed = column.width or Width(0, rank=_UNSHOWN), max(longest, cells(column.title or ""))
     if not column.title:
         return Width(0, gap=0)
-    needed = max(longest, cells(column.title))
-    if width.most == FILL:
-        return width._replace(least=min(width.least, needed), rank=0 if longest else _EMPTY, gap=_SHELL_GAP)
-    least = min(needed, _most(width)) if width.is_name else needed
-    return Width(least, needed, width.rank if longest else _EMPTY, _SHELL_GAP, is_name=width.is_name)
-
-
-def _cut(cell: str | Piece, width: Width, room: int) -> str | Piece:
-    if width.most != FILL and not width.is_name:
-        return cell
-    cut = (shorten_middle if width.is_name else shorten)(one_line(_text(cell)), room)
-    return cut if isinstance(cell, str) else cell._replace(text=cut)
-
-
-def _text(cell: str | Piece) -> str:
-    return cell if isinstance(cell, str) else cell.text
+    is_filling = width.most == FILL
+    least = min(needed, _most(width)) if is_filling or width.is_name else needed
+    rank = width.rank * (not is_filling) if longest else _EMPTY
+    return Width(least, FILL if is_filling else needed, rank, _SHELL_GAP, is_name=width.is_name)
 
 
 def json_value(columns: Columns[Row, Context], row: Row, context: Context) -> dict[str, object]:

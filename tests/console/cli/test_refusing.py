@@ -313,3 +313,11 @@ def test_a_machine_without_threads_or_memory_is_one_sentence(
     command = [sys.executable, "-c", LACKING.format(error=error, refused=refused), *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, f"redrive: {sentence}\n")
+
+
+def test_doctor_of_a_file_that_is_not_there_says_so(folder: Path) -> None:
+    done = redrive(folder, "doctor", "none.db")
+    assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(
+        "error   state       there is no state file"
+    )
+    assert not done.stderr
