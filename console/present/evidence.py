@@ -186,10 +186,6 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
-def _ended(attempt: AttemptRow, scene: tasks.Scene) -> str:
-    return plain([sign_and_word(scene.attempt(attempt).style, scene.glyphs)])
-
-
 def _attempt_duration(attempt: AttemptRow, scene: tasks.Scene) -> str:
     lasts, limit = format_duration(scene.attempt(attempt).clock), attempt.timeout_us
     return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
@@ -221,7 +217,7 @@ def _hash(value: str | None) -> str:
 _FACTS: Sequence[tuple[str, Callable[[AttemptRow, tasks.Scene], str]]] = (
     ("started", lambda attempt, scene: wall(attempt.started_at)),
     ("took", _attempt_duration),
-    ("ended", _ended),
+    ("ended", lambda attempt, scene: plain([sign_and_word(scene.attempt(attempt).style, scene.glyphs)])),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
     ("line by line", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares

@@ -544,10 +544,6 @@ def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
     )
 
 
-def _night_ends(entry: FleetEntry, context: RowContext) -> list[str]:
-    return [one.state for one in entry.file_row.nights]
-
-
 def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
     return lambda size: why_line(entry, context, size)
 
@@ -581,7 +577,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column(
         "nights",
         "LAST 14 NIGHTS",
-        _night_ends,
+        lambda entry, context: [one.state for one in entry.file_row.nights],
         _night_signs,
         _NIGHTS,
         _nights,

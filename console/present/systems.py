@@ -470,13 +470,9 @@ def _row_word(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row_state_style(row.state).word, Role.DIM)
 
 
-def _row_key(row: QuarantineRow, context: RowContext) -> Piece:
-    return Piece(one_line(row.row_key), Role.STRONG)
-
-
 _ROW_FIELDS: Columns[QuarantineRow, RowContext] = (
     field("name", "TASK"),
-    field("row_key", "ROW", None, _NAME, _row_key),
+    field("row_key", "ROW", None, _NAME, lambda row, context: Piece(one_line(row.row_key), Role.STRONG)),
     Column("sign", width=Width(1), screen=_row_sign),
     field("state", "STATE", _row_code, Width(13), _row_word),
     field("attempt", "ATTEMPT"),
