@@ -54,7 +54,7 @@ def test_by_a_symbolic_link_a_second_executor_is_refused_and_acts_arrive_at_the_
     link.symlink_to("state.db")
     second = run_redrive("run", tmp_path / "flow.py", "--state", link, "--run-id", "other", "--plain")
     assert (second.returncode, "another executor owns" in second.stderr) == (75, True), second
-    assert "`redrive stop` ends it" in second.stderr
+    assert f"`redrive stop {tmp_path / 'state.db'}` ends it" in second.stderr
     assert run_redrive("pause", link).returncode == 0
     assert run_redrive("unpause", link).returncode == 0
     finish(executor, tmp_path)
