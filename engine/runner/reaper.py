@@ -194,3 +194,5 @@ def _kill_all(executor_id: str, zygotes: list[int]) -> None:
         if found.killed:
             quiet_at = time.monotonic() + QUIET_SECONDS
         time.sleep(0.02)  # no event reports a process that is being forked
+    for zygote in zygotes:  # one that is stopped, and as a fork of its executor has no token; its attempts end with it
+        signal_process(zygote, signal.SIGKILL)

@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import psutil
+import pytest
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.rows import RunRow
@@ -59,6 +60,7 @@ def bearers(executor_ids: list[str]) -> list[int]:
     return found
 
 
+@pytest.mark.spawns  # processes are found by the token in the environment of their program
 @parametrize_mostly_long("number", range(ROUNDS))
 def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     dice = random.Random(number)

@@ -98,6 +98,7 @@ ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell
 ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote"), ("worker", "zygote", "executor")]
 
 
+@pytest.mark.spawns  # processes are found by the token in the environment of their program
 @parametrize_mostly_long("number", range(scaled(18)), daily=4)
 def test_nobody_survives(storm: Storm, number: int) -> None:
     order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
@@ -111,12 +112,16 @@ def test_nobody_survives(storm: Storm, number: int) -> None:
 
 
 @pytest.mark.long
-def test_a_stopped_zygote_is_no_refuge(storm: Storm) -> None:
+@pytest.mark.parametrize("how", [pytest.param("spawned", marks=pytest.mark.spawns), "forked, as in served runs"])
+def test_a_stopped_zygote_is_no_refuge(storm: Storm, how: str) -> None:
+    below = [storm.zygote, *storm.zygote.children(recursive=True)]
     storm.zygote.suspend()
     storm.executor.kill()
     assert storm.survivors(SURVIVORS_SECONDS + 2) == []
+    assert psutil.wait_procs(below, SURVIVORS_SECONDS)[1] == []
 
 
+@pytest.mark.spawns
 def test_the_reaper_ends_with_an_executor_that_ends_in_order(storm: Storm) -> None:
     children = storm.executor.children()
     assert len(children) == 2  # the reaper and the zygote
@@ -137,6 +142,7 @@ FAMILY = ("workers", "zygote", "executor", "reaper")
 DEATHS = [FAMILY, *itertools.combinations(FAMILY, 3), *itertools.combinations(FAMILY, 2), *zip(FAMILY[:-1])]
 
 
+@pytest.mark.spawns
 @parametrize_mostly_long("dead", DEATHS, quick=2, ids=".".join)
 def test_no_program_outlives_those_above_it(tmp_path: Path, dead: tuple[str, ...]) -> None:
     """Also one without a token, which only its worker can end; one that left its group as well needs the zygote."""
