@@ -45,8 +45,11 @@ def read_health(state_path: str) -> Optional[Health]:
 def require_not_lost(state_path: str) -> None:
     """Raise StateFileError if what lies at the path of a state file, or nothing, is not what its living executor has
     open: SQLite would join it with the log of the open file, and show rows of both, or damage."""
-    health, holder = read_health(state_path), current_holder(state_path)
-    if health is None or holder is None or health.inodes in ("", inodes_of(state_path)):
+    health = read_health(state_path)
+    if health is None or health.inodes in ("", inodes_of(state_path)):
+        return
+    holder = current_holder(state_path)
+    if holder is None:  # it has ended since
         return
     why = health.storage_why or "its next look at the file, within a second, says where it is kept"
     sentence = "{} is not the file that {} has open (kill {} ends it): {}"
