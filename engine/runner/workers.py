@@ -169,11 +169,10 @@ class Worker(ForkedProcess):
 
     def kill_at_once(self) -> list[int]:
         """SIGKILL it and its program without a report. Returns their pidfds, to wait for, unless they are closed."""
-        pidfds = super().kill_at_once()
         if not self._has_program:
-            return pidfds
-        process.signal_group(self._own_pidfd, self._own[0], signal.SIGKILL)
-        return [*pidfds, self.pidfd]
+            return super().kill_at_once()
+        process.signal_group(self._own_pidfd, self._own[0], signal.SIGKILL)  # first: else it reports the kill below
+        return [*super().kill_at_once(), self.pidfd]
 
     def release(self) -> None:
         """Take the next attempt, or end."""

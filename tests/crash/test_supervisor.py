@@ -338,7 +338,7 @@ def test_what_operators_decide(folder: Folder):
     assert run_redrive("schedule", "start", "other", "--param", "day=friday").returncode == 0
     folder.until("other", lambda row: row.last_state == "SUCCESS")
     ((params,),) = folder.ask("other", "SELECT params FROM run")
-    assert json.loads(params)["day"] == "monday"
+    assert json.loads(params)["day"] == "friday"
     assert folder.until("other", lambda row: True).skip_logical == other.next_logical
     assert run_redrive("schedule", "other").stdout.startswith("other: 0 0 1 1 *")
     listed = run_redrive("schedule").stdout
