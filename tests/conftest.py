@@ -117,9 +117,9 @@ for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 # The same examples for everybody who runs the tests; how long one of them took says nothing on a busy machine.
-# ``-m hypothesis --hypothesis-profile=thorough`` tries ten times as many, ``--hypothesis-profile=default`` new ones.
+# ``-m hypothesis --hypothesis-profile=thorough`` tries twenty times as many, ``--hypothesis-profile=default`` new ones.
 settings.register_profile(
-    "suite", max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "suite", max_examples=15, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("suite"), max_examples=300)
 settings.load_profile("suite")

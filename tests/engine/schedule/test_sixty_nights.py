@@ -484,7 +484,7 @@ class Nights:
 SIZES = [(3, 3), (5, 30), (5, 30), (5, 50), (5, 50), (8, 30)]
 
 
-@parametrize_mostly_long("seed", range(len(SIZES)), daily=3)
+@parametrize_mostly_long("seed", range(len(SIZES)), daily=2)
 async def test_no_start_is_lost_doubled_or_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     Path(supervisor_path()).parent.mkdir(parents=True)
