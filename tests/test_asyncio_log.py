@@ -67,6 +67,7 @@ def test_a_run_in_the_foreground_writes_it_on_stderr(tmp_path: Path, environment
     assert lines[-1].endswith(" | ***TOKEN***")
 
 
+@pytest.mark.long
 def test_an_executor_of_its_own_writes_it_beside_the_state_file(tmp_path: Path, environment: dict[str, str]) -> None:
     started = run_redrive("run", "flow.py", "--detach", "--state", "s.db", cwd=tmp_path, env=environment)
     assert started.returncode == 0, started.stderr
@@ -89,6 +90,7 @@ def _assert_log_of_executor(log: Path) -> None:
     _assert_clean(log.read_text().splitlines())
 
 
+@pytest.mark.long
 def test_a_supervisor_writes_it_among_its_lines(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "flow.py").write_text(FLOW.replace("'f'", "'f', schedule='0 0 1 1 *'"))
     with start_redrive("serve", "flow.py", "--state", "s.db", cwd=tmp_path, env=environment) as served:

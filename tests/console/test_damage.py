@@ -130,9 +130,9 @@ def test_flipped_bits_are_an_answer_or_one_sentence(
         assert time.monotonic() - began < SECONDS_MAX, (seed, words)
 
 
-@pytest.mark.long
-def test_a_run_is_resumed_from_flipped_bits_or_refused(intact: Path, tmp_path: Path) -> None:
-    for seed in range(60):
+@parametrize_mostly_long("first", range(0, 60, 20), quick=0, daily=1)
+def test_a_run_is_resumed_from_flipped_bits_or_refused(intact: Path, tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 20):
         state = flip(intact, tmp_path, random.Random(f"resume {seed}"))
         ended = run_redrive("resume", state, "--plain", timeout=60)
         assert ended.returncode in (0, 1, 2, 3), (seed, ended.stderr)

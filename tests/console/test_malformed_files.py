@@ -92,7 +92,7 @@ def altered(rich: Path, folder: Path, seed: int) -> tuple[Path, list[object]]:
     return path, alter(path, seed)
 
 
-@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=2, daily=10)
+@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=1, daily=5)
 def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
     rich: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
 ) -> None:
@@ -130,11 +130,11 @@ KEYS = (
 )
 
 
-@parametrize_mostly_long("first", range(0, scaled(60), 3), daily=5)
+@parametrize_mostly_long("first", range(0, scaled(60), 2), daily=5)
 async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
     rich: Path, tmp_path: Path, first: int
 ) -> None:
-    for seed in range(first, first + 3):
+    for seed in range(first, first + 2):
         path, done = altered(rich, tmp_path, seed)
         keys = [*"2345671", *random.Random(seed).choices(KEYS, k=12)]
         try:

@@ -90,7 +90,7 @@ def redrive(*words: object, inject: str | None = None) -> subprocess.CompletedPr
 
 @pytest.mark.long
 @needs_strace
-@parametrize_mostly_long("error", ["EIO", "ENOSPC", "EROFS", "EDQUOT"], quick=0, daily=2)
+@parametrize_mostly_long("error", ["EIO", "ENOSPC", "EROFS", "EDQUOT"], quick=0, daily=1)
 @pytest.mark.parametrize(("call", "when"), [("pwrite64", 90), ("pwrite64", 131), ("ftruncate", 1)])
 def test_a_disk_that_refuses_for_a_while_loses_nothing(tmp_path: Path, call: str, when: int, error: str) -> None:
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
@@ -104,7 +104,7 @@ def test_a_disk_that_refuses_for_a_while_loses_nothing(tmp_path: Path, call: str
 @pytest.mark.long
 @needs_strace
 @pytest.mark.parametrize("durability", ["normal", "full"])
-@parametrize_mostly_long("when", [1, 4, 2, 7], quick=0, daily=2)
+@parametrize_mostly_long("when", [1, 4, 2, 7], quick=0, daily=1)
 def test_a_disk_that_fails_to_sync_once_ends_the_run_in_one_sentence(
     tmp_path: Path, when: int, durability: str
 ) -> None:

@@ -85,7 +85,7 @@ def serve_and_die(folder: Folder, *, is_after: bool) -> None:  # noqa: F811
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
 
 
-@parametrize_mostly_long("is_after", [False, True], ids=["before the start", "after the start"])
+@parametrize_mostly_long("is_after", [False, True], ids=["before the start", "after the start"], quick=0, daily=1)
 def test_a_flow_after_others_starts_once_though_the_supervisor_is_killed(folder: Folder, is_after: bool):  # noqa: F811
     made = write_night(folder)
     begin_today(folder)

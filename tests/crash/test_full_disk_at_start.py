@@ -69,7 +69,7 @@ def test_a_new_run_on_a_full_disk_ends_with_a_sentence(
     assert "is full" in done.stderr or "No space left" in done.stderr
 
 
-@parametrize_mostly_long("kilobytes", [44, 8, 20, 36], quick=1)
+@parametrize_mostly_long("kilobytes", [44, 8, 20, 36], quick=0, daily=2)
 def test_a_resume_on_a_full_disk_ends_with_a_sentence_and_goes_on_later(
     flow: Path, small_disk: Callable[[int], Path], kilobytes: int, tmp_path: Path
 ) -> None:
@@ -109,6 +109,7 @@ def test_storage_that_refuses_the_first_write_ends_the_start(flow: Path, tmp_pat
     assert is_free(state)
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_start_whose_first_write_is_refused(flow: Path, tmp_path: Path) -> None:
     state = tmp_path / "x.db"
     patient = {**os.environ, "REDRIVE_SIGNAL_SEND_RETRIES": "1000", "REDRIVE_GRPC_TIMEOUT": "1000"}

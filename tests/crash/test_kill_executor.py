@@ -61,7 +61,7 @@ def bearers(executor_ids: list[str]) -> list[int]:
 
 
 @pytest.mark.spawns  # processes are found by the token in the environment of their program
-@parametrize_mostly_long("number", range(ROUNDS))
+@parametrize_mostly_long("number", range(ROUNDS), quick=0, daily=1)
 def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     dice = random.Random(number)
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"

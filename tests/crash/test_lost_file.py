@@ -217,6 +217,7 @@ def test_a_removed_lock_is_made_again(live_run: RunUnderWay) -> None:
     assert live_run.process.returncode == 0
 
 
+@pytest.mark.long
 def test_a_removed_socket_is_made_again(live_run: RunUnderWay) -> None:
     path = executor_socket.socket_path(str(live_run.state))
     os.unlink(path)
@@ -253,7 +254,7 @@ CUTS: dict[str, Callable[[int], int]] = {
 }
 
 
-@parametrize_mostly_long("left", CUTS, quick=1, daily=3)
+@parametrize_mostly_long("left", CUTS, quick=1, daily=2)
 @parametrize_mostly_long("is_running", [True, False], quick=1)
 def test_a_file_that_is_cut_short_ends_the_executor_which_saves_it(
     live_run: RunUnderWay, left: str, is_running: bool
@@ -391,7 +392,7 @@ def _is_named(output: str) -> bool:
     return "storage degraded" in output or "redrive:" in output
 
 
-@parametrize_mostly_long("harm", HARMS, quick=2, daily=len(HARMS) // 3)
+@parametrize_mostly_long("harm", HARMS, quick=1, daily=len(HARMS) // 6)
 @parametrize_mostly_long("is_at_the_end", [True, False])
 def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str, is_at_the_end: bool) -> None:
     """While it runs, and in the last second before it would end as a success: the commands that it names are run."""
@@ -478,7 +479,7 @@ def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@parametrize_mostly_long("harm", BETWEEN_RUNS, quick=5)
+@parametrize_mostly_long("harm", BETWEEN_RUNS, quick=2)
 def test_each_harm_between_runs_is_named_and_changes_nothing(stopped_run: Path, tmp_path: Path, harm: str) -> None:
     folder = tmp_path / "state"
     shutil.copytree(stopped_run, folder)

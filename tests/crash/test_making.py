@@ -109,7 +109,7 @@ def assert_new(path: Path) -> None:
     assert {found.name for found in path.parent.iterdir()} - {"state.db.py"} == {"state.db", "state.db.lock"}
 
 
-@parametrize_mostly_long("work", [database.open_for_writing, make_given, without_links], quick=0)
+@parametrize_mostly_long("work", [database.open_for_writing, make_given, without_links], quick=0, daily=1)
 def test_a_start_after_a_kill_at_any_step_of_the_making(tmp_path: Path, work: Callable[[Path], object]) -> None:
     for path in each_kill(tmp_path, work):
         assert_new(path)
@@ -178,7 +178,10 @@ os.path.exists("/begin")
 
 
 def kills(work: str, folder: Path, calls: str = CALLS, every: int = 1) -> Iterator[Path]:
-    """Yield a path after a kill at each system call of ``work`` that changes a file or its descriptors."""
+    """Yield a path after a kill at each system call of ``work`` that changes a file or its descriptors.
+
+    ``every``: at each so-manieth one of a name alone, the first one included.
+    """
     names = _calls_of(work, folder / "counted", calls)
     for name in sorted(set(names)):
         first, count = names[name]
@@ -216,10 +219,12 @@ def _traced(work: str, path: Path, *options: str) -> subprocess.CompletedProcess
     return done
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("work", [MAKE_STATE_FILE, pytest.param(MAKE_GIVEN, marks=pytest.mark.weekly)])
-def test_a_start_after_a_kill_at_any_system_call_of_the_making(tmp_path: Path, work: str) -> None:
-    for path in kills(work, tmp_path):
+#: Each kill costs an interpreter: some of them each day, all of them once a week.
+@parametrize_mostly_long(
+    ("work", "every"), [(MAKE_STATE_FILE, 5), (MAKE_STATE_FILE, 1), (MAKE_GIVEN, 1)], quick=0, daily=1
+)
+def test_a_start_after_a_kill_at_any_system_call_of_the_making(tmp_path: Path, work: str, every: int) -> None:
+    for path in kills(work, tmp_path, every=every):
         assert_new(path)
 
 
@@ -271,10 +276,10 @@ def test_a_start_is_claimed_once_whatever_kills_its_supervisor(tmp_path: Path, m
         assert start_requests.claim(asked), "by the next one"
 
 
-@pytest.mark.long
-def test_a_run_starts_once_or_not_at_all_whenever_its_starter_is_killed(tmp_path: Path) -> None:
+@parametrize_mostly_long("every", [3, 1], quick=0, daily=1)
+def test_a_run_starts_once_or_not_at_all_whenever_its_starter_is_killed(tmp_path: Path, every: int) -> None:
     found = Counter[int]()
-    for path in kills(START, tmp_path, STARTS):
+    for path in kills(START, tmp_path, STARTS, every):
         wait_until(lambda path=path: not processes_of(path))  # type: ignore[misc]
         found[len(states := states_of(path))] += 1
         assert states in ([], ["SUCCESS"]), path
@@ -283,9 +288,9 @@ def test_a_run_starts_once_or_not_at_all_whenever_its_starter_is_killed(tmp_path
     assert set(found) == {0, 1}
 
 
-@pytest.mark.long
-def test_a_run_ends_once_whenever_its_executor_is_killed(tmp_path: Path) -> None:
-    for path in kills(EXECUTE, tmp_path, every=31):
+@parametrize_mostly_long("every", [97, 31], quick=0, daily=1)
+def test_a_run_ends_once_whenever_its_executor_is_killed(tmp_path: Path, every: int) -> None:
+    for path in kills(EXECUTE, tmp_path, every=every):
         wait_until(lambda path=path: not processes_of(path))  # type: ignore[misc]
         words = ("resume", path) if states_of(path) == ["RUNNING"] else ("run", f"{path}.py", "--state", path)
         assert states_of(path) == ["SUCCESS"] or run_redrive(*words, "--plain").returncode == 0

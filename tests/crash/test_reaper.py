@@ -143,7 +143,7 @@ DEATHS = [FAMILY, *itertools.combinations(FAMILY, 3), *itertools.combinations(FA
 
 
 @pytest.mark.spawns
-@parametrize_mostly_long("dead", DEATHS, quick=2, ids=".".join)
+@parametrize_mostly_long("dead", DEATHS, quick=1, daily=5, ids=".".join)
 def test_no_program_outlives_those_above_it(tmp_path: Path, dead: tuple[str, ...]) -> None:
     """Also one without a token, which only its worker can end; one that left its group as well needs the zygote."""
     storm = Storm(tmp_path, STUBBORN, sleepers=3)

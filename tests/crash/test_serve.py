@@ -151,8 +151,7 @@ def assert_nothing_is_doubled_or_lost(tmp_path: Path, step: int = SECOND) -> Non
     assert len(started) == len({logical for logical, _ in started})
 
 
-@pytest.mark.long
-@parametrize_mostly_long("misfire", ["one", "all", "skip"])
+@parametrize_mostly_long("misfire", ["all", "one", "skip"], quick=0, daily=1)
 def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_is_forgotten(tmp_path, serve, misfire):
     flow = QUICK.replace("'every 1s'", f"'every 1s', misfire={misfire!r}")
     service = serve(flow=flow)
@@ -500,6 +499,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     ]
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothing_twice(tmp_path, serve):
     service = serve(flow=QUICK.replace("'every 1s'", "'every 3s', misfire='skip'"))

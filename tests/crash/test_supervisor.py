@@ -165,7 +165,7 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
 
 
-@parametrize_mostly_long("name", ["night", "moved"], quick=1)
+@parametrize_mostly_long("name", ["night", "moved"], quick=0, daily=1)
 def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, name: str):
     """Away for one look of the supervisor, as in a checkout, or moved: its flow was started, paused or not."""
     file = folder.write("night", "every 1s", more=", misfire='skip'")

@@ -128,7 +128,7 @@ def replace_file_by_a_copy(states: Path) -> None:
 LOSSES = (remove_folder, replace_file_by_a_copy, remove_file, remove_log, move_folder_away, restore_folder)
 
 
-@parametrize_mostly_long("lose", LOSSES, quick=1, daily=3)
+@parametrize_mostly_long("lose", LOSSES, quick=0, daily=3)
 def test_a_file_that_is_lost_ends_it_with_one_sentence_and_the_next_one_serves(
     served: Served, lose: Callable[[Path], None]
 ) -> None:

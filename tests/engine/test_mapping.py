@@ -198,6 +198,7 @@ def start(folder: Path) -> int:
     return run_redrive("run", folder / "orders.py", "--state", folder / "s.db", "--run-id", "r", "--plain").returncode
 
 
+@pytest.mark.long
 def test_one_child_is_requeued_by_its_name(folder: Path) -> None:
     assert start(folder) == 1
     listed = run_redrive("tasks", folder / "s.db").stdout
@@ -386,6 +387,7 @@ class Bank:
         return sorted(log.read_text().splitlines()) if log.exists() else []
 
 
+@pytest.mark.long
 def test_a_late_invoice_is_paid_under_its_own_key_and_no_other_one_again(tmp_path: Path) -> None:
     bank = Bank(tmp_path, PAYMENTS)
     bank.start(["A", "B"])

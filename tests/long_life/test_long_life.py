@@ -10,7 +10,7 @@ from support.marks import parametrize_mostly_long, scaled
 from .life import Life, Sample, live, plot
 
 
-@parametrize_mostly_long("attempts", [300, scaled(2_000)], daily=1)
+@parametrize_mostly_long("attempts", [200, scaled(2_000)], daily=1)
 def test_nothing_grows_over_a_life(tmp_path: Path, attempts: int) -> None:
     life = live(tmp_path, attempts, attaches=attempts // 100, acts=attempts // 10, report=lambda sample: None)
     assert list(life.problems()) == [], "\n".join(plot(life.samples))

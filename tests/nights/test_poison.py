@@ -118,7 +118,7 @@ def reads(night: Night) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("max_parallel", [4, 64])
+@pytest.mark.parametrize("max_parallel", [4, pytest.param(64, marks=pytest.mark.weekly)])
 def test_1247_siblings_of_one_corrupt_file_need_one_start_each(max_parallel: int) -> None:
     """Document 000: 3,741 starts. Each proved the same cause again with 2,494."""
     night = play(many_tasks(), faults=[error("read", UNREADABLE)], max_parallel=max_parallel)

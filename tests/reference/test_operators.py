@@ -24,7 +24,7 @@ from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
 from .real_nights import RealNight
 from .sequences import APPROVALS, START_US, SteppedNight, draw_sequence, problem_of, shrink
 
-CHUNK = 100
+CHUNK = 50
 
 
 @parametrize_mostly_long("first", range(0, scaled(4_000), CHUNK), daily=7)

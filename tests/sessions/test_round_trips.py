@@ -86,7 +86,7 @@ def place(far: Any, make_run_file: Callable[..., StateFileBuilder], rich: bytes)
     shutil.rmtree(folder)  # commands over there may have left folders of their own
 
 
-@parametrize_mostly_long(("words", "most"), COMMANDS.items(), ids=list(COMMANDS), quick=5)
+@parametrize_mostly_long(("words", "most"), COMMANDS.items(), ids=list(COMMANDS), quick=2)
 def test_a_command_takes_one_round_trip(place: Path, monkeypatch: pytest.MonkeyPatch, words: str, most: int) -> None:
     trips = Trips(monkeypatch)
     where = words.replace("PATH", f"ssh://far{place}/rich.db").replace("HOST", "ssh://far").split()

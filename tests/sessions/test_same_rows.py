@@ -69,7 +69,7 @@ def texts(events: list[Event]) -> list[str]:
     return list(map(repr, events))
 
 
-@parametrize_mostly_long("seed", SEEDS)
+@parametrize_mostly_long("seed", SEEDS, daily=3)
 async def test_an_event_is_the_same_through_each_door(
     open_session: OpenSession, run_file: StateFileBuilder, seed: int
 ) -> None:
@@ -108,7 +108,7 @@ def scramble(connection: sqlite3.Connection, table: str, dice: random.Random, ke
                 connection.execute(f"UPDATE {table} SET {column} = ? WHERE name = ?", (value, key))
 
 
-@parametrize_mostly_long("seed", SEEDS)
+@parametrize_mostly_long("seed", SEEDS, daily=3)
 async def test_a_task_and_its_attempts_are_the_same_through_each_door(
     open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder], seed: int
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_cause_is_the_same_by_the_board_and_by_the_list_of_a_file(
 # --- Shell, metrics and report --------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("seed", SEEDS)
+@parametrize_mostly_long("seed", SEEDS, daily=3)
 def test_a_task_is_the_same_in_lists_metrics_and_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run_file: Callable[..., StateFileBuilder], seed: int
 ) -> None:

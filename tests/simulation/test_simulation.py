@@ -114,7 +114,7 @@ _LATE_TASKS = (
 )
 
 
-@parametrize_mostly_long("number", [*range(1, 41, 3), *range(2, 41, 3), *range(3, 41, 3)], daily=8)
+@parametrize_mostly_long("number", [*range(1, 41, 3), *range(2, 41, 3), *range(3, 41, 3)], daily=4)
 def test_a_crash_at_any_commit_of_a_run_that_its_deadline_ends_is_safe(number: int) -> None:
     """Before it, in the middle of it, while attempts are killed, and before the run ends."""
     late = FlowSpec(

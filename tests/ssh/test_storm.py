@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from support.commands import REDRIVE, run_redrive, start_redrive
-from support.marks import scaled
+from support.marks import parametrize_mostly_long, scaled
 from support.pty_terminal import PtyTerminal
 from support.ssh_host import SshHost
 from support.waiting import wait_until
@@ -185,8 +185,7 @@ def make_storm(tmp_path: Path, far: Any) -> Iterator[Callable[[int], Storm]]:
         storm.close()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(scaled(3)))
+@parametrize_mostly_long("number", range(scaled(3)), quick=0, daily=1)
 def test_a_console_outlives_whatever_happens_between_it_and_the_run(
     make_storm: Callable[[int], Storm], number: int
 ) -> None:

@@ -250,8 +250,7 @@ def test_an_act_on_a_run_that_had_ended_starts_an_executor_again(make_place):
 # --- Ends of the console that are none of the run -------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("how", ["kill -9", "hang up", "SIGTERM"])
+@parametrize_mostly_long("how", ["kill -9", "hang up", "SIGTERM"], quick=0, daily=1)
 def test_whatever_ends_the_console_the_run_goes_on_and_attach_comes_back(make_place, how: str):
     place = make_place(held=True)
     terminal = place.run()

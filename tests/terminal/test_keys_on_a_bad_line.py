@@ -119,6 +119,7 @@ def test_a_refused_key_says_so(demo) -> None:
     in_time(is_read)
 
 
+@pytest.mark.long
 def test_right_after_escape_nothing_acts_and_a_moment_later_it_does(demo) -> None:
     app = demo()
 

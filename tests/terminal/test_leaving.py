@@ -18,7 +18,7 @@ def test_quitting_gives_the_terminal_back(demo) -> None:
     assert app.terminal.is_given_back()
 
 
-@parametrize_mostly_long("key", ["q", "\x1a"], ids=["left", "put aside"], quick=1)
+@parametrize_mostly_long("key", ["q", "\x1a"], ids=["left", "put aside"], quick=0)
 def test_what_is_printed_next_does_not_stand_in_the_picture(demo, key: str) -> None:
     """The terminal of this test has one screen, as GNU screen has by its defaults."""
     app = demo()

@@ -74,6 +74,7 @@ def test_without_colours_no_colour_is_sent_and_the_cursor_is_still_seen(demo, en
     assert not app.terminal.screen.buffer[5][3].reverse
 
 
+@pytest.mark.long
 @parametrize_mostly_long("term", ["linux", "screen", "xterm"])
 def test_a_terminal_of_sixteen_colours_gets_no_more(demo, term: str) -> None:
     app = demo(environ={"TERM": term})
@@ -84,6 +85,7 @@ def test_a_terminal_of_sixteen_colours_gets_no_more(demo, term: str) -> None:
     assert codes and codes.isdisjoint({"38", "48"})
 
 
+@pytest.mark.long
 @parametrize_mostly_long("environ", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "en_US.ISO-8859-1"}, {"LANG": ""}])
 def test_a_locale_that_is_not_utf8_gets_ascii(demo, environ: dict[str, str]) -> None:
     app = demo(environ=environ)
@@ -132,12 +134,14 @@ def test_a_terminal_that_answers_nothing_is_no_problem(demo) -> None:
     assert app.terminal.is_given_back()
 
 
+@pytest.mark.long
 def test_what_is_copied_goes_to_the_terminal_between_two_frames(demo) -> None:
     app = demo()
     app.terminal.send("y")
     app.terminal.until(lambda: b"\x1b]52;c;dGFza18wMDAwMA==\x07" in app.terminal.raw)
 
 
+@pytest.mark.long
 def test_a_terminal_that_draws_our_signs_too_wide_gets_ascii(demo) -> None:
     def gets_ascii() -> bool:
         app = demo(ready="", answers=False)

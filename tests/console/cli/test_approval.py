@@ -96,6 +96,7 @@ def test_an_approval_lets_go_on_what_waits_for_it_and_says_who_and_why(folder: P
     assert "ok: a task in SUCCESS cannot be approved" in again
 
 
+@pytest.mark.long
 def test_a_rejection_fails_it_for_good_in_a_class_of_its_own(folder: Path) -> None:
     start(folder)
     preview = redrive(folder, "reject", "s.db", "ok", "--reason", "x", "--dry-run").stdout

@@ -34,6 +34,7 @@ def write(tmp_path: Path):
     return write
 
 
+@pytest.mark.long
 def test_a_flow_with_warnings_can_run_and_one_with_errors_cannot(write):
     assert 0 == invoke_redrive("check", write(GOOD)).return_value
     assert 0 == invoke_redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value

@@ -35,6 +35,7 @@ def state(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_same_words_again_do_it_once_and_get_the_same_answer(state: Path) -> None:
     words = ["requeue", state, "load", "--reason", "mended", "--command-id", ID]
     assert run_redrive("events", state, "--command-id", ID).returncode == 1

@@ -74,6 +74,7 @@ def test_stdout_and_stderr_of_one_file_keep_their_order() -> None:
     assert Path("out").read_text().split() == [str(i) for i in range(1, 10) for _ in "xx"]
 
 
+@pytest.mark.long
 def test_of_a_command_that_is_started_again_the_last_attempt_counts() -> None:
     line = "echo half; test -e once || { touch once; exit 1; }; echo done"
     done = shell('$R exec --retry 2 --name twice -- sh -c "$LINE" > out', LINE=line)
@@ -81,6 +82,7 @@ def test_of_a_command_that_is_started_again_the_last_attempt_counts() -> None:
     assert run_redrive("logs", "twice", "--attempt", "1").stdout.count("half") == 1
 
 
+@pytest.mark.long
 def test_it_is_told_that_a_second_attempt_had_no_input() -> None:
     line = "$R exec --retry 1 --name load -- 'cat; test -e once || { touch once; exit 1; }'"
     done = shell(f"echo rows | {line}")

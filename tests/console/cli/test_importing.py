@@ -287,6 +287,7 @@ steps:
 """
 
 
+@pytest.mark.long
 def test_a_dag_of_dagu_runs_as_a_flow(home: Path) -> None:
     Path("etl.yaml").write_text(DAG)
     done = run_redrive("import", "dagu", "etl.yaml", "--into", "flows")
@@ -574,7 +575,7 @@ BOMB = "\n".join(
         (f"steps: [{'x' * 1_000_001}]\n", "is too large: over 1,000,000 characters"),
         ("steps: [2026-99-99]\n", "is no YAML: month must be in 1..12"),
     ],
-    quick=2,
+    quick=1,
 )
 def test_a_file_that_is_an_attack_is_refused_at_once(home: Path, text: str, sentence: str) -> None:
     Path("bomb.yaml").write_text(text)

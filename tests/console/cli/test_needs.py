@@ -106,6 +106,7 @@ def test_the_inbox_answers_for_every_file_that_waits(machine: Machine) -> None:
     assert [machine.quiet_code(*words) for words in ([], ["second"], ["third"])] == [3, 3, 0]
 
 
+@pytest.mark.long
 def test_runs_that_wait_for_one_cause_are_one_block_and_one_act_decides_all(machine: Machine) -> None:
     for run_id in ("mon", "tue", "wed"):
         machine.run("etl", run_id, "blocks")
@@ -151,6 +152,7 @@ def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine
     assert file_row == file_row_of(path) and [one.text for one in file_row.listed] == ["load"]
 
 
+@pytest.mark.long
 def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:
     machine.run("etl", "night", "blocks")
     run_redrive("skip", "etl", "load", "--reason", "a holiday")
@@ -220,6 +222,7 @@ def test_a_page_that_no_sender_takes_is_a_need_until_it_is_sent(machine: Machine
     assert {one["need"] for one in machine.values("inbox", "s.db")} == {"dead letters"}
 
 
+@pytest.mark.long
 def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machine: Machine) -> None:
     machine.run("etl", "bad", "fails")
     machine.run("etl", "good-1")

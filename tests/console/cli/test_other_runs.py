@@ -162,6 +162,7 @@ def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(nightly: Nigh
 # --- Abandon -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_abandon_ends_a_run_and_keeps_who_and_why(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     nightly.run("second")

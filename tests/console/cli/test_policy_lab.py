@@ -88,6 +88,7 @@ def test_a_jitter_that_there_is_not_is_refused():
 CALLS = {20: (153, 151, 107, 99, 100), 100: (2420, 1848, 812, 795, 997), 190: (8004, 5165, 1758, 1773, 2428)}
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_contention_is_printed_as_the_aws_post_has_it():
     """SPEC 5.1, 000.45; ``engine/analysis`` has the bounds for the mean of more simulations."""

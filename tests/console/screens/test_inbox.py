@@ -431,6 +431,7 @@ async def test_names_of_tasks_cannot_do_anything(clock):
         assert "[bold]red[/bold]" in driver.text
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 async def test_ten_thousand_rows_are_sorted_and_filtered_without_a_wait(clock):
     session = poisoned_run(clock, 10_000)

@@ -140,7 +140,7 @@ async def test_no_key_of_a_view_is_silent(
     assert await silent_keys_on(session, clock, screen, "clean_refunds", f"{VIEWS.index(screen) + 1}") == []
 
 
-@parametrize_mostly_long("task", ["extract_refunds", "clean_orders", "extract_payments"], quick=0, daily=1)
+@parametrize_mostly_long("task", ["extract_refunds", "clean_orders", "extract_payments"], quick=0, daily=0)
 @pytest.mark.parametrize("screen", [ScreenName.GRAPH, ScreenName.TIMELINE], ids=lambda screen: screen.value)
 async def test_no_key_is_silent_on_another_task(
     revenue: FakeSession, clock: StillClock, screen: ScreenName, task: str
@@ -148,6 +148,7 @@ async def test_no_key_is_silent_on_another_task(
     assert await silent_keys_on(on_revenue(revenue), clock, screen, task, f"{VIEWS.index(screen) + 1}") == []
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 async def test_no_key_of_a_log_is_silent_before_the_first_attempt(revenue: FakeSession, clock: StillClock) -> None:
     assert await silent_keys_on(on_revenue(revenue), clock, ScreenName.LOG, "notify", "5") == []
@@ -163,7 +164,7 @@ async def test_no_key_of_the_details_is_silent(revenue: FakeSession, clock: Stil
     "way",
     [("7", "g", "N", "enter"), ("7",), ("7", "n"), ("7", "G")],
     quick=0,
-    daily=2,
+    daily=1,
     ids=["rows", "breaker", "page", "group"],
 )
 async def test_no_key_is_silent_on_a_breaker_a_page_or_rows(clock: StillClock, way: Sequence[str]) -> None:
@@ -175,7 +176,7 @@ async def test_no_key_is_silent_on_a_breaker_a_page_or_rows(clock: StillClock, w
     "screen",
     [ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX],
     quick=0,
-    daily=1,
+    daily=0,
     ids=lambda one: one.value,
 )
 async def test_no_key_is_silent_on_groups_and_causes(clock: StillClock, screen: ScreenName) -> None:

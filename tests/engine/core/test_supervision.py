@@ -166,7 +166,7 @@ class PlayedMachine:
 
 
 @for_each("misfire", ["one", "all", "skip"])
-@for_each("seed", range(40))
+@for_each("seed", range(15))
 def test_a_supervisor_killed_between_any_two_steps_starts_nothing_twice_and_forgets_nothing(
     misfire: Misfire, seed: int
 ):

@@ -150,7 +150,7 @@ def hangs():
     assert kinds == [f"attempt.{kind}" for kind in ("started", "deadline", "stack", last)]
 
 
-@parametrize_mostly_long("isolation", ISOLATIONS, quick=1)
+@parametrize_mostly_long("isolation", ISOLATIONS, quick=0)
 def test_an_attempt_that_is_lost_with_a_stopped_zygote_runs_again_without_blame(
     tmp_path: Path, impatient: None, isolation: str
 ) -> None:

@@ -60,6 +60,7 @@ def has_succeeded(path: Path) -> bool:
         return connection.execute("SELECT state FROM run").fetchall() == [("SUCCESS",)]
 
 
+@pytest.mark.long
 def test_a_forked_executor_outlives_the_starter_and_a_dead_starter_is_replaced(tmp_path, starter):
     first = spawn(tmp_path, "one.db", starter)
     assert os.getsid(first) == first

@@ -423,6 +423,7 @@ def wait_text(state: Path) -> str:
     return str(json.loads(waits[0][0]).get("workers:", "")) if waits and waits[0][0] else ""
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_without_a_worker_a_task_is_ready_and_a_stop_ends_the_executor_at_once(
     own_cluster: Cluster, tmp_path: Path
@@ -493,7 +494,7 @@ def test_after_an_absence_of_the_scheduler_what_waited_is_queued_again(own_clust
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_running", [False, True])
+@parametrize_mostly_long("is_running", [True, False], quick=0, daily=1)
 def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
     own_cluster: Cluster, tmp_path: Path, is_running: bool
 ) -> None:
@@ -633,6 +634,7 @@ def test_a_scheduler_that_hangs_for_seconds_costs_no_attempt(own_cluster: Cluste
     assert sentences(state) == []
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_the_attempts_of_a_killed_worker_are_lost_within_seconds(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
@@ -751,6 +753,7 @@ for number in range(int(os.environ.get("PARTS", "3"))):
 """
 
 
+@pytest.mark.weekly
 @pytest.mark.long
 def test_a_worker_that_imports_another_flow_is_refused_and_another_one_is_used(
     own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@parametrize_mostly_long(("has_thread", "isolation", "change"), CASES, quick=1)
+@parametrize_mostly_long(("has_thread", "isolation", "change"), CASES, quick=1, daily=4)
 def test_a_retry_runs_the_code_that_the_executor_has_loaded(
     tmp_path: Path, has_thread: bool, isolation: str, change: str
 ) -> None:

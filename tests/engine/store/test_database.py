@@ -22,7 +22,7 @@ from redrive.engine.core.spec import Durability
 from redrive.engine.errors import CorruptFileError, ForeignFileError, OtherFormatError, StateFileError, StorageError
 from redrive.engine.statefile import open_writing, opening, paths
 from redrive.engine.store import database, making
-from support.marks import for_each
+from support.marks import for_each, parametrize_mostly_long
 
 NOBODY = 65534
 
@@ -408,8 +408,7 @@ def test_a_new_file_that_the_disk_does_not_give_back_is_not_called_damaged(
     assert picture(tmp_path) == {}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("is_new", [True, False])
+@parametrize_mostly_long("is_new", [True, False], quick=0, daily=1)
 def test_a_disk_that_fails_to_read_is_named_at_each_read(tmp_path: Path, is_new: bool) -> None:
     """With real errors of the kernel, from each read on."""
     path = tmp_path / "state.db"
