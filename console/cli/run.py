@@ -417,6 +417,7 @@ def _write_flow(path: Path, text: str) -> None:
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         if _text_of(path) != text:
+            draft.touch(0o600)  # it is code that this user runs again
             draft.write_text(text, encoding="utf-8")
             draft.replace(path)
     except OSError as error:
