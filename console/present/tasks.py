@@ -53,20 +53,21 @@ class TaskNames:
         return self._short[size, more].get(name) or line[len(self.prefix) :]
 
     def _shorten_all(self, size: int, more: str) -> dict[str, str]:
+        rests = {name: line[len(self.prefix) :] for name, line in self._lines.items()}
+        rests = {name: rest for name, rest in rests.items() if cells(rest) > size}
+        ends = {name: cut(rest, 0, size - cells(more)).rstrip() + more for name, rest in rests.items()}
+        if len(set(ends.values())) == len(ends) and all(cells(rest) * 5 <= size * 8 for rest in rests.values()):
+            return ends  # they begin differently, and little is cut: they read best from the beginning
         alike: defaultdict[str, list[str]] = defaultdict(list)
-        for name, line in self._lines.items():
-            rest = line[len(self.prefix) :]
-            if cells(rest) > size:
-                alike[shorten_middle(rest, size, more)].append(name)
+        for name, rest in rests.items():
+            alike[shorten_middle(rest, size, more)].append(name)
         found: dict[str, str] = {}
         for text, names in alike.items():
-            rests = [self._lines[name][len(self.prefix) :] for name in names]
-            texts = [text] if len(names) == 1 else _disambiguate(rests, size, more)
+            texts = [text] if len(names) == 1 else _disambiguate([rests[name] for name in names], size, more)
             found.update(zip(names, texts, strict=True))
         if len(set(found.values())) < len(found):  # names that differ elsewhere are shortened to the same part
             names = [name for names in alike.values() if len(names) > 1 for name in names]
-            rests = [self._lines[name][len(self.prefix) :] for name in names]
-            found.update(zip(names, _numbered(rests, size, more), strict=True))
+            found.update(zip(names, _numbered([rests[name] for name in names], size, more), strict=True))
         return found
 
 

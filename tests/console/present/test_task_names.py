@@ -46,6 +46,14 @@ def test_words_of_a_name_and_short_prefixes_are_kept():
     assert shared_prefix(["pipeline.a", "pipeline.b"]) == ""
 
 
+def test_names_that_begin_differently_and_lose_little_are_cut_at_their_end():
+    names = ["fetch_orders", "fetch_invoices", "fetch_payments", "import_customers", "settle"]
+    short = [TaskNames(names).short(name, 10, "…") for name in names]
+    assert short == ["fetch_ord…", "fetch_inv…", "fetch_pay…", "import_cu…", "settle"]
+    assert TaskNames(names).short("import_customers", 9, "…") == "impo…mers", "too much would be lost"
+    assert TaskNames([*names, "fetch_invoked"]).short("fetch_invoices", 10, "…") == "fetch…ices", "two begin alike"
+
+
 def test_a_name_of_another_run_is_shortened_all_the_same():
     assert TaskNames(["a"]).short("x" * 30, 9, "…") == "xxxx…xxxx"
     assert TaskNames(["a\nb"]).short("a\nb", 9, "…") == one_line("a\nb")
