@@ -7,7 +7,7 @@ digits.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -34,6 +34,9 @@ from .states import DONE, RowContext, pace_piece, pace_role, sign_of
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
 
+_LOST_MAX = 6  # cells that a name loses at its end, if it begins as no other and ends without a number
+
+
 class TaskNames:
     """Names of one run, or titles of its groups. ``prefix``: what all names begin with, and what rows leave out."""
 
@@ -55,12 +58,12 @@ class TaskNames:
     def _shorten_all(self, size: int, more: str) -> dict[str, str]:
         rests = {name: line[len(self.prefix) :] for name, line in self._lines.items()}
         rests = {name: rest for name, rest in rests.items() if cells(rest) > size}
-        ends = {name: cut(rest, 0, size - cells(more)).rstrip() + more for name, rest in rests.items()}
-        if len(set(ends.values())) == len(ends) and all(cells(rest) * 5 <= size * 8 for rest in rests.values()):
-            return ends  # they begin differently, and little is cut: they read best from the beginning
+        starts = {name: cut(rest, 0, max(size - cells(more), 0)).rstrip() + more for name, rest in rests.items()}
+        counts = Counter(starts.values())
         alike: defaultdict[str, list[str]] = defaultdict(list)
         for name, rest in rests.items():
-            alike[shorten_middle(rest, size, more)].append(name)
+            is_clear = counts[starts[name]] == 1 and cells(rest) - size <= _LOST_MAX and not rest[-1].isdigit()
+            alike[starts[name] if is_clear else shorten_middle(rest, size, more)].append(name)
         found: dict[str, str] = {}
         for text, names in alike.items():
             texts = [text] if len(names) == 1 else _disambiguate([rests[name] for name in names], size, more)

@@ -51,7 +51,8 @@ def test_names_that_begin_differently_and_lose_little_are_cut_at_their_end():
     short = [TaskNames(names).short(name, 10, "…") for name in names]
     assert short == ["fetch_ord…", "fetch_inv…", "fetch_pay…", "import_cu…", "settle"]
     assert TaskNames(names).short("import_customers", 9, "…") == "impo…mers", "too much would be lost"
-    assert TaskNames([*names, "fetch_invoked"]).short("fetch_invoices", 10, "…") == "fetch…ices", "two begin alike"
+    alike = TaskNames([*names, "fetch_invoked"])
+    assert [alike.short(name, 10, "…") for name in names[:2]] == ["fetch_ord…", "fetch…ices"], "two begin alike"
 
 
 def test_a_name_of_another_run_is_shortened_all_the_same():
