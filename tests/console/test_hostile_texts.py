@@ -83,7 +83,7 @@ def printed(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("format_words", [(), ("--json",)], ids=["plain", "json"])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 @example(text="".join(HOSTILE))
 def test_no_listing_prints_a_control_sequence(

@@ -254,7 +254,7 @@ CUTS: dict[str, Callable[[int], int]] = {
 }
 
 
-@parametrize_mostly_long("left", CUTS, quick=1, daily=2)
+@parametrize_mostly_long("left", CUTS, quick=0, daily=2)
 @parametrize_mostly_long("is_running", [True, False], quick=1)
 def test_a_file_that_is_cut_short_ends_the_executor_which_saves_it(
     live_run: RunUnderWay, left: str, is_running: bool
@@ -392,7 +392,7 @@ def _is_named(output: str) -> bool:
     return "storage degraded" in output or "redrive:" in output
 
 
-@parametrize_mostly_long("harm", HARMS, quick=1, daily=len(HARMS) // 6)
+@parametrize_mostly_long("harm", HARMS, quick=0, daily=len(HARMS) // 6)
 @parametrize_mostly_long("is_at_the_end", [True, False])
 def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str, is_at_the_end: bool) -> None:
     """While it runs, and in the last second before it would end as a success: the commands that it names are run."""

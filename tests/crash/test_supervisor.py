@@ -667,6 +667,7 @@ def test_a_backfill_beside_a_paused_schedule_goes_on(folder: Folder):
     assert done.returncode == 0 and "waiting for the run" not in done.stdout, done.stdout
 
 
+@pytest.mark.long
 def test_a_start_that_a_killed_supervisor_had_claimed_is_started_once(folder: Folder):
     folder.write("load")
     process = folder.serve()

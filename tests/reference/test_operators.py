@@ -133,6 +133,7 @@ def _derive_early(
 DERIVE_STATE = trigger_rules.derive_state
 
 
+@pytest.mark.long
 def test_children_that_start_before_a_task_that_runs_again_are_found() -> None:
     with mock.patch.object(task_acts, "hold_children", lambda *args: []):
         failing = (sequence for sequence in map(draw_sequence, range(500)) if problem_of(sequence))

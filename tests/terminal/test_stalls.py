@@ -37,6 +37,7 @@ def tick(app) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.long
 def test_leaving_while_nobody_reads_does_not_hang_and_gives_the_terminal_back(demo) -> None:
     app = demo(*BUSY, ready="tick 5", columns=120, rows=40)
     app.until_held_up()

@@ -74,7 +74,7 @@ def pending(state: Path) -> set[str]:
         (["load_*", "--only", "SUCCESS"], {"load_c"}),
         (["load_*", "--class", "permanent"], {"load_a"}),
     ],
-    quick=2,
+    quick=1,
 )
 def test_a_bulk_requeue_takes_the_tasks_that_it_previews(blocked: Path, words: list[str], names: set[str]) -> None:
     act = ("requeue", blocked, *words, "--reason", "fixed")

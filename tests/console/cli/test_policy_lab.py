@@ -128,7 +128,7 @@ def herd_of(scenario: str) -> dict[str, list[float]]:
     return {row[0]: [float(cell) for cell in row[1:]] for row in rows}
 
 
-@parametrize_mostly_long("scenario", sorted(HERDS, key="herd-5000".__eq__), daily=2)
+@parametrize_mostly_long("scenario", sorted(HERDS, key="herd-5000".__eq__), quick=0, daily=2)
 def test_the_outage_model_is_reproduced(scenario):
     """SPEC 5.3, 000.07, 004.19; its honest reading: three attempts do not survive an outage of two minutes."""
     found = herd_of(scenario)

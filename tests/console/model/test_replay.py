@@ -81,7 +81,7 @@ def moment_of(reel: ReplayIndex, events: list[Event], seq: int) -> RunSnapshot:
 
 @for_each("frame_events, frames_max", [(1, 128), (7, 128), (5, 4), (1, 2), (1000, 128)])
 def test_every_moment_is_what_folding_all_events_up_to_it_gives(frame_events: int, frames_max: int):
-    events = random_events(300)
+    events = random_events(150)
     reel = reel_of(events, frame_events=frame_events, frames_max=frames_max)
     for event in events:
         if event.run_id == "run-1":

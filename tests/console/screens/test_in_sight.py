@@ -44,7 +44,7 @@ def question(app) -> str:
         ("4", ("G",)),
     ],
     ids=["a filter", "a filter that finds nothing", "scrolled out of the graph", "scrolled out of the inbox"],
-    quick=2,
+    quick=1,
 )
 async def test_one_mark_out_of_sight_is_asked_about_by_name(clock: StillClock, view, hide):
     session = failed_run()

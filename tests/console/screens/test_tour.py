@@ -182,7 +182,7 @@ def test_a_stage_that_is_done_or_no_longer_possible_is_passed_over(session: Demo
     assert advance(4, board) == len(STAGES), "it no longer can"
 
 
-@parametrize_mostly_long("size", [(80, 24), (120, 40)], quick=1)
+@parametrize_mostly_long("size", [(80, 24), (120, 40)], quick=0)
 async def test_the_tour_leaves_the_keys_of_every_view_on_the_screen(
     session: DemoSession, clock: StillClock, size: tuple[int, int]
 ) -> None:

@@ -208,7 +208,7 @@ OUTCOMES = [good(5), FAILED, RUNNING, MISSED, SKIPPED_BY_HAND]
 one_day = st.lists(st.sampled_from(OUTCOMES), min_size=0, max_size=3)  # of a flow at 01:00, 02:00 and 03:00, so far
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(days=st.lists(st.tuples(one_day, one_day, st.booleans()), min_size=1, max_size=4), ended=st.booleans())
 def test_the_days_that_are_ready_are_those_of_an_own_count(days, ended):
     """Each day is counted by hand: a flow with n outcomes so far has decided n of its three times."""

@@ -193,6 +193,7 @@ async def test_a_child_that_computes_is_distinguished_from_one_that_waits(bench:
     assert "its child `python" in outcome.failure.message
 
 
+@pytest.mark.long
 async def test_a_thread_that_computes_is_reported_by_its_place(bench: Any) -> None:
     await bench.open(FLOW, declared=PARAMETERS)
     words = f"a thread is spinning at flow_under_test.py:{bench.line_of('crunch')} in crunch, "

@@ -95,7 +95,7 @@ def hung(outcome: Any, recorder: Any) -> bool:
     return (where or "").startswith("flow_under_test.py:")
 
 
-@parametrize_mostly_long("way", WAYS, quick=3)
+@parametrize_mostly_long("way", WAYS, quick=2)
 async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any, way: str) -> None:
     await bench.open(HANGS)
     started_at = time.monotonic()
