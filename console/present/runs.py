@@ -254,6 +254,9 @@ def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedR
 # tasks, has this sentence beside the state (SPEC 4.9).
 
 
+_AFTER_DECISION = "after a decision"  # before it, a blocked run would only block again
+
+
 def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int) -> str:
     """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
     if run.ended_at is not None:
@@ -268,10 +271,11 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         command = resume_command(run, status, target, accept_changes=True)
         return f"redrive serve (pid {status.service_pid}) cannot resume it (why: redrive schedule); {command}"
     if status.service_pid is not None:
-        after = " after a decision" if run.blocked_since is not None else ""
+        after = f" {_AFTER_DECISION}" if run.blocked_since is not None else ""
         return f"redrive serve (pid {status.service_pid}) resumes it{after}"
-    if_gone = "if it is gone: " if status.executor.is_unseen else ""
-    return f"{describe_executor_loss(run, status, now_us)}; {if_gone}{resume_command(run, status, target)}"
+    unseen = "if it is gone: " if status.executor.is_unseen else ""
+    when = f"{_AFTER_DECISION}: " if run.blocked_since is not None else unseen
+    return f"{describe_executor_loss(run, status, now_us)}; {when}{resume_command(run, status, target)}"
 
 
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
