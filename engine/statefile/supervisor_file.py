@@ -706,7 +706,8 @@ class SupervisorFile(object):
         self._data_version = -1
         with self._transaction() as connection:
             convert(connection, path)
-        self._inodes, self._bytes = (opened, *map(inode_of, _logs_of(path))), 0
+        with _translated_errors(path):
+            self._inodes, self._bytes = (opened, *map(inode_of, _logs_of(path))), os.path.getsize(path)
 
     def close(self) -> None:
         self._connection.close()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.engine.errors import StateFileError
+from redrive.engine.errors import CorruptFileError, StateFileError
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import (
@@ -217,6 +217,14 @@ def test_a_file_that_an_earlier_version_still_serves_is_left_alone(version_1: st
     with contextlib.closing(sqlite3.connect(version_1)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM missed").fetchone() == (2,)
+
+
+def test_a_file_that_is_cut_short_before_its_first_check_is_damaged(file: SupervisorFile):
+    assert file.explain_loss() == ""
+    with contextlib.closing(SupervisorFile(file.path, "two")) as opened:
+        os.truncate(file.path, 100)
+        with pytest.raises(CorruptFileError, match="was cut short"):
+            opened.explain_loss()
 
 
 def test_a_request_of_another_writer_is_no_request(file: SupervisorFile):
