@@ -181,7 +181,7 @@ TASK_COLUMNS: Columns[TaskRow, TasksContext] = with_fields(
         Column("parents", value=lambda row, about: about.projection.parents.get(row.name, ())),
         Column("attempts", value=lambda row, about: [*row.attempts.values()]),
     ),
-    [name for name in TaskRow.__struct_fields__ if name not in ("spec", "claim_token")],
+    [name for name in TaskRow.__struct_fields__ if name != "spec"],
 )
 
 

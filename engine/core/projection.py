@@ -96,7 +96,6 @@ class TaskRow(Struct, gc=False):
     first_started_at: int | None = None
     blocked_by: str | None = None
     skip_cause: str | None = None
-    claim_token: str | None = None
     result: str | None = None
     progress_done: int | None = None
     progress_total: int | None = None

@@ -31,10 +31,3 @@ async def wait_for_status(session: Any, what: Any) -> Any:
 def command(act: str, *targets: tuple[str, str, int], id: str = "c1", **more: Any) -> Command:
     seen = tuple(Target(*target) for target in targets)
     return Command(id, act, more.pop("run_id", "night-1"), seen, "ana@desk", "because", more)
-
-
-def without_tokens(projection: Any) -> Any:
-    """Tokens of claims stay where they are."""
-    for task in projection.tasks.values():
-        task.claim_token = None
-    return projection

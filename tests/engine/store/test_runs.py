@@ -427,7 +427,8 @@ def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> Non
     state_file.set_state("a", "READY", stale=1, progress_done=3, progress_total=9)
     state_file.claim("a", token="t1")
     row = state_file.projection().tasks["a"]
-    assert (row.attempt, row.started_at, row.first_started_at, row.claim_token) == (1, START, START, "t1")
+    assert (row.attempt, row.started_at, row.first_started_at) == (1, START, START)
+    assert state_file.column("a", "claim_token") == "t1"
     assert (row.stale, row.progress_done, row.progress_total) == (0, None, None)
     event = state_file.emitted[-1]
     assert (event.old, event.new, event.attempt) == ("READY", "RUNNING", 1)
