@@ -27,6 +27,7 @@ from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
+from ..statefile import lock_file
 from ..statefile.flow_times import end_schedule
 from ..statefile.ownership import require_own_state_file
 from ..statefile.paths import supervisor_path
@@ -473,18 +474,23 @@ class Supervisor:
     def _state_path(self, target: str, name: str) -> str:
         """Return the state file of a flow. Raises StateFileError, FlowError if another flow has it.
 
-        A flow of the same name takes it over only if its file has come, or was changed, after the other one went.
+        A flow of the same name takes it over only if its file has come, or was changed, after the other one went, or
+        when no other supervisor serves that any more.
         """
-        stored = [one.state_path for one in self._shared.file.stored() if (one.target, one.flow) == (target, name)]
-        if stored and stored[0] and self._state is None:
-            path = stored[0]  # also if a link to a folder of releases leads elsewhere now
-        else:
-            path = path_for_run(self._state, functools.partial(str, name), target)
+        stored = [one for one in self._shared.file.stored() if one.flow == name and one.state_path]
+        own = [one.state_path for one in stored if one.target == target and self._state is None]
+        # the stored path, also if a link to a folder of releases leads elsewhere now
+        path = own[0] or "" if own else path_for_run(self._state, functools.partial(str, name), target)
         stamp = stamp_of(split_target(target)[0])
-        for other in self._services.values():
-            if other.state_path == path and (other.gone_since is None or self._rivals.get(target) == stamp):
-                self._rivals[target] = stamp
-                raise FlowError(f"its flow {name!r} has the state file of {other.target}: rename one of them")
+        if here := [one for one in self._services.values() if one.state_path == path]:
+            was_rival = self._rivals.get(target) == stamp
+            rivals = [one.target for one in here if one.gone_since is None or was_rival]
+        else:
+            stored = [one for one in stored if one.state_path == path and lock_file.served_by(path)]
+            rivals = [one.target for one in stored if _are_two(one.file, split_target(target)[0])]
+        if rivals:
+            self._rivals[target] = stamp
+            raise FlowError(f"its flow {name!r} has the state file of {rivals[0]}: rename one of them")
         require_own_state_file(path)
         return path
 
@@ -518,6 +524,13 @@ class Supervisor:
         service = self._services.pop(target)
         service.report(why)
         service.release()
+
+
+def _are_two(one: str, other: str) -> bool:
+    """Whether these are two files; not if one is gone, or cannot be read."""
+    with contextlib.suppress(OSError):
+        return not os.path.samefile(one, other)
+    return False
 
 
 def _gone_sentence(file: str) -> str:

@@ -154,6 +154,14 @@ def test_a_lock_that_was_removed_is_made_again_or_is_that_of_another_supervisor(
     assert "served already" in served.serve().communicate(timeout=60)[0]
 
 
+def test_a_flow_of_the_same_name_in_another_file_is_not_called_served(served: Served) -> None:
+    """Not before the first run either, when no run says which file the state file belongs to."""
+    served.flows = shutil.copytree(served.flows, served.flows.with_name("others"))
+    served.serve()
+    file = str(served.flows / "yearly.py")
+    served.until("yearly", lambda row: row.file == file and "rename one of them" in (row.start_error or ""))
+
+
 @pytest.mark.long
 def test_who_comes_beside_a_stopped_one_is_told_how_that_goes_on(served: Served) -> None:
     (first,) = served.processes
