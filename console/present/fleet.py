@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 from ...engine.core.views import PAUSED, RUN_STYLES, SILENT, UNSEEN, StateStyle, run_style, run_view
 from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
@@ -26,11 +27,10 @@ from ..text.text import cells, one_line, shorten, shorten_middle
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
-from .schedules import after_text, need_sentence, paused_text, schedule_state
+from .schedules import after_text, awaited_text, need_sentence, paused_text, schedule_state
 from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
 from .tasks import Scene, task_line
 
-_PAUSED = "paused for "  # the beginning of why a run stands
 _RUNNING = RUN_STYLES[RunState.RUNNING]
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
@@ -67,7 +67,7 @@ def _next_text(entry: FleetEntry, context: RowContext) -> str:
     if entry.is_paused:
         return "paused"
     if before := _flows_before(entry):
-        return after_text(before)
+        return ": ".join(filter(None, (after_text(before), awaited_text(before))))
     return describe_next_run(entry.coming, _now_us(entry, context), is_served=entry.file_row.service_pid is not None)
 
 
@@ -82,7 +82,7 @@ def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
     if entry.is_paused:
         return Piece("paused", Role.WAITING)
     if before := _flows_before(entry):
-        return Piece(after_text(before).partition(":")[0], Role.DIM)
+        return Piece(after_text(before), Role.DIM)
     if at is None:
         return Piece("")
     if at < _now_us(entry, context) - _STARTS_US:
@@ -183,27 +183,38 @@ MENDS: Mapping[NeedKind, tuple[str, ...]] = {
 OF_MACHINE = frozenset([NeedKind.UNREACHABLE, NeedKind.STORAGE, NeedKind.SCHEDULER_DEAD, NeedKind.PAGER])
 
 
-def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
-    """Why a row needs a look, in one sentence; the actions that mend it; how loud it is. Empty if it needs none."""
+class Why(NamedTuple):
+    """Why a row needs a look, the actions that mend it, and its role. ``brief``: the sentence where it has no room."""
+
+    sentence: str = ""
+    mends: tuple[str, ...] = ()
+    role: Role = Role.DIM
+    brief: str = ""
+
+
+def why_of(entry: FleetEntry, now_us: int) -> Why:
+    """Return why a row needs a look; without a sentence if it needs none."""
     run, needs = entry.run, [one for one in entry.needs if one.kind is not NeedKind.UNREACHABLE]
     alarm = next(iter(alarms_of(entry)), None)
     paused = next((one for one in entry.file_row.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
-        return one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT
+        return Why(one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT)
     if paused is not None and paused.paused_since is not None:
-        words = f"{_PAUSED}{age(now_us - paused.paused_since)} {pause_author(paused)}"
+        since, why = age(now_us - paused.paused_since), one_line(pause_author(paused))
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
-        return one_line(words), mends, Role.WAITING if alarm is None else Role.TEXT
+        role = Role.WAITING if alarm is None else Role.TEXT
+        _, colon, reason = why.partition(": ")  # SINCE says for how long, and the flow below by whom
+        return Why(f"paused for {since} {why}", mends, role, f"{PAUSED.word}{colon}{reason}")
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
-        return f"schedule {pause}", ("schedule",), Role.DIM
-    if waits := [one.flow for one in _flows_before(entry) if one.waits]:
-        return one_line(f"waits for {', '.join(waits)}"), ("schedule",), Role.DIM
+        return Why(f"schedule {pause}", ("schedule",))
+    if awaited := awaited_text(_flows_before(entry)):
+        return Why(awaited, ("schedule",))
     if slow := _slowness(entry, now_us):
-        return slow, ("open",), Role.WARNING
+        return Why(slow, ("open",), Role.WARNING)
     if needs:
-        return one_line(need_sentence(needs[0], now_us)), _mends_now(entry, needs[0]), Role.DIM
-    return "", (), Role.DIM
+        return Why(need_sentence(needs[0], now_us), _mends_now(entry, needs[0]))
+    return Why()
 
 
 def _where(need: Need, run_id: str | None) -> str:
@@ -244,31 +255,31 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
 
     A sentence that is whole without its keys has none: the last line of the screen shows those of the row.
     """
-    words, mends, role = why_of(entry, _now_us(entry, context))
+    why = why_of(entry, _now_us(entry, context))
     is_here = not entry.file_row.path.startswith("ssh://")  # an executor starts beside its file
-    keys = [(key, name) for name in mends if (key := context.label(name)) and (is_here or name != "resume_here")]
+    keys = [(key, name) for name in why.mends if (key := context.label(name)) and (is_here or name != "resume_here")]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
     shown = join(named)
-    if cells(words) + 2 + width(shown) > size:
+    if cells(why.sentence) + 2 + width(shown) > size:
         shown = join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
     room = size - (width(shown) + 2 if shown else 0)
-    if not words or room < 1:
+    if not why.sentence or room < 1:
         return []
-    said, brief = (_error_first(words, one, context.glyphs) for one in (room, size))
+    said, brief = (_error_first(why, one, context.glyphs) for one in (room, size))
     if cells(said) > room and cells(brief) <= size:
         said, shown, room = brief, [], size
-    text = [Piece(shorten(said, room, context.glyphs.more), role)]
+    text = [Piece(shorten(said, room, context.glyphs.more), why.role)]
     return [*text, Piece("  "), *shown] if shown else text
 
 
-def _error_first(words: str, room: int, glyphs: Glyphs) -> str:
-    """``task: error`` where it has no room: the error, and of the name of the task what that leaves."""
-    name, colon, error = words.partition(": ")
-    if cells(words) > room and name.startswith(_PAUSED):  # SINCE says for how long, and the flow below by whom
-        return f"{PAUSED.word}{colon}{error}"
+def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:
+    """Return the sentence; of ``task: error`` without room the error, and as much of the name as that leaves."""
+    name, colon, error = why.sentence.partition(": ")
+    if cells(why.sentence) <= room:
+        return why.sentence
+    if why.brief or not colon or " " in name:
+        return why.brief or why.sentence
     left = max(room - cells(colon + error), _NAME_CELLS_MIN)
-    if cells(words) <= room or not colon or " " in name:
-        return words
     return f"{shorten_middle(name, left, glyphs.more)}{colon}{error}" if left > _NAME_CELLS_MIN else error
 
 
@@ -426,9 +437,8 @@ def _name(entry: FleetEntry) -> str:
 
 def search_text(entry: FleetEntry, now_us: int) -> str:
     """The text that filters search: flow, host, file, state and why, in lower case."""
-    return (
-        f"{_flow_name(entry)} {entry.file_row.path} {latest_code(entry.file_row)} {why_of(entry, now_us)[0]}".casefold()
-    )
+    state, why = latest_code(entry.file_row), why_of(entry, now_us).sentence
+    return f"{_flow_name(entry)} {entry.file_row.path} {state} {why}".casefold()
 
 
 def legend(glyphs: Glyphs) -> list[Line]:
@@ -586,5 +596,5 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
     Column("state_file", "FILE", lambda one, context: one.file_row.path, _path_or_problem),
     Column("problem", None, lambda one, context: one.file_row.problem),
-    Column("why", "WHY", lambda one, context: why_of(one, _now_us(one, context))[0] or None, None, _WHY, _why),
+    Column("why", "WHY", lambda one, context: why_of(one, _now_us(one, context)).sentence or None, None, _WHY, _why),
 )

@@ -155,15 +155,21 @@ def _role_of(row: ServedSchedule, now_us: int) -> Role:
         return Role.FAILED
     if _served_text(row, now_us) or row.left_out or row.missed_times or row.late_from(now_us) or row.warning:
         return Role.WARNING
-    if schedule_state(row, now_us).startswith("running"):
+    if row.running_since is not None and not _hindrances(row, now_us):
         return Role.RUNNING
     return Role.WAITING
 
 
 def schedule_state(row: ServedSchedule, now_us: int) -> str:
-    """What holds up a schedule, the worst first; "running" or empty if nothing does."""
+    """Return what holds up a schedule, the worst first, and for how long its run goes on."""
     if row.left_out:
         return f"left out: {row.left_out}"
+    running = [] if row.running_since is None else [f"running for {format_duration(now_us - row.running_since)}"]
+    return ", ".join([*_hindrances(row, now_us), *running])
+
+
+def _hindrances(row: ServedSchedule, now_us: int) -> list[str]:
+    """Return what holds up a schedule that its supervisor serves, the worst first."""
     words = [
         _served_text(row, now_us),
         "gone" if row.gone_since is not None else "cannot start" if row.start_error is not None else "",
@@ -171,9 +177,8 @@ def schedule_state(row: ServedSchedule, now_us: int) -> str:
         paused_text(row, now_us),
         f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
         "older data" if any(one.newer for one in row.after) else "",
-        f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]
-    return ", ".join(word for word in words if word)
+    return [word for word in words if word]
 
 
 def _state(row: ServedSchedule, now_us: int) -> Piece:
@@ -183,7 +188,7 @@ def _state(row: ServedSchedule, now_us: int) -> Piece:
 def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
     """The same, with the reason of a failed start; if nothing else holds it up, the flows that it waits for."""
     why = f": {row.start_error}" if row.start_error is not None else ""
-    state = schedule_state(row, now_us) or after_text(row.after).partition(": ")[2]
+    state = schedule_state(row, now_us) or awaited_text(row.after)
     return Piece(one_line(f"{state}{why}"), _role_of(row, now_us))
 
 
@@ -260,11 +265,17 @@ def describe_recurrence(expression: str | None) -> str:
 
 def _next_screen(row: ServedSchedule, now_us: int) -> str:
     """The same in fewer cells: without seconds, and without what it waits for, which stands under the list."""
-    return _next_text(row, now_us, _minute).partition(": waits")[0]
+    return _next_start(row, now_us, _minute)
 
 
-def _next_text(row: ServedSchedule, now_us: int, time: Callable[[int, int], str] | None = None) -> str:
-    """When the next run starts, or after which flows; empty if nobody would start it."""
+def _next_text(row: ServedSchedule, now_us: int) -> str:
+    """Return when the next run starts, or after which flows and for which of them it waits."""
+    start = _next_start(row, now_us, _time)
+    return ": ".join(filter(None, (start, awaited_text(row.after) if start else "")))
+
+
+def _next_start(row: ServedSchedule, now_us: int, time: Callable[[int, int], str]) -> str:
+    """Return when the next run starts, or after which flows; empty if nobody would start it."""
     if row.after and row.gone_since is None and is_served(row, now_us):
         return after_text(row.after)
     if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
@@ -272,7 +283,7 @@ def _next_text(row: ServedSchedule, now_us: int, time: Callable[[int, int], str]
     next_at = max(row.next_at, row.paused_until)
     if next_at >= FOREVER:
         return ""
-    return f"{(time or _time)(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
+    return f"{time(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
 
 
 def _last_text(row: ServedSchedule, now_us: int) -> str:
@@ -400,9 +411,14 @@ def rule_line(row: ServedSchedule | None, glyphs: Glyphs, columns: int) -> Line:
 
 
 def after_text(before: Sequence[FlowBefore]) -> str:
-    """After which flows one starts, and for which of them it waits: ``after load, prices: waits for prices``."""
+    """Return after which flows one starts: ``after load, prices``."""
+    return one_line(f"after {', '.join(one.flow for one in before)}")
+
+
+def awaited_text(before: Sequence[FlowBefore]) -> str:
+    """Return for which of these flows one waits: ``waits for prices``; empty if for none."""
     waits = ", ".join(one.flow for one in before if one.waits)
-    return one_line(f"after {', '.join(one.flow for one in before)}{f': waits for {waits}' if waits else ''}")
+    return one_line(f"waits for {waits}") if waits else ""
 
 
 def _time(at: int, now_us: int) -> str:

@@ -432,7 +432,7 @@ class FleetScreen(MachineScreen):
             names = self.target_tasks()
             return bool(names) and super().is_offered(action)
         if action.name in ("pause", "resume_here", "ack_run", "postpone"):
-            mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
+            mends = present.why_of(entry, self.console.live.clock_us).mends if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None
             return (action.name in mends and may_act) or (action.name == "pause" and is_running)

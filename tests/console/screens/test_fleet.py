@@ -274,7 +274,7 @@ def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged
     run = RunFacts("rates-2026-04-25", "rates", START - HOUR, ended_at, "SUCCESS" if ended_at else "RUNNING")
     run = run._replace(deadline_at=START - 60 * S)
     (entry,) = fleet_entries([file_row("rates", run.state, ALIVE, runs=[run])], START)
-    words, found, _ = why_of(entry, START)
+    words, found, *_ = why_of(entry, START)
     assert "late" in words or "after its deadline" in words
     assert found == mends
 
