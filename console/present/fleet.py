@@ -273,13 +273,14 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
 
 
 def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:
-    """Return the sentence; of ``task: error`` without room the error, and as much of the name as that leaves."""
+    """Return the sentence; of ``task: error`` without room what the error leaves for the name, else a third."""
     name, colon, error = why.sentence.partition(": ")
     if cells(why.sentence) <= room:
         return why.sentence
     if why.brief or not colon or " " in name:
         return why.brief or why.sentence
-    left = max(room - cells(colon + error), _NAME_CELLS_MIN)
+    left = room - cells(colon + error)
+    left = left if left > _NAME_CELLS_MIN else room // 3
     return f"{shorten_middle(name, left, glyphs.more)}{colon}{error}" if left > _NAME_CELLS_MIN else error
 
 

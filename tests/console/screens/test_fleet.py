@@ -237,7 +237,7 @@ def test_the_keys_after_a_cut_sentence_leave_it_their_words():
     context = RowContext(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
     texts = [plain(why_line(entry, context, size)) for size in (90, 34, 16)]
     assert texts[0].endswith("calls  r requeue  a acknowledge")
-    assert texts[1:] == ["asleep at hang.py:9 in the s…  r a", "asleep at…  r a"]
+    assert texts[1:] == ["sync: asleep at hang.py:9 in…  r a", "asleep at…  r a"]
 
 
 def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it():
