@@ -478,9 +478,9 @@ class Supervisor:
         when no other supervisor serves that any more.
         """
         stored = [one for one in self._shared.file.stored() if one.flow == name and one.state_path]
-        own = [one.state_path for one in stored if one.target == target and self._state is None]
+        own = next((one.state_path for one in stored if one.target == target and self._state is None), None)
         # the stored path, also if a link to a folder of releases leads elsewhere now
-        path = own[0] or "" if own else path_for_run(self._state, functools.partial(str, name), target)
+        path = own or path_for_run(self._state, functools.partial(str, name), target)
         stamp = stamp_of(split_target(target)[0])
         if here := [one for one in self._services.values() if one.state_path == path]:
             was_rival = self._rivals.get(target) == stamp

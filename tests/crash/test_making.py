@@ -180,7 +180,7 @@ os.path.exists("/begin")
 def kills(work: str, folder: Path, calls: str = CALLS, every: int = 1) -> Iterator[Path]:
     """Yield a path after a kill at each system call of ``work`` that changes a file or its descriptors.
 
-    ``every``: at each so-manieth one of a name alone, the first one included.
+    ``every``: of the calls with one name, at the first one and each ``every``-th after it.
     """
     names = _calls_of(work, folder / "counted", calls)
     for name in sorted(set(names)):
