@@ -5,6 +5,8 @@ The group imports the module of a command when the command is asked for: ``--hel
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -22,6 +24,9 @@ from ...engine.domain.text import place_words, shell_command
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
     from ...engine.executor.run_end import RunResult
+
+
+STDOUT = 1
 
 
 class ListedCommand(NamedTuple):
@@ -203,6 +208,18 @@ class CommandGroup(CommandWithCommands):
             if not close:
                 raise
             raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. Output whose reader has left, as ``| head`` does, is no failure; to click it is one."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            stdout = select.poll()
+            stdout.register(STDOUT, 0)
+            if not stdout.poll(0):  # another pipe is broken
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # flushing the rest of the buffer would fail again
+            return ExitCode.SUCCESS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_LISTED)

@@ -40,9 +40,6 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(code_of_usage(error))
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has closed the pipe
-        sys.exit(ExitCode.SUCCESS)
     except errors.RedriveError as error:
         explain(error)
         sys.exit(code_of_error(error))

@@ -106,6 +106,14 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(flow, tmp_path):
     assert 0 == process.wait(timeout=60)
 
 
+def test_a_reader_that_has_read_enough_is_no_failure():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as left:
+        process = start_redrive("help", "commands", stdout=left, stderr=subprocess.PIPE)
+    assert process.communicate(timeout=60) == (None, "") and process.returncode == 0
+
+
 @pytest.mark.long
 def test_detached_a_run_goes_on_by_itself(flow, tmp_path):
     done = run_redrive("run", *flow(GOOD), "--detach")
