@@ -23,7 +23,7 @@ from ..model.preview import lost_tasks
 from ..present.inbox import task_count
 from ..present.preview import consequences
 from ..present.states import sign_of
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import RunContext, TaskNames
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad, shared_prefix
 from ..widgets.dialog import PromptField, Question
@@ -56,7 +56,7 @@ def with_hidden(question: Question, hidden: Sequence[str]) -> Question:
 
 def requeue_question(
     preview: ActPreview,
-    scene: Scene,
+    context: RunContext,
     names: Sequence[str],
     trigger: str | None,
     rate_per_second: float,
@@ -67,15 +67,15 @@ def requeue_question(
 
     ``trigger``: the key of the act, which the canary cannot have.
     """
-    question = preview_question("requeue", preview, scene, rate_per_second if is_spread else None)
+    question = preview_question("requeue", preview, context, rate_per_second if is_spread else None)
     if is_spread:
         question = _with_rate(question, rate_per_second)
-    if len(names) > 1 and all(scene.board.row(name).state in NEEDS_HUMAN for name in names):
+    if len(names) > 1 and all(context.board.row(name).state in NEEDS_HUMAN for name in names):
         question = _with_canary(replace(question, trigger=trigger), rate_per_second)
     return question
 
 
-def preview_question(act: str, preview: ActPreview, scene: Scene, rate: float | None = None) -> Question:
+def preview_question(act: str, preview: ActPreview, context: RunContext, rate: float | None = None) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
     asked = (preview.run_again if act == "requeue" else preview.skipped) or preview.unblocked
     count, facts = len(asked), [*_facts(preview, asked)]
@@ -86,7 +86,7 @@ def preview_question(act: str, preview: ActPreview, scene: Scene, rate: float | 
         _question_of_tasks(
             BY_NAME[act].verb.capitalize(),
             asked,
-            scene,
+            context,
             facts,
             f"{act} {count:,}" if count > 1 else act,
             reason="required" if act == "skip" else "none",
@@ -152,19 +152,19 @@ def _facts(preview: ActPreview, asked: Sequence[str]) -> Iterator[str]:
         yield f"{len(refused)} not possible: {one_line(name)}, {sentence}."
 
 
-def _task_lines(names: Sequence[str], scene: Scene) -> list[Line]:
+def _task_lines(names: Sequence[str], context: RunContext) -> list[Line]:
     """The exact list: no two names read alike. What all begin with stands once, above them."""
     known = TaskNames(names, shared_prefix([one_line(name) for name in names], least=2))
-    cells = max(min(known.longest, scene.columns - _BESIDE_NAME_CELLS), _NAME_CELLS_MIN)
+    cells = max(min(known.longest, context.columns - _BESIDE_NAME_CELLS), _NAME_CELLS_MIN)
     head: list[Line] = [[Piece(f"All begin with {known.prefix}", Role.DIM)]] if known.prefix else []
-    return [*head, *(_task_line(name, known.short(name, cells, scene.glyphs.more), cells, scene) for name in names)]
+    return [*head, *(_task_line(name, known.short(name, cells, context.glyphs.more), cells, context) for name in names)]
 
 
-def _task_line(name: str, shown: str, name_cells: int, scene: Scene) -> Line:
-    row = scene.board.row(name)
-    style = row_style(row, scene.runner)
+def _task_line(name: str, shown: str, name_cells: int, context: RunContext) -> Line:
+    row = context.board.row(name)
+    style = row_style(row, context.runner)
     return [
-        sign_of(style, scene.glyphs),
+        sign_of(style, context.glyphs),
         Piece(f" {pad(shown, name_cells)}  "),
         Piece(style.word, style.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
@@ -174,7 +174,7 @@ def _task_line(name: str, shown: str, name_cells: int, scene: Scene) -> Line:
 def _question_of_tasks(
     verb: str,
     names: Sequence[str],
-    scene: Scene,
+    context: RunContext,
     facts: Iterable[str],
     accept: str,
     *,
@@ -186,7 +186,7 @@ def _question_of_tasks(
     return Question(
         title=f"{verb} {what}{then}",
         facts=[*facts],
-        preview=_task_lines(names, scene),
+        preview=_task_lines(names, context),
         accept=accept,
         reason=reason,
         type_exactly=_number_to_type(len(names)),
@@ -197,14 +197,14 @@ def _number_to_type(count: int) -> str | None:
     return str(count) if count > TYPED_ABOVE else None
 
 
-def stop_question(names: Sequence[str], scene: Scene) -> Question:
+def stop_question(names: Sequence[str], context: RunContext) -> Question:
     """The question before running attempts are stopped or waiting tasks are cancelled."""
-    below = scene.board.names_waiting_below(*names)
-    facts = [*_stop_facts([scene.board.row(name) for name in names], scene.runner)]
+    below = context.board.names_waiting_below(*names)
+    facts = [*_stop_facts([context.board.row(name) for name in names], context.runner)]
     if below:
         facts.append(f"{task_count(len(below))} below stop with it: {named(below)}.")
     accept = f"stop {len(names):,}" if len(names) > 1 else "stop it"
-    question = _question_of_tasks("Stop", names, scene, facts, accept, reason="required")
+    question = _question_of_tasks("Stop", names, context, facts, accept, reason="required")
     return question if len(names) > 1 else replace(question, preview=())
 
 
@@ -217,13 +217,13 @@ def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
         yield "What does not run now counts as cancelled and does not run again."
 
 
-def answer_question(act: str, names: Sequence[str], scene: Scene) -> Question:
+def answer_question(act: str, names: Sequence[str], context: RunContext) -> Question:
     """The question before an approval is answered. ``act``: approve or reject."""
-    below = scene.board.waiting_below(*names)
+    below = context.board.waiting_below(*names)
     then = {"approve": "may start then", "reject": "will not run"}[act]
     facts = [f"{task_count(below)} below {then}." if below else "Nothing waits below."]
     accept = f"{act} {len(names):,}" if len(names) > 1 else act
-    return _question_of_tasks(BY_NAME[act].verb.capitalize(), names, scene, facts, accept, reason="required")
+    return _question_of_tasks(BY_NAME[act].verb.capitalize(), names, context, facts, accept, reason="required")
 
 
 def abandon_question(summary: RunSummary) -> Question:
@@ -240,16 +240,16 @@ def abandon_question(summary: RunSummary) -> Question:
     )
 
 
-def hurry_question(names: Sequence[str], scene: Scene) -> Question:
+def hurry_question(names: Sequence[str], context: RunContext) -> Question:
     """The question before tasks are retried that are not the one under the cursor."""
     facts = ["The backoff ends at once; breakers, pools and slots still hold."]
-    return _question_of_tasks("Retry", names, scene, facts, f"retry {len(names):,} now", then=" now")
+    return _question_of_tasks("Retry", names, context, facts, f"retry {len(names):,} now", then=" now")
 
 
-def acknowledge_question(names: Sequence[str], scene: Scene) -> Question:
+def acknowledge_question(names: Sequence[str], context: RunContext) -> Question:
     """The question before pages are acknowledged of tasks that are not the one under the cursor."""
     facts = ["No more pages come for these failures; the tasks wait for a decision as before."]
-    return _question_of_tasks("Acknowledge", names, scene, facts, f"acknowledge {len(names):,}")
+    return _question_of_tasks("Acknowledge", names, context, facts, f"acknowledge {len(names):,}")
 
 
 def breaker_question(breaker: BreakerStatus, how: str, title: str) -> Question:

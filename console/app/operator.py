@@ -34,7 +34,7 @@ from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
 from ..model.replay import last_undoable
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
-from ..present.tasks import Scene
+from ..present.tasks import RunContext
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
 from ..sessions.session import listed_events, new_command, unanswered
@@ -79,7 +79,7 @@ class TaskAct(NamedTuple):
     """
 
     act: str
-    question: Callable[[Sequence[str], Scene], Question]
+    question: Callable[[Sequence[str], RunContext], Question]
     is_quick: bool = False
     reason: str = DEFAULT_REASON
 
@@ -184,7 +184,7 @@ class OperatorActions:
             self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else begin_grace)
 
         question = confirmations.requeue_question(
-            preview, self._scene(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
+            preview, self._run_context(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
         )
         self._confirm_for(names, "requeue", question, requeue)
 
@@ -199,7 +199,9 @@ class OperatorActions:
             options = {"substitute": json.loads(reply.values[0])} if reply.values else {}
             self.send("skip", targets, reply.reason, options)
 
-        self._confirm_for(names, "skip", confirmations.preview_question("skip", preview, self._scene(board)), skip)
+        self._confirm_for(
+            names, "skip", confirmations.preview_question("skip", preview, self._run_context(board)), skip
+        )
 
     def act(self, action: str, board: Board, names: Sequence[str]) -> None:
         """Do an act of ``TASK_ACTS``."""
@@ -212,7 +214,7 @@ class OperatorActions:
         if one.is_quick and self._is_at_cursor(names):
             send(one.reason)
         else:
-            question = one.question(asked, self._scene(board))
+            question = one.question(asked, self._run_context(board))
             self._confirm_for(names, action, question, lambda reply: send(reply.reason or one.reason))
 
     def act_for_seconds(self, action: str, board: Board, names: Sequence[str]) -> None:
@@ -414,9 +416,9 @@ class OperatorActions:
             self.show_warning(why)
         return why is not None
 
-    def _scene(self, board: Board) -> Scene:
+    def _run_context(self, board: Board) -> RunContext:
         console = self._console
-        return Scene(board, console.live.now_us, console.glyphs, runner=console.runner, columns=console.size.width)
+        return RunContext(board, console.live.now_us, console.glyphs, runner=console.runner, columns=console.size.width)
 
     def _is_at_cursor(self, names: Sequence[str]) -> bool:
         """Whether the tasks are the one under the cursor, in sight: only that is acted on without a question."""

@@ -37,65 +37,65 @@ _ANSWERS_MAX, _HEADING_ROWS = 3, 2
 _RESULTS_MAX, _RESULT_CHARACTERS = 8, 400  # of what a task returned
 
 
-def title_line(row: TaskRow, scene: tasks.Scene, columns: int) -> Line:
+def title_line(row: TaskRow, context: tasks.RunContext, columns: int) -> Line:
     """Name, state and age."""
-    right = _state_of(row, scene)
-    name = _name_within(row.name, max(columns - width(right) - 4, _NAME_CELLS_MIN), scene)
+    right = _state_of(row, context)
+    name = _name_within(row.name, max(columns - width(right) - 4, _NAME_CELLS_MIN), context)
     return two_sided([Piece(" "), Piece(name, Role.TITLE)], [*right, Piece(" ")], columns)
 
 
-def _state_of(row: TaskRow, scene: tasks.Scene) -> Line:
+def _state_of(row: TaskRow, context: tasks.RunContext) -> Line:
     """The state of a task; of one that needs a human also since when."""
-    state = sign_and_word(row_style(row, scene.runner), scene.glyphs)
+    state = sign_and_word(row_style(row, context.runner), context.glyphs)
     if row.state not in NEEDS_HUMAN or row.ended_at is None:
         return [state]
-    return [state, Piece(f" for {age(scene.now_us - row.ended_at)}")]
+    return [state, Piece(f" for {age(context.now_us - row.ended_at)}")]
 
 
-def _name_within(name: str, size: int, scene: tasks.Scene) -> str:
+def _name_within(name: str, size: int, context: tasks.RunContext) -> str:
     """The whole name, or as lists show it where it has no room."""
     whole = one_line(name)
-    return whole if cells(whole) <= size else scene.names.short(name, size, scene.glyphs.more)
+    return whole if cells(whole) <= size else context.names.short(name, size, context.glyphs.more)
 
 
-def summary_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
+def summary_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: int) -> list[Line]:
     """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds.
 
     A verdict without room loses what it compared, and continues in rows that nothing else needs.
     """
-    name = _name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), scene)
-    head = [Piece(" "), Piece(name, Role.TITLE), Piece("  "), *_state_of(row, scene)]
-    last = _held_text(row, scene)
+    name = _name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), context)
+    head = [Piece(" "), Piece(name, Role.TITLE), Piece("  "), *_state_of(row, context)]
+    last = _held_text(row, context)
     shown = tasks.latest_first(row)[: max(rows - 1 - bool(last), 0)]
-    below = [attempt_line(attempt, scene, columns, checks) for attempt, checks in shown]
+    below = [attempt_line(attempt, context, columns, checks) for attempt, checks in shown]
     if last and len(below) + 1 < rows:
         below.append([Piece("   "), *last])
     free = max(rows - len(below), 1)
-    heads = [[*head, *_conclusion(row, scene, is_brief=is_brief)] for is_brief in (False, True)]
+    heads = [[*head, *_conclusion(row, context, is_brief=is_brief)] for is_brief in (False, True)]
     is_sentence = free > 1 and row.state in NEEDS_HUMAN | NOT_STARTED
     wrapped = wrap(heads[0], columns, 1) if is_sentence else [first_that_fits(heads, columns)]
     lines = [*wrapped[: free - 1], [piece for line in wrapped[free - 1 :] for piece in line], *below]
-    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows] if line]
+    return [fit(line, columns, context.glyphs.more) for line in lines[:rows] if line]
 
 
-def _conclusion(row: TaskRow, scene: tasks.Scene, *, is_brief: bool) -> Line:
+def _conclusion(row: TaskRow, context: tasks.RunContext, *, is_brief: bool) -> Line:
     """The verdict on a task that needs a human; else why it waits, or its facts."""
     failures = failures_of(row)
     if row.state in NEEDS_HUMAN and len(failures) > 1:
-        return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures), is_brief=is_brief)}")]
+        return [Piece(f" {context.glyphs.dot} {verdict(compare(failures), is_brief=is_brief)}")]
     if row.state in NEEDS_HUMAN:
-        return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
+        return [Piece(f" {context.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in NOT_STARTED:
-        why = one_line(scene.board.explain(row.name, scene.now_us, scene.runner))
-        return [Piece(f" {scene.glyphs.dot} {why}", Role.DIM)]
-    head, *facts = tasks.state_facts(row, scene)
+        why = one_line(context.board.explain(row.name, context.now_us, context.runner))
+        return [Piece(f" {context.glyphs.dot} {why}", Role.DIM)]
+    head, *facts = tasks.state_facts(row, context)
     if row.state is TaskState.RETRYING:  # the countdown goes on behind the word
-        return [Piece(head.text.removeprefix(scene.view(row.name).style.word), head.role), *facts]
+        return [Piece(head.text.removeprefix(context.view(row.name).style.word), head.role), *facts]
     return [Piece("  "), *facts[1:]]
 
 
-def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:
-    count = scene.board.waiting_below(row.name)
+def _held_text(row: TaskRow, context: tasks.RunContext) -> Line:
+    count = context.board.waiting_below(row.name)
     if not count or row.state not in NEEDS_HUMAN:
         return []
     return [Piece(f"holds {counted(count, 'task')} and the run's end")]
@@ -105,7 +105,7 @@ def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:
 
 
 def detail_page(
-    row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
+    row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
 ) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
 
@@ -113,21 +113,21 @@ def detail_page(
     has no room.
     """
     is_judged = row.state in NEEDS_HUMAN
-    reason = verdict_lines(row, scene, found, columns) if is_judged else _blocking_lines(row, scene, columns)
+    reason = verdict_lines(row, context, found, columns) if is_judged else _blocking_lines(row, context, columns)
     before = [
-        title_line(row, scene, columns),
+        title_line(row, context, columns),
         *reason,
-        *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
-        *evidence_lines(row, scene, found, columns),
-        *(asked_lines(row, scene, found, columns, rows) if found.logs or found.answers else ()),
+        *_usage_lines(context.board.usage.get(row.name) if context.view(row.name).clock is not None else None, columns),
+        *evidence_lines(row, context, found, columns),
+        *(asked_lines(row, context, found, columns, rows) if found.logs or found.answers else ()),
     ]
-    after = [*_held_lines(row, scene), *_typical_durations(row, scene), *chain(*_relatives(row, scene))]
+    after = [*_held_lines(row, context), *_typical_durations(row, context), *chain(*_relatives(row, context))]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
-    shown = [*text_lines(found.texts, _LOG_LINES, scene, has_diagnostics=False)]
+    shown = [*text_lines(found.texts, _LOG_LINES, context, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
-    past = past_durations(row, scene, found, columns, free - 2) if has_past or has_room_for_past(row, free) else []
+    past = past_durations(row, context, found, columns, free - 2) if has_past or has_room_for_past(row, free) else []
     if free > len(past):
-        shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), scene, has_diagnostics=False)]
+        shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), context, has_diagnostics=False)]
     page = [*before, *shown, *after, *past]
     used = sum(count_rows(line, columns) for line in (*page, *foot))
     return [*page, *([] for _ in range(used, rows)), *foot]
@@ -138,27 +138,27 @@ def has_room_for_past(row: TaskRow, rows: int) -> bool:
     return rows > _CHART_ROWS_MIN and row.state not in NEEDS_HUMAN
 
 
-def static_lines(row: TaskRow, scene: tasks.Scene, rows: int) -> list[Line]:
+def static_lines(row: TaskRow, context: tasks.RunContext, rows: int) -> list[Line]:
     """What changes little, of which as much as has ``rows`` rows: its usual duration, its neighbours, its rules."""
     lines: list[Line] = []
-    for part in (_typical_durations(row, scene), *_relatives(row, scene), _rules(row)):
+    for part in (_typical_durations(row, context), *_relatives(row, context), _rules(row)):
         found = list(part)
         lines += found if len(lines) + len(found) <= rows else []
     return lines
 
 
-def asked_lines(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def asked_lines(row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
     """What an approval asks about: what the tasks above it returned, who answered before, and what they wrote."""
     lines: list[Line] = []
-    for parent in scene.board.dag.parents(row.name):
-        if returned := _returned(scene.board.row(parent).result, columns):
+    for parent in context.board.dag.parents(row.name):
+        if returned := _returned(context.board.row(parent).result, columns):
             lines += [*tasks.section(one_line(parent), "returned"), *returned]
     lines += tasks.section("Answered before", "" if found.answers else "never")
     lines += (answer_line(event) for event in reversed(found.answers[-_ANSWERS_MAX:]))
     size = max((rows - len(lines)) // max(len(found.logs), 1) - _HEADING_ROWS, 1)
     for parent, log in found.logs.items():
         lines += tasks.section(one_line(parent), "wrote" if log else "wrote nothing")
-        lines += ([Piece(f"   {line_text(line, scene.glyphs)}")] for line in log[-size:])
+        lines += ([Piece(f"   {line_text(line, context.glyphs)}")] for line in log[-size:])
     return lines[1:]
 
 
@@ -187,26 +187,26 @@ def _value_text(value: object) -> str:
     return one_line((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_RESULT_CHARACTERS])
 
 
-def past_durations(row: TaskRow, scene: tasks.Scene, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def past_durations(row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
     """How long the task took in each attempt, beside its timeout, in about ``rows`` rows."""
-    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], scene.view(row.name).clock)
+    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], context.view(row.name).clock)
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
         return []
     slots, rows = even_slots(past, columns - CHART_LABEL_CELLS - 1), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)
-    title, glyphs = f"In each attempt {scene.glyphs.dot} ", scene.glyphs
+    title, glyphs = f"In each attempt {context.glyphs.dot} ", context.glyphs
     return [[], *duration_lines(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 
 
-def _held_lines(row: TaskRow, scene: tasks.Scene) -> list[Line]:
-    held = _held_text(row, scene)
+def _held_lines(row: TaskRow, context: tasks.RunContext) -> list[Line]:
+    held = _held_text(row, context)
     return [[], [Piece(" "), *held]] if held else []
 
 
-def _blocking_lines(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
-    links = scene.board.blocking_chain(row.name, scene.now_us, scene.runner)
+def _blocking_lines(row: TaskRow, context: tasks.RunContext, columns: int) -> Iterator[Line]:
+    links = context.board.blocking_chain(row.name, context.now_us, context.runner)
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
-        lead = " " if not place else f"  {scene.glyphs.arrow} "
+        lead = " " if not place else f"  {context.glyphs.arrow} "
         for first, *rest in wrap([Piece(lead, Role.DIM), Piece(one_line(text))], columns - 1, len(lead)):
             yield [first._replace(role=Role.DIM), *rest]
 
@@ -228,20 +228,20 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
 _ATTEMPTS_OF_A_SHARE = 20  # of fewer, 95 of 100 are all
 
 
-def _typical_durations(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
+def _typical_durations(row: TaskRow, context: tasks.RunContext) -> Iterator[Line]:
     """Durations in earlier runs."""
-    usual = scene.board.duration_stats.get(row.name)
+    usual = context.board.duration_stats.get(row.name)
     if usual is None:
         return
     many = f"{counted(usual.attempts, 'attempt')} in earlier runs"
     within = f", 95 of 100 within {format_duration(usual.p95_us)}" if usual.attempts >= _ATTEMPTS_OF_A_SHARE else ""
-    yield from tasks.section("Usually", f"{format_duration(usual.p50_us)}{within} {scene.glyphs.dot} {many}")
+    yield from tasks.section("Usually", f"{format_duration(usual.p50_us)}{within} {context.glyphs.dot} {many}")
 
 
-def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Iterator[Line]]:
-    parents, children = scene.board.dag.parents(row.name), scene.board.dag.children(row.name)
-    yield tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, scene)
-    yield tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, scene)
+def _relatives(row: TaskRow, context: tasks.RunContext) -> Iterator[Iterator[Line]]:
+    parents, children = context.board.dag.parents(row.name), context.board.dag.children(row.name)
+    yield tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, context)
+    yield tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, context)
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:

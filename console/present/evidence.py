@@ -46,23 +46,23 @@ _HASH_DIGITS = 10
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def verdict_lines(row: TaskRow, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def verdict_lines(row: TaskRow, context: tasks.RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """Whether another attempt would end otherwise, and whether other runs had this failure."""
     role = Role.STRONG if model.compare(model.failures_of(row)).is_deterministic else Role.TEXT
-    yield from indented(_sentence(verdict_of((row.name,), scene)), columns, role)
-    yield from _history(row, scene, found.history)
+    yield from indented(_sentence(verdict_of((row.name,), context)), columns, role)
+    yield from _history(row, context, found.history)
 
 
-def evidence_lines(row: TaskRow, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def evidence_lines(row: TaskRow, context: tasks.RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """The attempts of a task, and what speaks for or against another one, without the long texts."""
     failures = model.failures_of(row)
     comparison = model.compare(failures)
     yield []
-    yield from cause_history_lines(found.memory, scene.now_us, columns)
+    yield from cause_history_lines(found.memory, context.now_us, columns)
     yield from _messages(failures, found.texts, columns)
     if row.attempts:
-        yield from attempt_table(row, comparison, scene, columns, found.texts)
-    yield from _fields(found.texts, scene, columns)
+        yield from attempt_table(row, comparison, context, columns, found.texts)
+    yield from _fields(found.texts, context, columns)
     yield from _durations(row, found.history)
     yield from _quarantined(found.rows)
 
@@ -80,12 +80,12 @@ def rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     return [[], *indented(_sentence(rule), columns, Role.DIM)]
 
 
-def _history(row: TaskRow, scene: tasks.Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
+def _history(row: TaskRow, context: tasks.RunContext, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
     """Whether other runs had this failure, and when the task last succeeded."""
     if not attempts:
         return
     fingerprint = model.fingerprint_of_task(row)
-    others = {one.run_id for one in attempts} - {scene.board.projection.run.run_id}
+    others = {one.run_id for one in attempts} - {context.board.projection.run.run_id}
     seen = {one.run_id for one in attempts if fingerprint and one.fingerprint_loose == fingerprint} & others
     good = [one.ended_at for one in attempts if one.outcome == "success" and one.ended_at is not None]
     if not others and not good:
@@ -94,7 +94,7 @@ def _history(row: TaskRow, scene: tasks.Scene, attempts: Sequence[PastAttemptRow
     words = [counted(len(others), "earlier run")]
     words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
     words.append(f"last went well {wall_day(max(good))}" if good else "it never went well")
-    yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
+    yield [Piece(f" {f' {context.glyphs.dot} '.join(words)}", Role.DIM)]
 
 
 def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
@@ -123,7 +123,7 @@ def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDurati
 def attempt_table(
     row: TaskRow,
     comparison: model.AttemptComparison,
-    scene: tasks.Scene,
+    context: tasks.RunContext,
     columns: int,
     texts: Sequence[model.AttemptTexts] = (),
 ) -> list[Line]:
@@ -141,23 +141,23 @@ def attempt_table(
     lines: list[Line] = [[Piece(pad(f" {counts}", _LABEL_CELLS), Role.DIM), Piece(head, Role.STRONG)]]
     changed = {*comparison.environment, *comparison.results}
     for label, value in _FACTS:
-        values = [value(one, scene) for one in shown]
+        values = [value(one, context) for one in shown]
         if any(values) and not (label in _HASHES and len({*values}) == 1):
             differs = _CHANGE_NAMES.get(label, label) in changed and len(set(values)) > 1
             lines.append(_fact_line(label, values, size, differs))
     if len(attempts) > len(shown):
-        lines += [[], *(attempt_line(one, scene, columns, checks) for one, checks in tasks.latest_first(row))]
+        lines += [[], *(attempt_line(one, context, columns, checks) for one, checks in tasks.latest_first(row))]
     return lines
 
 
-def attempt_line(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: int = 0) -> Line:
+def attempt_line(attempt: AttemptRow, context: tasks.RunContext, columns: int, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
-    view = scene.attempt(attempt)
+    view = context.attempt(attempt)
     explained = tasks.short_failure(without_locals(attempt.explain or ""))
     failure = explained or attempt.error or attempt.where or view.style.word
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
-        sign_of(view.style, scene.glyphs),
+        sign_of(view.style, context.glyphs),
         Piece(f" {wall(attempt.started_at)} {offset(view.clock)}  ", Role.DIM),
     ]
     mark = f"  fp {one_line(model.fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]}"
@@ -166,7 +166,7 @@ def attempt_line(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: 
     room = room if has_mark else max(columns - width(line), _TEXT_CELLS_MIN)
     tail = [Piece(mark, Role.DIM)] if has_mark else []
     text = one_line(failure + tasks.describe_checks_before(checks))
-    return [*line, Piece(shorten(text, room, scene.glyphs.more)), *tail]
+    return [*line, Piece(shorten(text, room, context.glyphs.more)), *tail]
 
 
 def _heading(attempt: AttemptRow, row: TaskRow) -> str:
@@ -186,19 +186,19 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
-def _attempt_duration(attempt: AttemptRow, scene: tasks.Scene) -> str:
-    lasts, limit = format_duration(scene.attempt(attempt).clock), attempt.timeout_us
+def _attempt_duration(attempt: AttemptRow, context: tasks.RunContext) -> str:
+    lasts, limit = format_duration(context.attempt(attempt).clock), attempt.timeout_us
     return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
 
 
-def _place(attempt: AttemptRow, scene: tasks.Scene) -> str:
+def _place(attempt: AttemptRow, context: tasks.RunContext) -> str:
     if attempt.where and attempt.where != tasks.hang_of(attempt):
         return without_locals(one_line(attempt.where))
     name = short_error(attempt.error_type or "")
     return without_locals(one_line((attempt.explain or "").removeprefix(name)))
 
 
-def _killed(attempt: AttemptRow, scene: tasks.Scene) -> str:
+def _killed(attempt: AttemptRow, context: tasks.RunContext) -> str:
     if attempt.sigkill_at is not None:
         after = offset(attempt.sigkill_at - attempt.sigterm_at) if attempt.sigterm_at is not None else "at once"
         return f"SIGKILL {after}"
@@ -214,29 +214,29 @@ def _hash(value: str | None) -> str:
 
 
 #: Row by row: label and value.
-_FACTS: Sequence[tuple[str, Callable[[AttemptRow, tasks.Scene], str]]] = (
-    ("started", lambda attempt, scene: wall(attempt.started_at)),
+_FACTS: Sequence[tuple[str, Callable[[AttemptRow, tasks.RunContext], str]]] = (
+    ("started", lambda attempt, context: wall(attempt.started_at)),
     ("took", _attempt_duration),
-    ("ended", lambda attempt, scene: plain([sign_and_word(scene.attempt(attempt).style, scene.glyphs)])),
-    ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
+    ("ended", lambda attempt, context: plain([sign_and_word(context.attempt(attempt).style, context.glyphs)])),
+    ("error", lambda attempt, context: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
-    ("line by line", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
-    ("fingerprint", lambda attempt, scene: _text_of(model.fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]),
-    ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
-    ("kind", lambda attempt, scene: one_line(failure_mode_word(attempt))),
-    ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
-    ("signal", lambda attempt, scene: _text_of(attempt.signal)),
+    ("line by line", lambda attempt, context: _hash(attempt.fingerprint)),  # strict: what the verdict compares
+    ("fingerprint", lambda attempt, context: _text_of(model.fingerprint_of_attempt(attempt))[:FINGERPRINT_DIGITS]),
+    ("class", lambda attempt, context: _text_of(attempt.failure_class).lower()),
+    ("kind", lambda attempt, context: one_line(failure_mode_word(attempt))),
+    ("exit code", lambda attempt, context: _text_of(attempt.exit_code)),
+    ("signal", lambda attempt, context: _text_of(attempt.signal)),
     ("killed", _killed),
-    ("code", lambda attempt, scene: _hash(attempt.code_hash)),
-    ("input", lambda attempt, scene: _hash(attempt.input_hash)),
-    ("parameters", lambda attempt, scene: _hash(attempt.params_hash)),
-    ("packages", lambda attempt, scene: _hash(attempt.image_hash)),
-    ("host", lambda attempt, scene: _text_of(attempt.host)),
-    ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
-    ("cpu", lambda attempt, scene: format_duration(attempt.cpu_user_us) if attempt.cpu_user_us else ""),
-    ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
-    ("then waited", lambda attempt, scene: tasks.waited_text(attempt)),
-    ("late", lambda attempt, scene: "it changed nothing" if attempt.late else ""),
+    ("code", lambda attempt, context: _hash(attempt.code_hash)),
+    ("input", lambda attempt, context: _hash(attempt.input_hash)),
+    ("parameters", lambda attempt, context: _hash(attempt.params_hash)),
+    ("packages", lambda attempt, context: _hash(attempt.image_hash)),
+    ("host", lambda attempt, context: _text_of(attempt.host)),
+    ("peak memory", lambda attempt, context: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
+    ("cpu", lambda attempt, context: format_duration(attempt.cpu_user_us) if attempt.cpu_user_us else ""),
+    ("output", lambda attempt, context: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
+    ("then waited", lambda attempt, context: tasks.waited_text(attempt)),
+    ("late", lambda attempt, context: "it changed nothing" if attempt.late else ""),
 )
 
 #: Facts of which only a difference says something: the verdict names those that are alike.
@@ -289,7 +289,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
 
 
 def text_lines(
-    texts: Sequence[model.AttemptTexts], log_lines: int, scene: tasks.Scene, *, has_diagnostics: bool = True
+    texts: Sequence[model.AttemptTexts], log_lines: int, context: tasks.RunContext, *, has_diagnostics: bool = True
 ) -> Iterator[Line]:
     """The long texts of attempts, each once, and the last ``log_lines`` of their logs."""
     by_heading: dict[str, dict[int, str]] = {}
@@ -300,7 +300,7 @@ def text_lines(
             "Traceback": one.long.traceback,
             "Stack at the timeout": stack,
             "What it did and held at the timeout": autopsy,
-            "Log, its end": "\n".join(line_text(line, scene.glyphs) for line in one.log[-log_lines:]),
+            "Log, its end": "\n".join(line_text(line, context.glyphs) for line in one.log[-log_lines:]),
         }
         for heading, text in parts.items():
             by_heading.setdefault(heading, {})[one.attempt] = text
@@ -320,74 +320,76 @@ def _is_worth_its_rows(line: str) -> bool:
     return len(line) <= _MARKS_CELLS_MAX or bool(set(line) - set(" ^~"))
 
 
-def _below(names: Sequence[str], scene: tasks.Scene) -> Iterator[Line]:
-    held = scene.board.names_waiting_below(*names)
-    return tasks.named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, scene)
+def _below(names: Sequence[str], context: tasks.RunContext) -> Iterator[Line]:
+    held = context.board.names_waiting_below(*names)
+    return tasks.named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, context)
 
 
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(cause: model.InboxCause, scene: tasks.Scene, found: model.EvidenceData, columns: int) -> list[Line]:
+def cause_page(
+    cause: model.InboxCause, context: tasks.RunContext, found: model.EvidenceData, columns: int
+) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
-    reason = wait_of(cause.tasks, scene)
+    reason = wait_of(cause.tasks, context)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
     head = two_sided(
         [Piece(" "), Piece(one_line(cause.title), Role.TITLE)],
-        [state_sign(state, scene.glyphs), Piece(f" {number(cause.count)}", STATE_STYLES[state].role), Piece(" ")],
+        [state_sign(state, context.glyphs), Piece(f" {number(cause.count)}", STATE_STYLES[state].role), Piece(" ")],
         columns,
-        scene.glyphs.more,
+        context.glyphs.more,
     )
     return [
         head,
-        *indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
+        *indented(_sentence(verdict_of(cause.tasks, context)), columns, Role.STRONG),
         *(indented(message, columns) if (message := message_of(cause)) else ()),
         [],
-        *(_cause_of_wait(cause, scene) if reason is not None else _cause_of_failure(cause, scene, found, columns)),
+        *(_cause_of_wait(cause, context) if reason is not None else _cause_of_failure(cause, context, found, columns)),
     ]
 
 
-def _cause_of_wait(cause: model.InboxCause, scene: tasks.Scene) -> Iterator[Line]:
+def _cause_of_wait(cause: model.InboxCause, context: tasks.RunContext) -> Iterator[Line]:
     """What waits, since when, and what it holds."""
-    yield _kinds_line(cause, scene)
-    yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(scene.now_us - cause.oldest)} ago")
-    yield from _below(cause.tasks, scene)
+    yield _kinds_line(cause, context)
+    yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(context.now_us - cause.oldest)} ago")
+    yield from _below(cause.tasks, context)
 
 
 def _cause_of_failure(
-    cause: model.InboxCause, scene: tasks.Scene, found: model.EvidenceData, columns: int
+    cause: model.InboxCause, context: tasks.RunContext, found: model.EvidenceData, columns: int
 ) -> list[Line]:
     return [
-        *cause_history_lines(found.memory, scene.now_us, columns),
-        *_counted(cause, scene),
-        *_fields(found.texts, scene, columns),
-        *_spark_line(cause, scene, columns),
-        *_below(cause.tasks, scene),
-        *rule_of_poison(scene.board.row(cause.tasks[0]), columns),
-        *text_lines(found.texts, 0, scene),
+        *cause_history_lines(found.memory, context.now_us, columns),
+        *_counted(cause, context),
+        *_fields(found.texts, context, columns),
+        *_spark_line(cause, context, columns),
+        *_below(cause.tasks, context),
+        *rule_of_poison(context.board.row(cause.tasks[0]), columns),
+        *text_lines(found.texts, 0, context),
     ]
 
 
-def _counted(cause: model.InboxCause, scene: tasks.Scene) -> Iterator[Line]:
-    yield _kinds_line(cause, scene)
-    yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(scene.now_us - cause.first_seen)} ago")
-    yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(scene.now_us - cause.last_seen)} ago")
+def _counted(cause: model.InboxCause, context: tasks.RunContext) -> Iterator[Line]:
+    yield _kinds_line(cause, context)
+    yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(context.now_us - cause.first_seen)} ago")
+    yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(context.now_us - cause.last_seen)} ago")
     yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:FINGERPRINT_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))
 
 
-def _kinds_line(cause: model.InboxCause, scene: tasks.Scene) -> Line:
+def _kinds_line(cause: model.InboxCause, context: tasks.RunContext) -> Line:
     """How many of its tasks are in the inbox for which kind of reason."""
-    kinds = Counter(model.kind_of(scene.board.row(name), scene.view(name).reason) for name in cause.tasks)
+    kinds = Counter(model.kind_of(context.board.row(name), context.view(name).reason) for name in cause.tasks)
     return _labelled_value(
         "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
     )
 
 
-def _fields(texts: Sequence[model.AttemptTexts], scene: tasks.Scene, columns: int) -> Iterator[Line]:
+def _fields(texts: Sequence[model.AttemptTexts], context: tasks.RunContext, columns: int) -> Iterator[Line]:
     """What the fingerprint of the latest failure is made of."""
-    if texts and (text := detail_text(texts[-1].long.fingerprint_detail, scene.glyphs.dot)):
+    if texts and (text := detail_text(texts[-1].long.fingerprint_detail, context.glyphs.dot)):
         yield from labelled("taken from", one_line(text), columns)
 
 
@@ -395,16 +397,16 @@ def _labelled_value(label: str, value: str) -> Line:
     return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
 
 
-def _spark_line(cause: model.InboxCause, scene: tasks.Scene, columns: int) -> Iterator[Line]:
+def _spark_line(cause: model.InboxCause, context: tasks.RunContext, columns: int) -> Iterator[Line]:
     """The failures over time, as a line of small bars."""
     count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
-    rows = [scene.board.row(name) for name in cause.tasks]
+    rows = [context.board.row(name) for name in cause.tasks]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
     if len(ends) < 3 or count < 8 or max(ends) == min(ends):
         return
     first, span = min(ends), max(ends) - min(ends)
     counts = Counter(min((at - first) * count // span, count - 1) for at in ends)
-    most, spark = max(counts.values()), scene.glyphs.spark
+    most, spark = max(counts.values()), context.glyphs.spark
     bars = "".join(spark[-(-counts[cell] * (len(spark) - 1) // most)] if counts[cell] else " " for cell in range(count))
     yield [Piece(f" {pad('they came', _LABEL_CELLS - 1)}", Role.DIM), Piece(bars)]
 

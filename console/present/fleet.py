@@ -29,7 +29,7 @@ from .run_grid import run_words
 from .runs import describe_next_run
 from .schedules import after_text, awaited_text, need_sentence, paused_text, schedule_state
 from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
-from .tasks import Scene, task_line
+from .tasks import RunContext, task_line
 
 _RUNNING = RUN_STYLES[RunState.RUNNING]
 _STARTS_US = 5_000_000  # the time that a due run takes to start
@@ -317,39 +317,44 @@ def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Li
 
 
 def run_lines(
-    entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, context: RowContext, columns: int
+    entry: FleetEntry, causes: Sequence[InboxCause], context: RunContext, row_context: RowContext, columns: int
 ) -> list[Line]:
     """The run under the cursor in a few lines: how it stands, its first cause, and the keys that act on it."""
-    run, counts = scene.board.projection.run, scene.board.counts
-    view = run_view(run, scene.runner, scene.now_us, counts)
-    lines: list[Line] = [run_words(run, view, scene.glyphs)]
+    run, counts = context.board.projection.run, context.board.counts
+    view = run_view(run, context.runner, context.now_us, counts)
+    lines: list[Line] = [run_words(run, view, context.glyphs)]
     if causes:
-        lines += _cause_lines(causes, scene, context, columns)
+        lines += _cause_lines(causes, context, row_context, columns)
     else:
         found = [(need, _where(need, run.run_id)) for need in entry.needs if need.kind not in OF_MACHINE]
         for need, where in sorted(found, key=lambda one: bool(one[1]))[:2]:
-            lines.append([Piece(f"   {need_sentence(need, _now_us(entry, context))}{one_line(where)}")])
-        task = scene.board.current_task() if view.is_moving else None
-        lines += [task_line(scene.board.row(task), scene, columns, cells(one_line(task)))] if task is not None else []
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):
+            lines.append([Piece(f"   {need_sentence(need, _now_us(entry, row_context))}{one_line(where)}")])
+        task = context.board.current_task() if view.is_moving else None
+        lines += (
+            [task_line(context.board.row(task), context, columns, cells(one_line(task)))] if task is not None else []
+        )
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, row_context))):
         lines.append([Piece(f"   schedule: {state}", Role.DIM)])
     return lines
 
 
-def _cause_lines(causes: Sequence[InboxCause], scene: Scene, context: RowContext, columns: int) -> list[Line]:
+def _cause_lines(
+    causes: Sequence[InboxCause], context: RunContext, row_context: RowContext, columns: int
+) -> list[Line]:
     names = causes[0].tasks
-    lines = selection_lines(names, scene, columns)
-    if wait_of(names, scene) is WaitReason.APPROVAL:  # here its keys only move and copy
+    lines = selection_lines(names, context, columns)
+    if wait_of(names, context) is WaitReason.APPROVAL:  # here its keys only move and copy
         lines.append(
             _by_keys(
-                [("open", f"opens it: {context.label('copy')} approves, {context.label('next')} rejects")], context
+                [("open", f"opens it: {row_context.label('copy')} approves, {row_context.label('next')} rejects")],
+                row_context,
             )
         )
-    elif mends_of(names, scene):
-        lines += mend_lines(names, scene, columns)
+    elif mends_of(names, context):
+        lines += mend_lines(names, context, columns)
     if len(causes) > 1:
         more = counted(len(causes) - 1, "more cause")
-        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], context))
+        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], row_context))
     return lines
 
 
@@ -358,11 +363,11 @@ def _by_keys(words: Sequence[tuple[str, str]], context: RowContext) -> Line:
     return [Piece("   "), *join(shown, "  ")]
 
 
-def counts_bar(scene: Scene, columns: int) -> Line:
+def counts_bar(context: RunContext, columns: int) -> Line:
     """How far a run is, where its drawing has no room."""
-    counts = scene.board.counts
-    words = counts_line(counts, scene.glyphs, runner=scene.runner)
-    return [Piece(" "), *bar(counts, scene.glyphs, max(min(columns - width(words) - 4, 60), 1)), Piece("  "), *words]
+    counts = context.board.counts
+    words = counts_line(counts, context.glyphs, runner=context.runner)
+    return [Piece(" "), *bar(counts, context.glyphs, max(min(columns - width(words) - 4, 60), 1)), Piece("  "), *words]
 
 
 # --- The frame -------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ..text.text import cells, one_line, pad, shorten_middle, two_lines
 from . import states
 from .group import group_bar, work_text
 from .states import row_sign, shade, state_sign
-from .tasks import Scene, attempts_text, name_role, node_facts, pace, part_over, state_facts, took_text
+from .tasks import RunContext, attempts_text, name_role, node_facts, pace, part_over, state_facts, took_text
 
 _TRIES_FROM = 56  # cells beside the sign: narrower rows leave out the attempts
 _NAME_CELLS_MIN = 12
@@ -49,16 +49,16 @@ class Highlight(msgspec.Struct):
     has_bars: bool = True  # in the drawing: the name of a running task fills, and ended tasks say how long they took
 
 
-def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> int:
+def label_width(name: str, context: RunContext, size: LabelSize = LABEL_SIZES[0]) -> int:
     """Width of a task in the drawing: sign, name and clock, and the fact below them."""
     if not size.name_cells:
         return 1
-    name_cells = cells(scene.names.short(name, size.name_cells, scene.glyphs.more))
+    name_cells = cells(context.names.short(name, size.name_cells, context.glyphs.more))
     return 2 + max(name_cells + (_CLOCK_CELLS if size.has_time else 0), size.fact_cells)
 
 
 def heading_line(
-    graph: Graph, scene: Scene, size: int, filter_text: str, marks: int, hidden_marks: int
+    graph: Graph, context: RunContext, size: int, filter_text: str, marks: int, hidden_marks: int
 ) -> tuple[Line, Line]:
     """The step among all steps; beside it what is left out: by the filter, of names.
 
@@ -71,11 +71,11 @@ def heading_line(
     if marks:
         hidden = f", {number(hidden_marks)} not shown" if hidden_marks else ""
         right.append([Piece(f"{number(marks)} marked{hidden}", Role.MARK)])
-    if scene.names.prefix:
-        right.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
+    if context.names.prefix:
+        right.append([Piece(f"all begin with {context.names.prefix}", Role.DIM)])
     others = [*join(right), Piece(" ")]
-    steps = _steps(graph, scene.glyphs, is_long=True)
-    return (steps if width(steps) + 2 + width(others) <= size else _steps(graph, scene.glyphs, is_long=False)), others
+    steps = _steps(graph, context.glyphs, is_long=True)
+    return (steps if width(steps) + 2 + width(others) <= size else _steps(graph, context.glyphs, is_long=False)), others
 
 
 def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
@@ -87,68 +87,68 @@ def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
     return [Piece(" "), *join([[Piece(step, Role.STRONG if step is graph.step else Role.DIM)] for step in steps], dot)]
 
 
-def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
+def graph_row(graph: Graph, y: int, size: int, context: RunContext, lit: Highlight) -> Line:
     """Row ``y`` of the current zoom step, for steps that are lists."""
     if graph.step is ZoomStep.GROUPS:
-        return _group_row(graph, y, size, scene, lit)
-    return _task_row(graph.task_at_row(y), size, scene, lit)
+        return _group_row(graph, y, size, context, lit)
+    return _task_row(graph.task_at_row(y), size, context, lit)
 
 
 # --- Rows of tasks -------------------------------------------------------------------------------------------------
 
 
-def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
+def _task_row(name: str, size: int, context: RunContext, lit: Highlight, indent: int = 0) -> Line:
     """Mark, state and name, each in its column, then the facts."""
-    row, more, has_attempts = scene.board.row(name), scene.glyphs.more, size - 3 - indent >= _TRIES_FROM
+    row, more, has_attempts = context.board.row(name), context.glyphs.more, size - 3 - indent >= _TRIES_FROM
     tried = Width(5, gap=0, is_right=True), Piece(attempts_text(row), Role.DIM)
-    facts = 36 if scene.board.problems else 28  # without a failure to tell, names have more room
+    facts = 36 if context.board.problems else 28  # without a failure to tell, names have more room
 
     def named(room: int) -> Piece:
-        return Piece(scene.names.short(name, room, more), _name_role(row, scene, lit))
+        return Piece(context.names.short(name, room, more), _name_role(row, context, lit))
 
     return row_line(
         max(size, 0),
-        (Width(1, gap=0), _mark(name, scene, lit)),
-        (Width(1, gap=indent), row_sign(row, scene.glyphs, scene.runner)),
-        (Width(12, max(min(scene.names.longest, size * 2 // 5), 12)), named),
+        (Width(1, gap=0), _mark(name, context, lit)),
+        (Width(1, gap=indent), row_sign(row, context.glyphs, context.runner)),
+        (Width(12, max(min(context.names.longest, size * 2 // 5), 12)), named),
         *([tried] if has_attempts else ()),
         (
             Width(max(facts, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
-            lambda room: state_facts(row, scene, room),
+            lambda room: state_facts(row, context, room),
         ),
         more=more,
     )
 
 
-def _name_role(row: TaskRow, scene: Scene, lit: Highlight) -> Role:
+def _name_role(row: TaskRow, context: RunContext, lit: Highlight) -> Role:
     for names, role in ((lit.matched, Role.MATCH), (lit.critical, Role.CRITICAL), (lit.related, Role.RELATED)):
         if row.name in names:
             return role
-    return _LOUD_NAMES.get(row.state) or name_role(row, scene)
+    return _LOUD_NAMES.get(row.state) or name_role(row, context)
 
 
-def _sign(name: str, scene: Scene) -> Piece:
-    return row_sign(scene.board.row(name), scene.glyphs, scene.runner)
+def _sign(name: str, context: RunContext) -> Piece:
+    return row_sign(context.board.row(name), context.glyphs, context.runner)
 
 
-def _mark(name: str, scene: Scene, lit: Highlight) -> Piece:
-    return Piece(scene.glyphs.mark, Role.MARK) if name in lit.marked else Piece(" ")
+def _mark(name: str, context: RunContext, lit: Highlight) -> Piece:
+    return Piece(context.glyphs.mark, Role.MARK) if name in lit.marked else Piece(" ")
 
 
 # --- Groups --------------------------------------------------------------------------------------------------------
 
 
-def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
+def _group_row(graph: Graph, y: int, size: int, context: RunContext, lit: Highlight) -> Line:
     groups, row = graph.groups, graph.groups.rows[y]
     group = groups.groups[row.group]
-    glyphs = scene.glyphs
+    glyphs = context.glyphs
     if row.hidden:
         return [Piece(f"      {glyphs.more} {number(row.hidden)} more (Enter)", Role.DIM)]
     if row.task is not None:
-        return _task_row(graph.dag.names[row.task], size, scene, lit, indent=2 if group.is_single else 4)
+        return _task_row(graph.dag.names[row.task], size, context, lit, indent=2 if group.is_single else 4)
     is_open = groups.is_open(row.group) or groups.shows_problems(row.group)
     room = max(min(groups.longest_title, size - _GROUP_FACTS_CELLS), _NAME_CELLS_MIN)
-    title = group_title(group, room, scene)
+    title = group_title(group, room, context)
     cursor = lit.cursor_role if y == graph.cursor_row else None  # not on the bar, whose colours have a meaning
     bar_cells = min(max(size - room - 2 * _GROUP_FACTS_CELLS, _GROUP_BAR_CELLS), _GROUP_BAR_CELLS_MAX)
     line = [
@@ -156,25 +156,25 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(group.counts.total()):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *group_bar(graph, group, scene, bar_cells),
+        *group_bar(graph, group, context, bar_cells),
         Piece("  "),
     ]
     room = size - width(line)
-    counts = states.counts_within(group.counts, glyphs, room, (TaskState.PENDING,), scene.runner_among(group.members))
-    took = [Piece("  "), *work_text(graph, group, scene)]
+    counts = states.counts_within(group.counts, glyphs, room, (TaskState.PENDING,), context.runner_among(group.members))
+    took = [Piece("  "), *work_text(graph, group, context)]
     return [*line, *first_that_fits([[*counts, *took], [*counts, *took[:2]], counts], room)]
 
 
-def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
+def group_title(group: GraphGroup, room: int, context: RunContext) -> str:
     """The title of a group in at most ``room`` cells."""
-    names = scene.names if group.is_single else scene.titles
-    return names.short(group.title, room, scene.glyphs.more)
+    names = context.names if group.is_single else context.titles
+    return names.short(group.title, room, context.glyphs.more)
 
 
 # --- The drawing ---------------------------------------------------------------------------------------------------
 
 
-def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highlight) -> Line:
+def drawing_row(graph: Graph, y: int, x0: int, x1: int, context: RunContext, lit: Highlight) -> Line:
     """The cells from ``x0`` to before ``x1`` of text row ``y``; signs mark the sides where the drawing goes on."""
     drawing, names = graph.drawing, graph.drawing.dag.names
     row, below = divmod(y, graph.drawings.label_size.rows)
@@ -183,25 +183,25 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
             drawing.below(row, x0, x1, lit.lines),
             x0,
             x1,
-            scene.glyphs,
+            context.glyphs,
             lit.line_role,
-            lambda run: _fact(names[run.task], below - 1, run.width, scene),
+            lambda run: _fact(names[run.task], below - 1, run.width, context),
         )
     line = segments_line(
         drawing.segments(row, x0, x1, lit.lines),
         x0,
         x1,
-        scene.glyphs,
+        context.glyphs,
         lit.line_role,
-        lambda run: _label(graph, names[run.task], run, scene, lit),
+        lambda run: _label(graph, names[run.task], run, context, lit),
     )
-    return with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+    return with_cut_marks(line, drawing, row, x0, x1, context.glyphs)
 
 
-def _fact(name: str, place: int, size: int, scene: Scene) -> Line:
+def _fact(name: str, place: int, size: int, context: RunContext) -> Line:
     """A fact below the name of a task, the most important one at place 0."""
-    facts = node_facts(name, scene)
-    return fit([Piece("  "), *(facts[place] if place < len(facts) else ())], size, scene.glyphs.more)
+    facts = node_facts(name, context)
+    return fit([Piece("  "), *(facts[place] if place < len(facts) else ())], size, context.glyphs.more)
 
 
 def segments_line(
@@ -234,25 +234,29 @@ def with_cut_marks(line: Line, drawing: Drawing, y: int, x0: int, x1: int, glyph
     return line
 
 
-def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
+def _label(graph: Graph, name: str, run: Segment, context: RunContext, lit: Highlight) -> Line:
     """Sign, name and time of a task, and from there the line that leaves it."""
-    row, size = scene.board.row(name), graph.drawings.label_size
+    row, size = context.board.row(name), graph.drawings.label_size
     if not size.name_cells:
-        sign = _sign(name, scene)
+        sign = _sign(name, context)
         return [Piece(sign.text, Role.CURSOR) if name == graph.selected else sign]
     room = run.width - 2 - (_CLOCK_CELLS if size.has_time else 0)  # a level may have more than each name
-    shown = scene.names.short(name, max(room, size.name_cells), scene.glyphs.more)
+    shown = context.names.short(name, max(room, size.name_cells), context.glyphs.more)
     selected = name == graph.selected
-    label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, scene, lit)
+    label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, context, lit)
     is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and row.state is TaskState.RUNNING
-    line = [_sign(name, scene), Piece(" "), *(_filled(shown, name, scene) if is_filled else [Piece(shown, label_role)])]
-    if size.has_time and (time := _time(name, scene)):
+    line = [
+        _sign(name, context),
+        Piece(" "),
+        *(_filled(shown, name, context) if is_filled else [Piece(shown, label_role)]),
+    ]
+    if size.has_time and (time := _time(name, context)):
         line.append(Piece(time if time.startswith(" ") else f" {time}", line[0].role))  # a gap before the leaving line
-    elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
-        role = name_role(row, scene)
-        slow = scene.glyphs.up if role in (Role.TEXT, Role.WARNING) else ""
+    elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, context)):
+        role = name_role(row, context)
+        slow = context.glyphs.up if role in (Role.TEXT, Role.WARNING) else ""
         line.append(Piece(f"{slow}{took}".rjust(_CLOCK_CELLS) if slow else f" {took}", role))
-    return _with_leaving_line(line, run, lit.line_role if run.lit else Role.RULE, scene.glyphs)
+    return _with_leaving_line(line, run, lit.line_role if run.lit else Role.RULE, context.glyphs)
 
 
 def _with_leaving_line(line: Line, run: Segment, role: Role, glyphs: Glyphs) -> Line:
@@ -263,20 +267,20 @@ def _with_leaving_line(line: Line, run: Segment, role: Role, glyphs: Glyphs) -> 
     return fit(line, run.width, glyphs.more)
 
 
-def _filled(shown: str, name: str, scene: Scene) -> Line:
+def _filled(shown: str, name: str, context: RunContext) -> Line:
     """The name of a running task as a bar that fills."""
-    full = round(cells(shown) * (part_over(name, scene) or 0.0))
+    full = round(cells(shown) * (part_over(name, context) or 0.0))
     return [*crop([Piece(shown, Role.PROGRESS)], 0, full), *crop([Piece(shown)], full, cells(shown))]
 
 
-def _time(name: str, scene: Scene) -> str:
+def _time(name: str, context: RunContext) -> str:
     """The running clock or the countdown of a task: five cells or nothing."""
-    if scene.board.row(name).state not in UNDER_WAY:
+    if context.board.row(name).state not in UNDER_WAY:
         return ""
-    view = scene.view(name)
+    view = context.view(name)
     if view.clock is not None:
         return clock(view.clock)
-    return "" if view.instant is None else clock(max(view.instant - scene.now_us + 999_999, 0))
+    return "" if view.instant is None else clock(max(view.instant - context.now_us + 999_999, 0))
 
 
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
@@ -295,20 +299,22 @@ class GroupDrawing(NamedTuple):
     titles: Sequence[tuple[str, str]]
 
 
-def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | None:
+def group_drawing(graph: Graph, context: RunContext, columns: int) -> GroupDrawing | None:
     """The layout of the groups in less than ``columns`` cells if that is possible; None if they cannot be drawn."""
     dag, groups = graph.groups.dag, graph.groups.groups
     if dag is None:
         return None
     drawing = Drawing(dag, [1] * len(groups))
-    names = [scene.names.short(group.title, 999, "") if group.is_single else one_line(group.title) for group in groups]
+    names = [
+        context.names.short(group.title, 999, "") if group.is_single else one_line(group.title) for group in groups
+    ]
 
     def laid_out(rooms: Sequence[int], has_counts: bool, bar: int = _BAR_CELLS_MIN) -> GroupDrawing:
-        titles = [*map(two_lines, names, rooms, repeat(scene.glyphs.more))]
+        titles = [*map(two_lines, names, rooms, repeat(context.glyphs.more))]
         times = Counter(titles)
         for group, room in zip(groups, rooms, strict=True):
             if times[titles[group.index]] > 1:  # no two are alike
-                titles[group.index] = group_title(group, room, scene), ""
+                titles[group.index] = group_title(group, room, context), ""
         return GroupDrawing(
             drawing.resized([*map(_label_cells, groups, titles, repeat(has_counts), repeat(bar))]), titles
         )
@@ -340,7 +346,7 @@ def _label_cells(group: GraphGroup, title: tuple[str, str], has_counts: bool, ba
     return max(3 + first, 3 + second + most if second else bar + 1 + most)
 
 
-def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, scene: Scene) -> Line:
+def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, context: RunContext) -> Line:
     """The cells from ``x0`` to before ``x1`` of text row ``y``."""
     drawing, titles = drawn
     row, is_second = divmod(y, GROUP_ROWS)
@@ -351,10 +357,10 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
     def label(run: Segment) -> Line:
         group, title = graph.groups.groups[run.task], titles[run.task]
         name = Piece(title[is_second], _title_role(graph, group))
-        return _facts(graph, group, name, run, scene) if is_second else _title(group, name, run, scene)
+        return _facts(graph, group, name, run, context) if is_second else _title(group, name, run, context)
 
-    line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
-    return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+    line = segments_line(segments, x0, x1, context.glyphs, Role.RELATED, label)
+    return line if is_second else with_cut_marks(line, drawing, row, x0, x1, context.glyphs)
 
 
 def _with_room_for_counts(
@@ -375,14 +381,14 @@ def _title_role(graph: Graph, group: GraphGroup) -> Role:
     return Role.TEXT if any(group.counts[other] for other in states.LIVELY) else Role.DIM
 
 
-def _title(group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
-    sign = state_sign(states.leading_state(group.counts), scene.glyphs, scene.runner)
-    return _with_leaving_line([sign, Piece(" "), name], run, Role.RULE, scene.glyphs)
+def _title(group: GraphGroup, name: Piece, run: Segment, context: RunContext) -> Line:
+    sign = state_sign(states.leading_state(group.counts), context.glyphs, context.runner)
+    return _with_leaving_line([sign, Piece(" "), name], run, Role.RULE, context.glyphs)
 
 
-def _facts(graph: Graph, group: GraphGroup, name: Piece, run: Segment, scene: Scene) -> Line:
+def _facts(graph: Graph, group: GraphGroup, name: Piece, run: Segment, context: RunContext) -> Line:
     """The rest of a long name; bar and counts: of the tasks that need a human, or of finished ones, and of all."""
-    whole, more = states.progress(group.counts, scene.glyphs), scene.glyphs.more
+    whole, more = states.progress(group.counts, context.glyphs), context.glyphs.more
     if not group.is_single and name.text:  # a name gives way to what needs a human
         name = name._replace(text=shorten_middle(name.text, run.width - 3 - width(whole[2:3]), more))
     lead = [Piece("  "), name, Piece(" ")] if name.text else []
@@ -392,7 +398,7 @@ def _facts(graph: Graph, group: GraphGroup, name: Piece, run: Segment, scene: Sc
     brief = whole[2:] or whole, whole[2:3]  # what needs a human, of several states the most severe
     facts = next((one for one in (whole, *brief) if width(one) <= room), [])
     bar_cells = room - 1 - width(facts)
-    bar = [*group_bar(graph, group, scene, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
+    bar = [*group_bar(graph, group, context, bar_cells), Piece(" ")] if bar_cells >= _BAR_CELLS_MIN else []
     return fit([*lead, *bar, *facts], run.width, more)
 
 
@@ -411,68 +417,68 @@ class CriticalPath(NamedTuple):
     ends: str = ""
 
 
-def critical_path_with_times(names: Sequence[str], scene: Scene, left_us: int | None = None) -> CriticalPath:
+def critical_path_with_times(names: Sequence[str], context: RunContext, left_us: int | None = None) -> CriticalPath:
     """A path with the durations of its tasks: of all attempts, else as usual, else 0. ``left_us``: until its end."""
-    ends = f", until about {wall(scene.now_us + left_us)[:5]}" if left_us is not None else ""
-    return CriticalPath(names, [_duration_us(name, scene) for name in names], ends)
+    ends = f", until about {wall(context.now_us + left_us)[:5]}" if left_us is not None else ""
+    return CriticalPath(names, [_duration_us(name, context) for name in names], ends)
 
 
-def _duration_us(name: str, scene: Scene) -> int:
-    row, usual = scene.board.row(name), scene.board.duration_stats.get(name)
+def _duration_us(name: str, context: RunContext) -> int:
+    row, usual = context.board.row(name), context.board.duration_stats.get(name)
     if row.attempts:
-        return work_us(row, scene.now_us, scene.runner)
+        return work_us(row, context.now_us, context.runner)
     return usual.p50_us if usual is not None else 0
 
 
-def silhouette_lines(silhouette: Silhouette, path: CriticalPath, rows: int, scene: Scene) -> list[Line]:
+def silhouette_lines(silhouette: Silhouette, path: CriticalPath, rows: int, context: RunContext) -> list[Line]:
     """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
     height = max(rows - _FRAME_ROWS, 1)
-    shaded = zip(silhouette.columns, _shades(silhouette, scene), strict=True)
-    drawn = [_column(column, silhouette, height, scene.glyphs, shade) for column, shade in shaded]
+    shaded = zip(silhouette.columns, _shades(silhouette, context), strict=True)
+    drawn = [_column(column, silhouette, height, context.glyphs, shade) for column, shade in shaded]
     return [
-        _silhouette_heading(silhouette, path, scene),
+        _silhouette_heading(silhouette, path, context),
         *([piece for column in drawn for piece in column[y]] for y in reversed(range(height))),
         [],
-        *_path_lines(silhouette, path, scene),
+        *_path_lines(silhouette, path, context),
     ]
 
 
 MARKS_ROW = -3  # of the lines of a silhouette
 
 
-def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> Line:
-    counts, is_over = scene.board.counts, scene.board.projection.run.ended_at is not None
+def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, context: RunContext) -> Line:
+    counts, is_over = context.board.counts, context.board.projection.run.ended_at is not None
     left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
     total_us = sum(path.durations_us)
-    until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
+    until = " so far" if all(context.board.row(name).attempts for name in path.names) else " expected"
     when = "" if is_over else until + path.ends
     critical = [Piece(f"critical path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
     shown = join([left, critical], "   ")
     room = silhouette.size - width(shown) - 2
-    return two_sided(shown, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
+    return two_sided(shown, states.counts_within(counts, context.glyphs, room, (), context.runner), silhouette.size)
 
 
-def _shades(silhouette: Silhouette, scene: Scene) -> list[str]:
+def _shades(silhouette: Silhouette, context: RunContext) -> list[str]:
     """The sign of finished tasks in each column; of a run that has ended by how long those of the column took.
 
     Beside what is usual where that is known, else beside the longest column.
     """
-    heat, usual = scene.glyphs.heat, scene.board.duration_stats
-    if scene.board.projection.run.ended_at is None:
+    heat, usual = context.glyphs.heat, context.board.duration_stats
+    if context.board.projection.run.ended_at is None:
         return [heat[-1]] * len(silhouette.columns)
-    found = [[scene.board.row(name) for name in silhouette.dag.names_of(one.tasks)] for one in silhouette.columns]
+    found = [[context.board.row(name) for name in silhouette.dag.names_of(one.tasks)] for one in silhouette.columns]
     if usual:
         known = [[row for row in rows if row.name in usual] for rows in found]
-        return [shade(_pace_of(rows, scene), scene.glyphs) for rows in known]
-    took = [sum(work_us(row, scene.now_us, scene.runner) for row in rows) / max(len(rows), 1) for rows in found]
+        return [shade(_pace_of(rows, context), context.glyphs) for rows in known]
+    took = [sum(work_us(row, context.now_us, context.runner) for row in rows) / max(len(rows), 1) for rows in found]
     longest = max(took, default=0.0) or 1.0
     return [heat[min(int(lasts / longest * len(heat)), len(heat) - 1)] for lasts in took]
 
 
-def _pace_of(rows: Sequence[TaskRow], scene: Scene) -> float:
+def _pace_of(rows: Sequence[TaskRow], context: RunContext) -> float:
     """How many times as long as usual these tasks ran."""
-    usual_us = sum(scene.board.duration_stats[row.name].p50_us for row in rows)
-    return pace(sum(work_us(row, scene.now_us, scene.runner) for row in rows), max(usual_us, 1)).times
+    usual_us = sum(context.board.duration_stats[row.name].p50_us for row in rows)
+    return pace(sum(work_us(row, context.now_us, context.runner) for row in rows), max(usual_us, 1)).times
 
 
 def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyphs: Glyphs, shade: str) -> list[Line]:
@@ -546,7 +552,7 @@ def silhouette_marks(silhouette: Silhouette, selected: str | None, glyphs: Glyph
     return marks.line()
 
 
-def _path_lines(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> list[Line]:
+def _path_lines(silhouette: Silhouette, path: CriticalPath, context: RunContext) -> list[Line]:
     """The critical path: how long the task of each column ran, and the names of the longest ones."""
     longest: dict[int, tuple[int, str]] = {}
     for name, duration_us in zip(path.names, path.durations_us, strict=True):
@@ -558,30 +564,30 @@ def _path_lines(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> lis
     bars: Line = []
     for place, column in enumerate(silhouette.columns):
         duration_us, _ = longest.get(place, (0, ""))
-        sign = scene.glyphs.spark[round(7 * duration_us / most)] * (column.cells - silhouette.gap)
+        sign = context.glyphs.spark[round(7 * duration_us / most)] * (column.cells - silhouette.gap)
         if place not in longest:
             bars.append(Piece(" " * column.cells))
         elif duration_us:
             bars += [Piece(sign, Role.CRITICAL), Piece(" " * silhouette.gap)]
         else:
-            dots = f"{scene.glyphs.dot:^{column.cells}}" if silhouette.gap else scene.glyphs.dot * column.cells
+            dots = f"{context.glyphs.dot:^{column.cells}}" if silhouette.gap else context.glyphs.dot * column.cells
             bars.append(Piece(dots, Role.CRITICAL))
     labels = _Marks(silhouette.size)
     for place, (duration_us, name) in sorted(longest.items(), key=lambda found: (-found[1][0], found[0])):
         if duration_us:
-            shown = scene.names.short(name, _PATH_NAME_CELLS, scene.glyphs.more)
+            shown = context.names.short(name, _PATH_NAME_CELLS, context.glyphs.more)
             text = f"{shown} {format_duration(duration_us)}"
             labels.place(silhouette.columns[place].x, Piece(text, Role.CRITICAL), is_moved=False)
-    return [bars, two_sided(labels.line(), _silhouette_legend(silhouette, labels.end, scene), silhouette.size)]
+    return [bars, two_sided(labels.line(), _silhouette_legend(silhouette, labels.end, context), silhouette.size)]
 
 
-def _silhouette_legend(silhouette: Silhouette, used: int, scene: Scene) -> Line:
+def _silhouette_legend(silhouette: Silhouette, used: int, context: RunContext) -> Line:
     """What height, signs and shades mean, in the cells that names leave free."""
-    heat = scene.glyphs.heat
-    shades = f"{''.join(heat)} {'quick to slow beside usual' if scene.board.duration_stats else 'short to long'}"
+    heat = context.glyphs.heat
+    shades = f"{''.join(heat)} {'quick to slow beside usual' if context.board.duration_stats else 'short to long'}"
     words = ("done", "running", "retries", "to do")
     parts = [Piece(f"{sign} {word}", role) for sign, word, role in zip(heat[::-1], words, _TIDE, strict=True)]
-    if scene.board.projection.run.ended_at is not None:
+    if context.board.projection.run.ended_at is not None:
         parts[:1] = [Piece(shades, Role.DONE)]
     has = {role for column in silhouette.columns for role, count in _column_parts(column.counts, 8) if count}
     shown = [[part] for part, role in zip(parts, _TIDE, strict=True) if role in has]

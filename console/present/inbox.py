@@ -47,7 +47,7 @@ from .preview import consequences
 from .runs import waiting_text
 from .schedules import instant, need_sentence
 from .states import no_match_line, order_line, sign_and_word, state_sign
-from .tasks import Scene, attempts_text, named_tasks
+from .tasks import RunContext, attempts_text, named_tasks
 
 _FOLD, AGE = Width(1, gap=0), Width(5, is_right=True)
 _KIND_FROM = 76  # cells of a row that has the kind of its failure
@@ -65,7 +65,7 @@ def task_count(count: int) -> str:
 
 
 def heading_line(
-    inbox: Inbox, marked_count: int, filter_text: str, scene: Scene, columns: int, other_runs: int = 0
+    inbox: Inbox, marked_count: int, filter_text: str, context: RunContext, columns: int, other_runs: int = 0
 ) -> tuple[Line, Line]:
     """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
 
@@ -73,8 +73,8 @@ def heading_line(
     """
     if not inbox.total:
         return [], []
-    glyphs = scene.glyphs
-    first, *rest = _heading_parts(inbox, filter_text, scene, other_runs)
+    glyphs = context.glyphs
+    first, *rest = _heading_parts(inbox, filter_text, context, other_runs)
     marked: Line = [Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
     ranked = [(place if place < 2 else place + 1, [dot, *part]) for place, part in enumerate(rest, 1)]
@@ -88,7 +88,7 @@ def heading_line(
     return join(left, ""), right
 
 
-def _heading_parts(inbox: Inbox, filter_text: str, scene: Scene, other_runs: int) -> list[Line]:
+def _heading_parts(inbox: Inbox, filter_text: str, context: RunContext, other_runs: int) -> list[Line]:
     """The most important first."""
     causes, dead = inbox.causes(), inbox.dead_letters
     parts: list[Line] = [[Piece(counted(len(causes), "cause"), Role.STRONG)]]
@@ -107,9 +107,9 @@ def _heading_parts(inbox: Inbox, filter_text: str, scene: Scene, other_runs: int
     parts += [[Piece(f"{number(count)} {_HELD_WORDS.get(reason, reason)}")] for reason, count in held.items()]
     if causes:
         oldest = min(cause.oldest for cause in causes)
-        parts.append([Piece(f"oldest {scene.since(oldest)}", Role.DIM)])
-    if scene.names.prefix:
-        parts.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
+        parts.append([Piece(f"oldest {context.since(oldest)}", Role.DIM)])
+    if context.names.prefix:
+        parts.append([Piece(f"all begin with {context.names.prefix}", Role.DIM)])
     return parts
 
 
@@ -141,65 +141,67 @@ def run_sentence(need: Need, now_us: int) -> str:
     return need_sentence(need, now_us)
 
 
-def need_lines(need: Need, scene: Scene, columns: int, *, can_resume: bool, is_brief: bool = False) -> list[Line]:
+def need_lines(
+    need: Need, context: RunContext, columns: int, *, can_resume: bool, is_brief: bool = False
+) -> list[Line]:
     """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here.
 
     ``is_brief``: without the tasks before and below those that run.
     """
-    running = [row.name for row in scene.board.projection.tasks.values() if row.state is TaskState.RUNNING]
-    heading = "Runs now" if scene.runner.is_alive else "Ran when it was lost"
-    heading = heading if scene.runner.silent_since is None else "Ran when last heard of"
-    ends, said = _ends_of(need, scene, can_resume=can_resume), need_sentence(need, scene.now_us)
+    running = [row.name for row in context.board.projection.tasks.values() if row.state is TaskState.RUNNING]
+    heading = "Runs now" if context.runner.is_alive else "Ran when it was lost"
+    heading = heading if context.runner.silent_since is None else "Ran when last heard of"
+    ends, said = _ends_of(need, context, can_resume=can_resume), need_sentence(need, context.now_us)
     if need.kind is NeedKind.LATE and not need.is_notice:
-        allowed_us = need.since - scene.board.projection.run.started_at
-        said = f"{run_sentence(need, scene.now_us)}, {format_duration(allowed_us)} after the start"
+        allowed_us = need.since - context.board.projection.run.started_at
+        said = f"{run_sentence(need, context.now_us)}, {format_duration(allowed_us)} after the start"
     return [
         *indented(said, columns, Role.STRONG),
         *(_by_key(*ends) if ends else ()),
-        *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, scene),
-        *(() if is_brief else _around(running, scene)),
+        *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, context),
+        *(() if is_brief else _around(running, context)),
     ]
 
 
-def _around(names: Sequence[str], scene: Scene, *, has_details: bool = False) -> Iterator[Line]:
+def _around(names: Sequence[str], context: RunContext, *, has_details: bool = False) -> Iterator[Line]:
     """The tasks below ``names`` that wait, and those done before them, unless details beside it name those."""
-    done = dict.fromkeys(parent for name in names for parent in scene.board.dag.parents(name) if not has_details)
-    for heading, found in (("After that", scene.board.names_waiting_below(*names)), ("Done before", [*done])):
-        yield from named_tasks(heading, number(len(found)), found, _NAMED_MAX, scene)
+    done = dict.fromkeys(parent for name in names for parent in context.board.dag.parents(name) if not has_details)
+    for heading, found in (("After that", context.board.names_waiting_below(*names)), ("Done before", [*done])):
+        yield from named_tasks(heading, number(len(found)), found, _NAMED_MAX, context)
 
 
-def waiting_lines(names: Sequence[str], scene: Scene, *, has_details: bool) -> list[Line]:
+def waiting_lines(names: Sequence[str], context: RunContext, *, has_details: bool) -> list[Line]:
     """What goes on once the wait of ``names`` ends, and what was done before it; empty if they failed."""
-    if wait_of(names, scene) is None:
+    if wait_of(names, context) is None:
         return []
     return [
-        *named_tasks("May start then", number(len(names)), names, _NAMED_MAX, scene),
-        *_around(names, scene, has_details=has_details),
+        *named_tasks("May start then", number(len(names)), names, _NAMED_MAX, context),
+        *_around(names, context, has_details=has_details),
     ][1:]
 
 
-def _ends_of(need: Need, scene: Scene, *, can_resume: bool) -> Sequence[tuple[str, str]]:
+def _ends_of(need: Need, context: RunContext, *, can_resume: bool) -> Sequence[tuple[str, str]]:
     """What ends a need of the run as a whole: the actions, and what their keys do."""
     if need.kind in (NeedKind.LOST, NeedKind.STUCK):
-        return [("resume_here", f"goes on with the run here{_lost_then(scene)}")] if can_resume else []
+        return [("resume_here", f"goes on with the run here{_lost_then(context)}")] if can_resume else []
     if need.kind is not NeedKind.LATE:
         return []
-    if scene.board.projection.run.ended_at is None:
+    if context.board.projection.run.ended_at is None:
         return [("postpone", "gives the run another deadline, or none")]
     return [("view_runs", f"lists the runs, where {shown_key('ack_run')} acknowledges that it was late")]
 
 
-def _lost_then(scene: Scene) -> str:
+def _lost_then(context: RunContext) -> str:
     """What an executor does with the attempts that another has lost."""
-    again, doubtful = lost_tasks(scene.board)
+    again, doubtful = lost_tasks(context.board)
     words = [f"{counted(len(again), 'task')} run{'s' if len(again) == 1 else ''} again"] if again else []
     words += [f"{first_names(doubtful, 1, one_line)} may have happened: you decide"] if doubtful else []
     return f": {', '.join(words)}" if words else ""
 
 
-def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:
+def other_run_page(other: WaitingRun, context: RunContext, columns: int) -> list[Line]:
     """Another run that needs a human, and each of its needs."""
-    needs = (need_sentence(need, scene.now_us) for need in (other.need, *other.others))
+    needs = (need_sentence(need, context.now_us) for need in (other.need, *other.others))
     title = [
         Piece(f" run {one_line(other.run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(other.run.started_at)}", Role.DIM),
@@ -210,15 +212,15 @@ def other_run_page(other: WaitingRun, scene: Scene, columns: int) -> list[Line]:
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_columns(causes: Sequence[InboxCause], scene: Scene) -> Columns[InboxCause, Any]:
+def cause_columns(causes: Sequence[InboxCause], context: RunContext) -> Columns[InboxCause, Any]:
     """The columns that these causes need, as wide as they need them."""
-    return measured(CAUSE_COLUMNS, causes, scene)
+    return measured(CAUSE_COLUMNS, causes, context)
 
 
 def cause_row(
     cause: InboxCause,
     is_open: bool,
-    scene: Scene,
+    context: RunContext,
     columns: int,
     listed: Columns[InboxCause, Any] | None = None,
 ) -> Line:
@@ -227,25 +229,25 @@ def cause_row(
     ``listed``: as of ``cause_columns``.
     """
     shown = [one for one in listed or CAUSE_COLUMNS if cause.held or one.name != "held"]
-    fold = Piece(scene.glyphs.open if is_open else scene.glyphs.closed)
-    return [fold, *screen_row(shown, cause, scene, columns - 2, scene.glyphs.more)]
+    fold = Piece(context.glyphs.open if is_open else context.glyphs.closed)
+    return [fold, *screen_row(shown, cause, context, columns - 2, context.glyphs.more)]
 
 
-def _cause_sign(cause: InboxCause, scene: Scene) -> Piece:
-    is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
-    if is_held and scene.runner.is_alive and wait_of(cause.tasks, scene) is WaitReason.PAUSE:
-        return state_sign(TaskState.READY, scene.glyphs)  # somebody meant it; it is no need
-    return state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, scene.glyphs)
+def _cause_sign(cause: InboxCause, context: RunContext) -> Piece:
+    is_held = all(context.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
+    if is_held and context.runner.is_alive and wait_of(cause.tasks, context) is WaitReason.PAUSE:
+        return state_sign(TaskState.READY, context.glyphs)  # somebody meant it; it is no need
+    return state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, context.glyphs)
 
 
-def _cause_title(cause: InboxCause, scene: Scene) -> Callable[[int], Line]:
+def _cause_title(cause: InboxCause, context: RunContext) -> Callable[[int], Line]:
     """What is the cause, of which downstream, and its error where enough of that has room; of an approval its task."""
-    reason = wait_of(cause.tasks, scene)
+    reason = wait_of(cause.tasks, context)
     message = one_line(cause.tasks[0]) if reason is WaitReason.APPROVAL else message_of(cause)
     is_whole = one_line(cause.title) in message and cause.messages == 1  # the message says the cause, and more
     title = [Piece(message if is_whole else without_locals(one_line(cause.title)) or "unknown")]
     if cause.downstream:
-        title.append(Piece(f" {scene.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
+        title.append(Piece(f" {context.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
     if not message or is_whole or reason is WaitReason.PAUSE:  # the header says who paused, and why
         return lambda size: title
     whole = [*title, Piece(f"  {message}", Role.DIM)]
@@ -253,22 +255,22 @@ def _cause_title(cause: InboxCause, scene: Scene) -> Callable[[int], Line]:
     return lambda size: whole if least <= size else title
 
 
-def _cause_count(cause: InboxCause, scene: Scene) -> Piece:
+def _cause_count(cause: InboxCause, context: RunContext) -> Piece:
     return Piece(number(cause.count), Role.STRONG)
 
 
-def _cause_held(cause: InboxCause, scene: Scene) -> Piece:
+def _cause_held(cause: InboxCause, context: RunContext) -> Piece:
     return Piece(f"holds {number(cause.held)}", Role.DIM)
 
 
-#: On the screen, where the context is a scene, and as JSON; the shell has a block of lines for each cause.
+#: On the screen, where the context is a run, and as JSON; the shell has a block of lines for each cause.
 CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
     (
         Column("sign", width=Width(1), screen=_cause_sign),
         field("tasks", None, None, Width(5, 5, is_right=True), _cause_count),
         field("title", None, None, Width(28, FILL, gap=2), _cause_title),
         field("held", None, None, Width(11, 11, rank=1, is_right=True), _cause_held),
-        field("oldest", None, None, AGE, lambda cause, scene: age_piece(cause.oldest, scene)),
+        field("oldest", None, None, AGE, lambda cause, context: age_piece(cause.oldest, context)),
     ),
     [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
 )
@@ -286,14 +288,14 @@ def message_of(cause: InboxCause) -> str:
     return one_line(added_message(cause.title, cause.message))
 
 
-def age_piece(since: int, scene: Scene) -> Piece:
+def age_piece(since: int, context: RunContext) -> Piece:
     """How old a row is. Only this part of it changes with time."""
-    return Piece(scene.since(since), Role.DIM)
+    return Piece(context.since(since), Role.DIM)
 
 
-def task_row(entry: InboxCause, row: TaskRow, scene: Scene, columns: int) -> Line:
+def task_row(entry: InboxCause, row: TaskRow, context: RunContext, columns: int) -> Line:
     """One task of a cause; the accent is on the cause, which says what holds all of its tasks."""
-    word, glyphs, names = one_line(entry.kind or "failed"), scene.glyphs, scene.names
+    word, glyphs, names = one_line(entry.kind or "failed"), context.glyphs, context.names
     said = entry.message
     if entry.kind in (WaitReason.DEADLINE, WaitReason.PAUSE):
         said = "has not started" if row.started_at is None else f"started at {wall(row.started_at)}"
@@ -314,9 +316,9 @@ def more_row(hidden: int, glyphs: Glyphs) -> Line:
     return [Piece(f"      {glyphs.more} {number(hidden)} more ({shown_key('open')})", Role.DIM)]
 
 
-def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
+def other_run_row(other: WaitingRun, context: RunContext, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
-    glyphs, role = scene.glyphs, Role.DIM if other.is_notice else Role.HUMAN
+    glyphs, role = context.glyphs, Role.DIM if other.is_notice else Role.HUMAN
     style = BLOCKED if other.run.ended_at is None else RUN_STYLES[other.run.state]
     run = Piece("run ", Role.DIM if other.is_notice else Role.STRONG)
     flow = Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM)
@@ -325,7 +327,7 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
         (_FOLD, glyphs.closed),
         (Width(1), Piece(glyphs.of(style.sign), role)),
         (Width(28, FILL), [run, Piece(waiting_text(other)), flow]),
-        (AGE, age_piece(other.run.blocked_since or other.run.started_at, scene)),
+        (AGE, age_piece(other.run.blocked_since or other.run.started_at, context)),
         more=glyphs.more,
     )
 
@@ -343,24 +345,24 @@ def other_run_lines(other: WaitingRun) -> list[Line]:
 # --- The selection, and what an act would do to it -----------------------------------------------------------------
 
 
-def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
+def selection_lines(names: Sequence[str], context: RunContext, columns: int) -> list[Line]:
     """The selected tasks in two rows: names, times and error; then the verdict, as far as there is room."""
-    rows = [scene.board.row(name) for name in names]
+    rows = [context.board.row(name) for name in names]
     shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
     who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
-    is_said = wait_of(names, scene) is WaitReason.DEADLINE  # by the verdict
+    is_said = wait_of(names, context) is WaitReason.DEADLINE  # by the verdict
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", "" if is_said else one_line(errors.pop())]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
     if len(names) > 1 and ends:
         first, last = wall(min(ends)), wall(max(ends))
         parts[1] = f"at {first}" if first == last else f"from {first} to {last}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors and not is_said else parts[2]
-    sign = sign_and_word(row_style(shown, scene.runner), scene.glyphs)
+    sign = sign_and_word(row_style(shown, context.runner), context.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]
     for part in filter(None, parts[1:]):
-        head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
-    verdicts = (verdict_of(names, scene, is_brief=is_brief) for is_brief in (False, True))
+        head += [Piece(f" {context.glyphs.dot} ", Role.DIM), Piece(part)]
+    verdicts = (verdict_of(names, context, is_brief=is_brief) for is_brief in (False, True))
     lines = [[Piece(f"   {found[:1].upper()}{found[1:]}.", Role.STRONG)] for found in verdicts]
     return [head, first_that_fits(lines, columns)]
 
@@ -404,23 +406,23 @@ def _past_runs(memory: CauseHistory, now_us: int) -> str:
     return f"seen in {others} of this flow, first {format_day(memory.first_at, now_us)}"
 
 
-def wait_of(names: Sequence[str], scene: Scene) -> WaitReason | None:
+def wait_of(names: Sequence[str], context: RunContext) -> WaitReason | None:
     """The one wait, which a human ends, of tasks that did not fail; None: they failed, or differ."""
-    return human_wait(scene.board, names, scene.now_us, scene.runner)
+    return human_wait(context.board, names, context.now_us, context.runner)
 
 
-def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) -> str:
+def verdict_of(names: Sequence[str], context: RunContext, *, is_brief: bool = False) -> str:
     """The verdict on the attempts of one or many tasks, in one sentence. ``is_brief``: as for ``verdict``."""
-    board, reason = scene.board, wait_of(names, scene)
+    board, reason = context.board, wait_of(names, context)
     if reason is not None:
-        why = one_line(_WAIT_VERDICTS.get(reason) or board.explain(names[0], scene.now_us, scene.runner))
+        why = one_line(_WAIT_VERDICTS.get(reason) or board.explain(names[0], context.now_us, context.runner))
         return why if reason in _AFTER_FAILURES else f"nothing failed: {why}"
     doubts = doubtful_tasks(board, names)
     if doubts:
         key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
         return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
     if not any(failures_of(board.row(name)) for name in names[:COMPARED_MAX]):
-        return f"nothing failed: {one_line(board.explain(names[0], scene.now_us, scene.runner))}"
+        return f"nothing failed: {one_line(board.explain(names[0], context.now_us, context.runner))}"
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
     compared = names[:COMPARED_MAX]
@@ -465,21 +467,21 @@ MENDS: Mapping[WaitReason, Sequence[tuple[str, str]]] = {
 }
 
 
-def mends_of(names: Sequence[str], scene: Scene) -> Sequence[tuple[str, str]]:
+def mends_of(names: Sequence[str], context: RunContext) -> Sequence[tuple[str, str]]:
     """What ends the wait of all of ``names``; empty if that is a requeue or a skip."""
-    reason = wait_of(names, scene)
+    reason = wait_of(names, context)
     return MENDS.get(reason, ()) if reason is not None else ()
 
 
-def mend_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
+def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[Line]:
     """What ends the wait of ``names``, by key. Empty for a requeue or a skip."""
-    mends = mends_of(names, scene)
+    mends = mends_of(names, context)
     if not mends:
         return []
-    below = scene.board.waiting_below(*names)
+    below = context.board.waiting_below(*names)
     words = {"tasks": task_count(len(names)), "below": f"{task_count(below)} below" if below else "nothing below"}
     found = [(action, sentence.format(**words)) for action, sentence in mends]
-    if not scene.runner.is_alive and scene.runner.kind is not RunnerKind.SERVED:
+    if not context.runner.is_alive and context.runner.kind is not RunnerKind.SERVED:
         found.append(("resume_here", "then: starts an executor, for none runs it"))
     return [fit(line, columns) for line in _by_key(*found)]
 

@@ -21,7 +21,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from .states import sign_and_word
-from .tasks import Scene, hang_of, short_failure
+from .tasks import RunContext, hang_of, short_failure
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
@@ -57,10 +57,10 @@ class LogHeading(msgspec.Struct, frozen=True):
 
 
 def heading_line(
-    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, scene: Scene, columns: int
+    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, context: RunContext, columns: int
 ) -> tuple[Line, Line]:
     """Left and right side of the line; parts are left out where there is no room."""
-    name, parts, latest = one_line(row.name), _facts(attempt, heading, scene), row.latest
+    name, parts, latest = one_line(row.name), _facts(attempt, heading, context), row.latest
     if attempt is not None and latest is not None and attempt.attempt == shown_attempt(row) != latest.attempt:
         parts["of"] = [Piece(f" of {heading.count}, the latest wrote nothing", Role.DIM)]
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
@@ -69,19 +69,19 @@ def heading_line(
     shown = that_fit(columns - min(cells(name), _NAME_CELLS_MIN) - 2, *ranked)
     facts, right = join(shown[: len(parts)], ""), join(shown[len(parts) :], "")
     room = max(columns - width(facts) - width(right) - 2, _NAME_CELLS_MIN)
-    return [Piece(" "), Piece(shorten_middle(name, room, scene.glyphs.more), Role.TITLE), *facts], right
+    return [Piece(" "), Piece(shorten_middle(name, room, context.glyphs.more), Role.TITLE), *facts], right
 
 
 #: The parts that are left out where there is no room, the highest first.
 _RANKS = {"searched": 1, "dropped": 2, "written": 3, "duration": 4, "of": 5, "where": 6}
 
 
-def _facts(attempt: AttemptRow | None, heading: LogHeading, scene: Scene) -> dict[str, Line]:
+def _facts(attempt: AttemptRow | None, heading: LogHeading, context: RunContext) -> dict[str, Line]:
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
-    view = scene.attempt(attempt)
-    outcome = sign_and_word(view.style, scene.glyphs)
+    view = context.attempt(attempt)
+    outcome = sign_and_word(view.style, context.glyphs)
     lasts, dropped = clock(view.clock).strip() if view.is_moving else format_duration(view.clock), heading.dropped_bytes
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],

@@ -46,7 +46,7 @@ from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
 from .states import counts_text
-from .tasks import Scene, TaskNames
+from .tasks import RunContext, TaskNames
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
@@ -88,9 +88,9 @@ class ReportData:
         return run_view(self.board.projection.run, self.runner, self.now_us, self.board.counts)
 
     @cached_property
-    def scene(self) -> Scene:
+    def run_context(self) -> RunContext:
         """The context of all lines, of which there are hundreds."""
-        return Scene(self.board, self.now_us, UTF8, runner=self.runner)
+        return RunContext(self.board, self.now_us, UTF8, runner=self.runner)
 
 
 class ReportRow(NamedTuple):
@@ -133,14 +133,14 @@ def slots_line(spent: Mapping[str, SlotSeconds]) -> str:
 
 def graph_lines(data: ReportData) -> list[Line]:
     """The drawing; of a large graph its groups."""
-    scene, graph = data.scene, Graph(data.board, lambda name: label_width(name, data.scene))
+    context, graph = data.run_context, Graph(data.board, lambda name: label_width(name, data.run_context))
     graph.selected = None
     if len(graph.dag) > _DRAWN_MAX:
         graph.zoom = ZoomStep.GROUPS
-        return [graph_row(graph, y, _COLUMNS, scene, Highlight()) for y in range(graph.height)]
+        return [graph_row(graph, y, _COLUMNS, context, Highlight()) for y in range(graph.height)]
     graph.zoom = ZoomStep.DRAWING
     columns, highlight = graph.drawing.width, Highlight(has_bars=False)
-    return [drawing_row(graph, y, 0, columns, scene, highlight) for y in range(graph.height)]
+    return [drawing_row(graph, y, 0, columns, context, highlight) for y in range(graph.height)]
 
 
 # --- The timeline --------------------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
     listed = TimelineRows(board)
     titles = TaskNames((group.title for group in listed.groups), prefix="")
     names = TaskNames(board.projection.tasks, prefix="")
-    scene = replace(data.scene, names=names, titles=titles, has_durations=False)
-    columns = timeline.group_label_columns(listed.groups, scene, 3 * _NAME_CELLS_MAX)
-    lanes = _Lanes(data, listed, scene, columns, span, data.now_us if is_live else None)
+    context = replace(data.run_context, names=names, titles=titles, has_durations=False)
+    columns = timeline.group_label_columns(listed.groups, context, 3 * _NAME_CELLS_MAX)
+    lanes = _Lanes(data, listed, context, columns, span, data.now_us if is_live else None)
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
     rows = [*_lanes(lanes)]
     painted = (row.line for row in rows)
@@ -171,7 +171,7 @@ class _Lanes(NamedTuple):
 
     data: ReportData
     listed: TimelineRows
-    scene: Scene
+    context: RunContext
     columns: int
     span: Span
     now_us: int | None
@@ -195,15 +195,15 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
 def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
     runner = lanes.data.runner
-    label = timeline.label_line(row, lanes.columns - 1, lanes.scene, indent=indent)
-    bar = timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant)
+    label = timeline.label_line(row, lanes.columns - 1, lanes.context, indent=indent)
+    bar = timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.run_context.view(name).instant)
     return ReportRow([*label, Piece(" "), *bar])
 
 
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
     group, span = lanes.listed.group(index), lanes.span
     runner = lanes.data.runner
-    label = timeline.group_label_line(group, lanes.columns - 1, lanes.scene, is_open=False)
+    label = timeline.group_label_line(group, lanes.columns - 1, lanes.context, is_open=False)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
     bar = timeline.group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
     return ReportRow([*label, Piece(" "), *bar], members)
@@ -216,7 +216,7 @@ def _first_start(row: TaskRow) -> tuple[bool, int, int]:
 
 def _duration_us(name: str, data: ReportData) -> int:
     attempt = data.board.row(name).latest
-    return 0 if attempt is None else data.scene.attempt(attempt).clock
+    return 0 if attempt is None else data.run_context.attempt(attempt).clock
 
 
 # --- Causes, acts, slow tasks --------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def _duration_us(name: str, data: ReportData) -> int:
 def cause_lines(one: CauseEvidence, data: ReportData) -> list[Line]:
     """The page of evidence on a cause; the first line names it."""
     if one.cause.count == 1:
-        return detail_page(data.board.row(one.cause.tasks[0]), data.scene, one.found, _COLUMNS)
-    return cause_page(one.cause, data.scene, one.found, _COLUMNS)
+        return detail_page(data.board.row(one.cause.tasks[0]), data.run_context, one.found, _COLUMNS)
+    return cause_page(one.cause, data.run_context, one.found, _COLUMNS)
 
 
 def left_out_causes(data: ReportData) -> str:

@@ -33,7 +33,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, plain, width
 from ..text.text import cells, one_line
 from .states import RowContext, sign_of
-from .tasks import Scene, attempts_text, bar
+from .tasks import RunContext, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
     BreakerState.CLOSED: StateStyle(Sign.DONE, "closed", Role.DONE),
@@ -184,12 +184,12 @@ def more_row(row: SystemsRow, glyphs: Glyphs) -> Line:
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
+def breaker_row(guard: BreakerStatus, is_open: bool, context: RunContext, columns: int) -> Line:
     """One breaker, behind the sign that its tasks can be shown."""
-    fold = (scene.glyphs.open if is_open else scene.glyphs.closed) if guard.held else " "
+    fold = (context.glyphs.open if is_open else context.glyphs.closed) if guard.held else " "
     return [
         Piece(f"{fold} "),
-        *screen_row(_breaker_columns(columns), guard, scene.context, columns - 3, scene.glyphs.more),
+        *screen_row(_breaker_columns(columns), guard, context.row_context, columns - 3, context.glyphs.more),
     ]
 
 
@@ -304,16 +304,16 @@ BREAKER_COLUMNS: Columns[BreakerStatus, RowContext] = (
 )
 
 
-def held_row(name: str, scene: Scene, columns: int) -> Line:
+def held_row(name: str, context: RunContext, columns: int) -> Line:
     """A task that a breaker holds."""
-    row, glyphs = scene.board.row(name), scene.glyphs
+    row, glyphs = context.board.row(name), context.glyphs
     waits_from = row.next_retry_at if row.next_retry_at is not None else row.changed_at
     return row_line(
         columns - 1,
         (Width(1, gap=6), sign_of(STATE_STYLES[row.state], glyphs)),
         (Width(9, 30, is_name=True), name),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
-        (Width(15, gap=2), f"waits {scene.since(waits_from)}"),
+        (Width(15, gap=2), f"waits {context.since(waits_from)}"),
         (Width(28, FILL, rank=1, gap=0), Piece(one_line(row.error or ""), Role.DIM)),
         more=glyphs.more,
     )
@@ -322,9 +322,9 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 # --- Pages ---------------------------------------------------------------------------------------------------------
 
 
-def page_row(page: PageRow, scene: Scene, columns: int) -> Line:
+def page_row(page: PageRow, context: RunContext, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
-    return [Piece("  "), *screen_row(_PAGE_SCREEN, page, scene.context, columns - 3, scene.glyphs.more)]
+    return [Piece("  "), *screen_row(_PAGE_SCREEN, page, context.row_context, columns - 3, context.glyphs.more)]
 
 
 def _page_severity(page: PageRow, context: RowContext) -> Piece:
@@ -396,9 +396,9 @@ _PAGE_SCREEN = chosen(PAGE_COLUMNS, "sign", "severity", "title", "count", "state
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def group_row(group: QuarantineGroup, longest_name: str, scene: Scene, columns: int) -> Line:
+def group_row(group: QuarantineGroup, longest_name: str, context: RunContext, columns: int) -> Line:
     """Quarantined rows of one task with the same error: counts by state, and the error."""
-    glyphs, style, quiet = scene.glyphs, group_style(group), Role.DIM if group.is_idle else Role.TEXT
+    glyphs, style, quiet = context.glyphs, group_style(group), Role.DIM if group.is_idle else Role.TEXT
     count, name_cells = group.counts.get(_urgent_state(group) or "", group.total), cells(one_line(longest_name))
     word = style.word if not group.is_idle else "done"
     others = _OTHERS, Piece(", ".join(_others(group, word)), Role.DIM)
@@ -411,7 +411,7 @@ def group_row(group: QuarantineGroup, longest_name: str, scene: Scene, columns: 
         (Width(7), Piece(word, quiet)),
         (_REST, Piece(one_line(group.error) or "no error was given", quiet)),
         *([others] if others[1].text else ()),
-        (_AGE, Piece(scene.since(group.first_at), Role.DIM)),
+        (_AGE, Piece(context.since(group.first_at), Role.DIM)),
         more=glyphs.more,
     )
 

@@ -29,59 +29,62 @@ from ..text.text import one_line, sanitize
 from . import systems
 from .inbox import task_count
 from .states import sign_of
-from .tasks import Scene
+from .tasks import RunContext
 
 _INDENT = 3
 _TOKEN_BAR_CELLS = 10
 
 
-def subject_lines(subject: Item, more: Any, scene: Scene, columns: int) -> list[Line]:
+def subject_lines(subject: Item, more: Any, context: RunContext, columns: int) -> list[Line]:
     """The details of a subject, wrapped to ``columns``.
 
     ``more``: the text of a page, the changes of a breaker, the first rows of a group; None while it is being read.
     """
     if isinstance(subject, BreakerStatus):
-        head, rest = _breaker_head(subject, scene), [*_breaker_lines(subject, scene), *_changes(more or (), scene)]
+        head, rest = (
+            _breaker_head(subject, context),
+            [*_breaker_lines(subject, context), *_changes(more or (), context)],
+        )
     elif isinstance(subject, PageRow):
-        head, rest = _page_head(subject, scene), list(_page_lines(subject, more or PageBody(), scene))
+        head, rest = _page_head(subject, context), list(_page_lines(subject, more or PageBody(), context))
     else:
         has_states = len(systems.row_counts(subject)) > 1
         rows = [
-            systems.quarantined_row(row, subject.error, columns - _INDENT, scene.context, has_state=has_states)
+            systems.quarantined_row(row, subject.error, columns - _INDENT, context.row_context, has_state=has_states)
             for row in more or ()
         ]
-        head, rest = _group_head(subject, scene), [*_group_lines(subject, scene), *([[], *rows] if rows else ())]
+        head, rest = _group_head(subject, context), [*_group_lines(subject, context), *([[], *rows] if rows else ())]
     lines = wrap(head, columns - 1, _INDENT)
     for line in rest:
         lines += wrap([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
     return lines
 
 
-def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene: Scene) -> Line:
-    line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, scene.glyphs)]
+def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], context: RunContext) -> Line:
+    line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, context.glyphs)]
     line.append(Piece(f" {word}", style.role))
     for part in filter(None, parts):
-        line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
+        line += [Piece(f" {context.glyphs.dot} ", Role.DIM), Piece(part)]
     return line
 
 
-def _age(at: int, scene: Scene) -> str:
-    return f"for {format_duration(scene.now_us - at)}"
+def _age(at: int, context: RunContext) -> str:
+    return f"for {format_duration(context.now_us - at)}"
 
 
 # --- A breaker -----------------------------------------------------------------------------------------------------
 
 
-def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
+def _breaker_head(guard: BreakerStatus, context: RunContext) -> Line:
     style = systems.breaker_style(guard)
-    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
+    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, context)}"
     episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
-    return _head(guard.name, style, word, [one_line(guard.why), episode], scene)
+    return _head(guard.name, style, word, [one_line(guard.why), episode], context)
 
 
-def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
-    spec, dot = guard.spec, scene.glyphs.dot
-    calls, failures, *_ = guard.totals(scene.now_us)
+def _breaker_lines(guard: BreakerStatus, context: RunContext) -> Iterator[Line]:
+    spec, dot = guard.spec, context.glyphs.dot
+    calls, failures, *_ = guard.totals(context.now_us)
     share = f" ({failures * 100 // calls} %)" if failures else ""
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else "no calls"),
@@ -90,16 +93,16 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *systems.tokens(guard, scene.context, _TOKEN_BAR_CELLS, systems.retries_left(guard, scene.context)),
+        *systems.tokens(guard, context.row_context, _TOKEN_BAR_CELLS, systems.retries_left(guard, context.row_context)),
         Piece(f" {dot} each success adds {spec.bucket_refund:g}, each second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_closing_text(guard), Role.DIM)]
-    if guard.is_degraded(scene.now_us):
+    if guard.is_degraded(context.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
 
 
-def _changes(changes: Sequence[Event], scene: Scene) -> Iterator[Line]:
+def _changes(changes: Sequence[Event], context: RunContext) -> Iterator[Line]:
     """When it opened and closed, the latest first; what follows a failed probe goes on where it stood."""
     states = [(one.payload.state, one.actor) if isinstance(one.payload, BreakerChanged) else None for one in changes]
     known = [(state, one) for state, one in zip(states, changes, strict=True) if state and state[0] != "HALF_OPEN"]
@@ -107,8 +110,8 @@ def _changes(changes: Sequence[Event], scene: Scene) -> Iterator[Line]:
         yield []
     for _, alike in groupby(reversed(known), lambda one: one[0]):
         latest, *others = [event for _, event in alike]
-        more = f" {scene.glyphs.dot} {number(len(others) + 1)} times since {wall(others[-1].at)}" if others else ""
-        who = f" {scene.glyphs.dot} {one_line(latest.actor)}" if latest.actor else ""
+        more = f" {context.glyphs.dot} {number(len(others) + 1)} times since {wall(others[-1].at)}" if others else ""
+        who = f" {context.glyphs.dot} {one_line(latest.actor)}" if latest.actor else ""
         words = [Piece(f"{one_line(describe_event(latest))}{who}"), Piece(more, Role.DIM)]
         yield [Piece(f"{wall(latest.at)}  ", Role.DIM), *words]
 
@@ -135,28 +138,28 @@ def _closing_text(guard: BreakerStatus) -> str:
 # --- A page --------------------------------------------------------------------------------------------------------
 
 
-def _page_head(page: PageRow, scene: Scene) -> Line:
-    style, dot = systems.page_style(page.state), scene.glyphs.dot
+def _page_head(page: PageRow, context: RunContext) -> Line:
+    style, dot = systems.page_style(page.state), context.glyphs.dot
     times = f"{number(page.counted)} times" if page.counted > 1 else ""
     when = f"first {wall_day(page.created_at)}"
     if page.counted > 1 and page.state == "open":
         when += f", last {wall(page.updated_at)}"
-    words = systems.page_state(page, scene.context).text
-    line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
-    if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
+    words = systems.page_state(page, context.row_context).text
+    line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], context)
+    if page.run_id is not None and page.run_id != context.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
     return line
 
 
-def _page_lines(page: PageRow, body: PageBody, scene: Scene) -> Iterator[Line]:
-    yield _sent(page, has_sender=bool(sender_names(scene.board.projection.run.options)))
+def _page_lines(page: PageRow, body: PageBody, context: RunContext) -> Iterator[Line]:
+    yield _sent(page, has_sender=bool(sender_names(context.board.projection.run.options)))
     if body.why:
         yield [Piece(_sentence(body.why))]
     yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
     if body.changed is not None:
         words = ", ".join(one_line(word) for word in body.changed) or "nothing"
         yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
-    yield from _cause_history(body, scene)
+    yield from _cause_history(body, context)
     if body.held:
         yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
     if body.deadline_at:
@@ -172,11 +175,11 @@ def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
             yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
 
 
-def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
+def _cause_history(body: PageBody, context: RunContext) -> Iterator[Line]:
     """The history of the cause, as of when the page was written: the notes, and the latest incident."""
     if body.memory is not None:
         latest = replace(body.memory, episodes=body.memory.episodes[:1])
-        for when, what in describe_history(latest, scene.now_us):
+        for when, what in describe_history(latest, context.now_us):
             yield [Piece(when, Role.DIM), Piece(one_line(what))]
 
 
@@ -198,16 +201,16 @@ def _sentence(text: object) -> str:
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def _group_head(group: QuarantineGroup, scene: Scene) -> Line:
+def _group_head(group: QuarantineGroup, context: RunContext) -> Line:
     counts = systems.row_counts(group)
     word = counts[0] if counts else "none left"
     when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
-    return _head(group.name, systems.group_style(group), word, [", ".join(counts[1:]), when], scene)
+    return _head(group.name, systems.group_style(group), word, [", ".join(counts[1:]), when], context)
 
 
-def _group_lines(group: QuarantineGroup, scene: Scene) -> Iterator[Line]:
+def _group_lines(group: QuarantineGroup, context: RunContext) -> Iterator[Line]:
     yield [Piece(one_line(group.error) or "no error was given")]
-    row = scene.board.projection.tasks.get(group.name)
+    row = context.board.projection.tasks.get(group.name)
     if row is None:
         return
     spec = spec_of(row)

@@ -103,7 +103,7 @@ _NOT_READY = "deferred"  # outcome
 _BAR_CELLS = 6
 
 
-class Scene(msgspec.Struct):
+class RunContext(msgspec.Struct):
     """What drawing needs besides the task. ``has_durations``: in the labels of a wide timeline."""
 
     board: Board
@@ -116,13 +116,13 @@ class Scene(msgspec.Struct):
     has_durations: bool = True
 
     @property
-    def context(self) -> RowContext:
+    def row_context(self) -> RowContext:
         """What drawing a row of a list needs."""
         return RowContext(self.now_us, self.glyphs)
 
     def since(self, at: int) -> str:
         """How long ago ``at`` was."""
-        return self.context.since(at)
+        return self.row_context.since(at)
 
     def view(self, name: str) -> views.TaskView:
         """What is true of a task."""
@@ -179,20 +179,20 @@ def describe_checks_before(count: int) -> str:
     return f", as in {counted(count, 'check')} before" if count else ""
 
 
-def named_task(name: str, scene: Scene) -> Line:
+def named_task(name: str, context: RunContext) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
-    style = views.row_style(scene.board.row(name), scene.runner)
-    shown = one_line(name).removeprefix(scene.names.prefix)
-    return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
+    style = views.row_style(context.board.row(name), context.runner)
+    shown = one_line(name).removeprefix(context.names.prefix)
+    return [Piece("   "), sign_of(style, context.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
 
 
-def named_tasks(heading: str, note: str, names: Sequence[str], most: int, scene: Scene) -> Iterator[Line]:
+def named_tasks(heading: str, note: str, names: Sequence[str], most: int, context: RunContext) -> Iterator[Line]:
     """A section of tasks in lines, ``most`` of them; nothing without one."""
     if names:
         yield from section(heading, note)
-        yield from (named_task(name, scene) for name in names[:most])
+        yield from (named_task(name, context) for name in names[:most])
         if len(names) > most:
-            yield [Piece(f"   {scene.glyphs.more} {len(names) - most:,} more", Role.DIM)]
+            yield [Piece(f"   {context.glyphs.more} {len(names) - most:,} more", Role.DIM)]
 
 
 def attempts_text(row: TaskRow) -> str:
@@ -216,81 +216,81 @@ def attempt_label(row: TaskRow) -> str:
     return ", ".join(filter(None, (tried, number)))  # a skipped task has tried nothing in its generation
 
 
-def state_facts(row: TaskRow, scene: Scene, room: int = 999) -> Line:
+def state_facts(row: TaskRow, context: RunContext, room: int = 999) -> Line:
     """Word and fact. ``room``: the cells that they have; bars, and what a running task uses, need many."""
-    view, has_room = scene.view(row.name), room >= _BARS_FROM
+    view, has_room = context.view(row.name), room >= _BARS_FROM
     if view.instant is not None and row.state is TaskState.RETRYING:
-        head: Line = [Piece(f"{view.style.word} {countdown(view.instant, scene.now_us)}", Role(view.style.role))]
+        head: Line = [Piece(f"{view.style.word} {countdown(view.instant, context.now_us)}", Role(view.style.role))]
         has_bar = has_room and view.reason is WaitReason.RETRY
-        return [*head, *_retrying(row, view, scene, has_bar)]
+        return [*head, *_retrying(row, view, context, has_bar)]
     head = [Piece(view.style.word, Role(view.style.role)), Piece(" " * (WORD_CELLS + 1 - len(view.style.word)))]
     if row.state in MOVING:
         is_running = view.clock is not None and view.is_moving
-        return [*head, *(_running(row, view, scene, room) if is_running else _waiting(row, view, scene))]
+        return [*head, *(_running(row, view, context, room) if is_running else _waiting(row, view, context))]
     describe = _FACTS.get(row.state)
-    return [*head, *describe(row, view, scene)] if describe is not None else head
+    return [*head, *describe(row, view, context)] if describe is not None else head
 
 
-def task_line(row: TaskRow, scene: Scene, columns: int, longest_name: int) -> Line:
+def task_line(row: TaskRow, context: RunContext, columns: int, longest_name: int) -> Line:
     """A task below the line that it belongs to: sign, name, attempts and facts. ``longest_name``: in cells."""
     return row_line(
         columns,
-        (Width(1, gap=3), sign_of(views.row_style(row, scene.runner), scene.glyphs)),
+        (Width(1, gap=3), sign_of(views.row_style(row, context.runner), context.glyphs)),
         (Width(min(longest_name, 48, columns * 2 // 5), is_name=True), row.name),
         (Width(5, rank=1, gap=2), attempts_text(row)),
-        (Width(26, FILL, gap=2), state_facts(row, scene)),
-        more=scene.glyphs.more,
+        (Width(26, FILL, gap=2), state_facts(row, context)),
+        more=context.glyphs.more,
     )
 
 
-def part_over(name: str, scene: Scene) -> float | None:
+def part_over(name: str, context: RunContext) -> float | None:
     """How much of the attempt under way is over, from 0 to 1; None if nobody knows."""
-    usual = scene.board.duration_stats.get(name)
-    return views.part_done(scene.board.row(name), scene.view(name), usual.p50_us if usual is not None else None)
+    usual = context.board.duration_stats.get(name)
+    return views.part_done(context.board.row(name), context.view(name), usual.p50_us if usual is not None else None)
 
 
 _NODE_BAR_CELLS = 8
 
 
-def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
+def node_facts(name: str, context: RunContext) -> tuple[Line, Line]:
     """What the drawing says below a name: how far a task is, what it took, where it failed, what it waits for; more.
 
     What the exception says stands in the row, in the details and in the traceback.
     """
-    row, view = scene.board.row(name), scene.view(name)
+    row, view = context.board.row(name), context.view(name)
     tried = [Piece(attempts_text(row), Role.DIM)] if row.failures or row.generation else []
     error = [Piece(one_line(row.error or ""), Role.DIM)]
     if row.state is TaskState.RUNNING and view.is_moving:
-        return _running_facts(row, scene), join([tried, _usage(scene.board.usage.get(name))[-1:]])
+        return _running_facts(row, context), join([tried, _usage(context.board.usage.get(name))[-1:]])
     if row.state is TaskState.RETRYING and not view.fact:
         return join([tried, [Piece(one_line(error_name(row)))]], " "), error
     if row.state in MOVING:
-        return _waiting(row, view, scene), tried
+        return _waiting(row, view, context), tried
     if row.state is TaskState.SUCCESS:
         ended = wall(row.ended_at) if row.ended_at is not None else ""
-        took = [Piece(took_text(name, scene), Role.DIM)]
-        return join([took, _beside_usual(row, scene), tried], " "), [Piece(ended, Role.DIM)]
+        took = [Piece(took_text(name, context), Role.DIM)]
+        return join([took, _beside_usual(row, context), tried], " "), [Piece(ended, Role.DIM)]
     describe = _FACTS.get(row.state)
-    facts = describe(row, view, scene) if describe is not None else []
+    facts = describe(row, view, context) if describe is not None else []
     return (facts[:1], tried) if describe is _failure else (facts, error)
 
 
-def _running_facts(row: TaskRow, scene: Scene) -> Line:
-    attempt, part = row.latest, part_over(row.name, scene)
-    if attempt is not None and (kill_step := _kill_step(attempt, scene)):
+def _running_facts(row: TaskRow, context: RunContext) -> Line:
+    attempt, part = row.latest, part_over(row.name, context)
+    if attempt is not None and (kill_step := _kill_step(attempt, context)):
         return kill_step
-    bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
+    bars = bar(part, context.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
     if row.progress_total and part is not None:
         return [*bars, Piece(f" {int(part * 100)} % done")]  # of its work, not of its time
-    hint = _duration_hint(row, attempt, scene, False)
+    hint = _duration_hint(row, attempt, context, False)
     return [*bars, *(piece._replace(text=f" {piece.text.lstrip(', ')}") for piece in hint)]
 
 
-def took_text(name: str, scene: Scene) -> str:
+def took_text(name: str, context: RunContext) -> str:
     """How long a task that succeeded ran; empty for others."""
-    row = scene.board.row(name)
+    row = context.board.row(name)
     attempt = row.latest if row.state is TaskState.SUCCESS else None
-    return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
+    return column(context.attempt(attempt).clock).strip() if attempt is not None else ""
 
 
 _NEGLIGIBLE_US = SECOND // 10
@@ -302,53 +302,53 @@ def pace(lasts_us: int, usual_us: int) -> Pace:
     return Pace(lasts_us / usual_us if abs(lasts_us - usual_us) >= _NEGLIGIBLE_US else 1.0, False, False)
 
 
-def task_pace(row: TaskRow, scene: Scene) -> Pace | None:
+def task_pace(row: TaskRow, context: RunContext) -> Pace | None:
     """The pace of a task that succeeded; None if nothing is known of earlier runs."""
-    usual, attempt = scene.board.duration_stats.get(row.name), row.latest
+    usual, attempt = context.board.duration_stats.get(row.name), row.latest
     if usual is None or not usual.p50_us or row.state is not TaskState.SUCCESS or attempt is None:
         return None
-    lasts_us = scene.attempt(attempt).clock
+    lasts_us = context.attempt(attempt).clock
     return pace(lasts_us, usual.p50_us)._replace(is_slow=is_overdue(lasts_us, usual))
 
 
-def name_role(row: TaskRow, scene: Scene) -> Role:
+def name_role(row: TaskRow, context: RunContext) -> Role:
     """The role of a name with nothing to look at: of what finished, the brighter, the longer it took."""
-    found = task_pace(row, scene)
+    found = task_pace(row, context)
     if found is not None and (role := pace_role(found)) is not Role.DONE:
         return role
     return Role.DIM if row.state in _QUIET else Role.TEXT
 
 
-def _beside_usual(row: TaskRow, scene: Scene) -> Line:
-    found = task_pace(row, scene)
-    return [] if found is None else [pace_piece(found, scene.glyphs)]
+def _beside_usual(row: TaskRow, context: RunContext) -> Line:
+    found = task_pace(row, context)
+    return [] if found is None else [pace_piece(found, context.glyphs)]
 
 
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, view: views.TaskView, scene: Scene, room: int) -> Line:
+def _running(row: TaskRow, view: views.TaskView, context: RunContext, room: int) -> Line:
     attempt, line, has_room = row.latest, [Piece(clock(view.clock or 0))], room >= _BARS_FROM
-    if attempt is not None and (kill_step := _kill_step(attempt, scene)):
+    if attempt is not None and (kill_step := _kill_step(attempt, context)):
         return [*line, Piece("  "), *kill_step]
-    line += _duration_hint(row, attempt, scene, has_room)
+    line += _duration_hint(row, attempt, context, has_room)
     if row.progress_total:
-        line += [Piece(" "), *_progress(row, scene, has_room)]
+        line += [Piece(" "), *_progress(row, context, has_room)]
     has_room = has_room and WORD_CELLS + 1 + width(line) + _USAGE_CELLS <= room
-    return [*line, *_usage(scene.board.usage.get(row.name))] if has_room else line
+    return [*line, *_usage(context.board.usage.get(row.name))] if has_room else line
 
 
-def _waiting(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
+def _waiting(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     """What keeps a task that does not run, and when that ends if anybody ends it."""
-    when = "" if view.instant is None else countdown(view.instant, scene.now_us)
+    when = "" if view.instant is None else countdown(view.instant, context.now_us)
     fact, role = one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.reason else Role.DIM
     if view.reason is WaitReason.SENSOR and when:
-        return [Piece(f"next check {when}"), Piece(f" {scene.glyphs.dot} {fact}", Role.DIM)]
+        return [Piece(f"next check {when}"), Piece(f" {context.glyphs.dot} {fact}", Role.DIM)]
     if view.reason is WaitReason.NOT_BEFORE and when:
         return [Piece(f"not before its time, {when}", Role.WAITING)]
     if view.reason is WaitReason.PARENTS:
-        return [Piece(fact.replace(scene.names.prefix, "") if scene.names.prefix else fact, Role.DIM)]
-    role = Role.WARNING if not scene.runner.is_alive and not needs_human(view.reason) else role
+        return [Piece(fact.replace(context.names.prefix, "") if context.names.prefix else fact, Role.DIM)]
+    role = Role.WARNING if not context.runner.is_alive and not needs_human(view.reason) else role
     return [Piece(fact + (f", {_INSTANT_WORDS.get(view.reason, '')} {when}" if when and fact else ""), role)]
 
 
@@ -378,12 +378,12 @@ def written_line(usage: TaskUsage) -> str:
     return one_line(next(printable_parts(usage.last_line)))
 
 
-def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_room: bool) -> Line:
+def _duration_hint(row: TaskRow, attempt: AttemptRow | None, context: RunContext, has_room: bool) -> Line:
     """The usual duration in other runs, and the timeout if there is room for both."""
     limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
-    usual = scene.board.duration_stats.get(row.name)
+    usual = context.board.duration_stats.get(row.name)
     usual_duration = format_duration(usual.p50_us) if usual is not None else ""
-    if usual is not None and is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
+    if usual is not None and is_overdue(context.now_us - (row.started_at or context.now_us), usual):
         return [Piece(f", usually {usual_duration}", Role.WARNING)]
     if usual is None or usual.p50_us < SECOND:
         return [Piece(f", timeout {limit}", Role.DIM)] if limit else []
@@ -391,22 +391,22 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
     return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 
 
-def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
+def _kill_step(attempt: AttemptRow, context: RunContext) -> Line:
     """The current step of a kill."""
     steps, due_at = views.kill_steps(attempt), views.kill_ends_at(attempt)
     if not steps:
         return []
-    next_step = f", SIGKILL {countdown(due_at, scene.now_us)}" if due_at is not None else ""
+    next_step = f", SIGKILL {countdown(due_at, context.now_us)}" if due_at is not None else ""
     return [Piece(f"{steps[-1][0].now}{next_step}", Role.WARNING)]
 
 
-def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
+def _progress(row: TaskRow, context: RunContext, bars: bool) -> Line:
     """A bar and a percentage, or for how long there has been no progress."""
-    part = part_over(row.name, scene) or 0.0
-    still_us = stalled_for_us(row, scene.now_us)
+    part = part_over(row.name, context) or 0.0
+    still_us = stalled_for_us(row, context.now_us)
     if still_us is not None:
         return [Piece(f"{int(part * 100)} % done"), Piece(f", no progress for {clock(still_us).strip()}", Role.WARNING)]
-    shown = [*bar(part, scene.glyphs, Role.RUNNING), Piece(" ")] if bars else []
+    shown = [*bar(part, context.glyphs, Role.RUNNING), Piece(" ")] if bars else []
     return [*shown, Piece(f"{int(part * 100):2} % done")]
 
 
@@ -421,23 +421,23 @@ def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line
     ]
 
 
-def _retrying(row: TaskRow, view: views.TaskView, scene: Scene, bars: bool) -> Line:
+def _retrying(row: TaskRow, view: views.TaskView, context: RunContext, bars: bool) -> Line:
     """A bar that drains until the retry, and the error; or what holds the retry."""
     line: Line = []
     if view.fact:
         return [Piece("  "), Piece(one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING))]
     if row.delay_us and bars and view.instant is not None:
-        left = min(max((view.instant - scene.now_us) / row.delay_us, 0.0), 1.0)
-        line += [Piece(" "), *bar(left, scene.glyphs, Role.WAITING)]
+        left = min(max((view.instant - context.now_us) / row.delay_us, 0.0), 1.0)
+        line += [Piece(" "), *bar(left, context.glyphs, Role.WAITING)]
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 
 
-def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
-    lasts = None if row.latest is None else scene.attempt(row.latest).clock
+def _success(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
+    lasts = None if row.latest is None else context.attempt(row.latest).clock
     if lasts is None and row.started_at is not None and row.ended_at is not None:
         lasts = row.ended_at - row.started_at  # an approval has no attempt
-    line = join([[Piece(column(lasts or 0), Role.DIM)], _beside_usual(row, scene)], " ")
+    line = join([[Piece(column(lasts or 0), Role.DIM)], _beside_usual(row, context)], " ")
     tried = [counted(row.failures, "failure")] if row.failures else []
     tried += [counted(row.refusals, "refused call")] if row.refusals else []
     if tried:
@@ -447,11 +447,11 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     return line
 
 
-def _failure(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
+def _failure(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     attempt = row.latest
     hang = hang_of(attempt) if attempt is not None else ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
-    times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
+    times = f" {context.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
     words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(view.fact))
     message = "" if hang or not row.error or row.error in words else f"  {one_line(row.error)}"
     return [Piece(f"{words}{times}"), Piece(message, Role.DIM)]
@@ -473,7 +473,7 @@ def short_failure(text: str) -> str:
     return f"{short_error(head)}{space}{rest}"
 
 
-def _upstream(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
+def _upstream(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     return [Piece(one_line(view.fact), Role.DIM)]
 
 
@@ -484,11 +484,11 @@ def describe_skip(row: TaskRow) -> str:
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 
 
-def _skipped(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
+def _skipped(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     return [Piece(words, Role.DIM)] if (words := describe_skip(row)) else []
 
 
-_FACTS: dict[TaskState, Callable[[TaskRow, views.TaskView, Scene], Line]] = {
+_FACTS: dict[TaskState, Callable[[TaskRow, views.TaskView, RunContext], Line]] = {
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failure,
     TaskState.DEAD_LETTER: _failure,

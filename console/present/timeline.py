@@ -394,20 +394,20 @@ def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
 
 
 def label_line(
-    row: TaskRow, columns: int, scene: tasks.Scene, role: Role = Role.TEXT, indent: int = 0, took: str = ""
+    row: TaskRow, columns: int, context: tasks.RunContext, role: Role = Role.TEXT, indent: int = 0, took: str = ""
 ) -> Line:
     """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
     room = columns - indent - 3 - len(took)
-    name = pad(scene.names.short(row.name, room, scene.glyphs.more), room)
-    lead = [Piece(" " * (indent + 1)), row_sign(row, scene.glyphs, scene.runner), Piece(f" {name}", role)]
+    name = pad(context.names.short(row.name, room, context.glyphs.more), room)
+    lead = [Piece(" " * (indent + 1)), row_sign(row, context.glyphs, context.runner), Piece(f" {name}", role)]
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
-def duration_text(row: TaskRow, scene: tasks.Scene) -> str:
+def duration_text(row: TaskRow, context: tasks.RunContext) -> str:
     """How long the latest attempt of a task ran, as in all lists, until now if it runs; blank before the first."""
     if row.latest is None:
         return " " * TOOK_CELLS
-    view = scene.attempt(row.latest)
+    view = context.attempt(row.latest)
     return f" {clock(view.clock) if view.is_moving else column(view.clock)}"
 
 
@@ -486,16 +486,16 @@ def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now
 
 
 def group_label_line(
-    group: GraphGroup, columns: int, scene: tasks.Scene, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
+    group: GraphGroup, columns: int, context: tasks.RunContext, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
 ) -> Line:
     """Whether the group is open, the sign of its worst state, its title, and how many tasks are done."""
-    glyphs, state = scene.glyphs, states.leading_state(group.counts)
+    glyphs, state = context.glyphs, states.leading_state(group.counts)
     facts = states.progress(group.counts, glyphs)
     facts = [*facts, Piece(took, Role.DIM)] if took else facts
-    sign = state_sign(state, glyphs, scene.runner)
+    sign = state_sign(state, glyphs, context.runner)
     lead = [Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM), sign, Piece(" ")]
     room = columns - width(lead) - width(facts) - 1
-    title = pad(scene.titles.short(group.title, room, glyphs.more), room)
+    title = pad(context.titles.short(group.title, room, glyphs.more), room)
     return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
 
 
@@ -505,20 +505,20 @@ def group_duration_text(activity: GroupActivity, now_us: int) -> str:
     return " " * TOOK_CELLS if start is None or end is None else f" {column(end - start)}"
 
 
-def group_label_columns(groups: Sequence[GraphGroup], scene: tasks.Scene, columns: int) -> int:
+def group_label_columns(groups: Sequence[GraphGroup], context: tasks.RunContext, columns: int) -> int:
     """Width of the labels of groups and tasks."""
-    names, took = scene.names.longest, TOOK_CELLS if has_duration_column(columns, scene) else 0
+    names, took = context.names.longest, TOOK_CELLS if has_duration_column(columns, context) else 0
     if not groups:
         return fit_label_columns(names, columns) + took
     most = max(len(number(len(group.members))) for group in groups)
     facts = 2 * most + _FACTS_CELLS
-    name_cells = max(names + 2 * FOLD_INDENT, scene.titles.longest + FOLD_INDENT + facts)
+    name_cells = max(names + 2 * FOLD_INDENT, context.titles.longest + FOLD_INDENT + facts)
     return fit_label_columns(name_cells, columns) + took
 
 
-def has_duration_column(columns: int, scene: tasks.Scene) -> bool:
+def has_duration_column(columns: int, context: tasks.RunContext) -> bool:
     """Whether rows of ``columns`` cells show how long the latest attempts ran."""
-    return scene.has_durations and columns >= _TOOK_FROM
+    return context.has_durations and columns >= _TOOK_FROM
 
 
 # --- Breakers on the time axis ---------------------------------------------------------------------------------------
@@ -551,25 +551,25 @@ def breaker_lines(
 # --- The tasks of the timeline in sentences, its legend, and the critical path ---------------------------------------
 
 
-def task_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
+def task_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
-    name = scene.names.short(row.name, max(columns // 3, NAME_AT_BAR_CELLS), scene.glyphs.more)
+    name = context.names.short(row.name, max(columns // 3, NAME_AT_BAR_CELLS), context.glyphs.more)
     head = [Piece(" "), Piece(name, Role.TITLE), Piece("  ")]
-    head += [row_sign(row, scene.glyphs, scene.runner), Piece(" ")]
+    head += [row_sign(row, context.glyphs, context.runner), Piece(" ")]
     tried = tasks.attempts_text(row)
-    head += [*tasks.state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
-    lines = [fit(head, columns, scene.glyphs.more)]
+    head += [*tasks.state_facts(row, context), Piece(f"   {tried}" if tried else "", Role.DIM)]
+    lines = [fit(head, columns, context.glyphs.more)]
     for attempt, checks in tasks.latest_first(row)[: rows - 1]:
         label = f"   #{attempt.attempt:<2} "
-        text = describe_attempt(attempt, scene.attempt(attempt)) + tasks.describe_checks_before(checks)
+        text = describe_attempt(attempt, context.attempt(attempt)) + tasks.describe_checks_before(checks)
         lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
     if len(lines) > rows:
-        lines[rows - 1] = [*lines[rows - 1], Piece(f" {scene.glyphs.more}", Role.DIM)]
-    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+        lines[rows - 1] = [*lines[rows - 1], Piece(f" {context.glyphs.more}", Role.DIM)]
+    return [fit(line, columns, context.glyphs.more) for line in lines[:rows]]
 
 
 def group_lines(
-    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], scene: tasks.Scene, columns: int, rows: int
+    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], context: tasks.RunContext, columns: int, rows: int
 ) -> list[Line]:
     """The selected group in sentences: its counts and its times, then its tasks, the worst first."""
     start, end = activity.first_start, activity.last_end
@@ -581,12 +581,15 @@ def group_lines(
     if end is not None:
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
-    head += states.counts_line(group.counts, scene.glyphs, runner=scene.runner_among(group.members))
-    separators = ["   ", *[f" {scene.glyphs.dot} "] * len(facts)]
+    head += states.counts_line(group.counts, context.glyphs, runner=context.runner_among(group.members))
+    separators = ["   ", *[f" {context.glyphs.dot} "] * len(facts)]
     ranked = [(place, [Piece(f"{separators[place - 1]}{fact}", Role.DIM)]) for place, fact in enumerate(facts, 1)]
     longest = longest_cells(worst)
-    lines = (tasks.task_line(scene.board.row(name), scene, columns, longest) for name in worst)
-    return [fit(join(that_fit(columns, (0, head), *ranked), ""), columns, scene.glyphs.more), *islice(lines, rows - 1)]
+    lines = (tasks.task_line(context.board.row(name), context, columns, longest) for name in worst)
+    return [
+        fit(join(that_fit(columns, (0, head), *ranked), ""), columns, context.glyphs.more),
+        *islice(lines, rows - 1),
+    ]
 
 
 def describe_attempt(attempt: AttemptRow, view: views.AttemptView) -> str:
@@ -645,20 +648,20 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 
 
-def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
+def describe_path(path: Sequence[str], context: tasks.RunContext) -> str:
     """One sentence about the critical path: its time, its longest task, and what its failures cost."""
-    rows = [scene.board.row(name) for name in path]
+    rows = [context.board.row(name) for name in path]
     if not rows:
         return "no task has run yet"
-    times = {row.name: views.work_us(row, scene.now_us, scene.runner) for row in rows}
+    times = {row.name: views.work_us(row, context.now_us, context.runner) for row in rows}
     longest = max(times, key=lambda name: times[name])
     words = f"critical path: {counted(len(rows), 'task')}, {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
-        attempts = len(scene.board.row(longest).attempts)
+        attempts = len(context.board.row(longest).attempts)
         words += f" in {attempts} attempts" if attempts > 1 else ""
     failed = (one for row in rows for one in row.attempts.values() if one.outcome in FAILED_OUTCOMES)
-    lost = sum(scene.attempt(one).clock for one in failed)
+    lost = sum(context.attempt(one).clock for one in failed)
     return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words
 
 

@@ -47,7 +47,7 @@ from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.inbox import mends_of, wait_of
 from ..present.systems import compact
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import RunContext, TaskNames
 from ..present.timeline import bar_entries, describe_path
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
@@ -230,13 +230,13 @@ class ConsoleScreen(Screen[None]):
         """The tasks that decide when the run ends, which a message describes."""
         live = self.console.live
         path = critical_path(self.board, live.forecast, live.now_us, self.console.runner)
-        self.console.show_message(describe_path(path, self.scene()), Role.DIM, 6)
+        self.console.show_message(describe_path(path, self.run_context()), Role.DIM, 6)
         return path
 
-    def scene(self) -> Scene:
+    def run_context(self) -> RunContext:
         """The context for rendering tasks, as of now."""
         console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, runner=console.runner, names=self.names)
+        return RunContext(self.board, console.live.now_us, console.glyphs, runner=console.runner, names=self.names)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class ConsoleScreen(Screen[None]):
         if mends:
             return _REDRIVES & dict(mends).keys()
         goes_on = bool(names) and all(tasks[name].state in ABOUT_TO_START for name in names)
-        return frozenset() if goes_on and wait_of(names, self.scene()) is None else _REDRIVES
+        return frozenset() if goes_on and wait_of(names, self.run_context()) is None else _REDRIVES
 
     def _first_targets(self) -> Sequence[str]:
         board = self.console.live.board
@@ -443,7 +443,7 @@ class ConsoleScreen(Screen[None]):
     def _mends(self) -> Sequence[tuple[str, str]]:
         """What ends the wait of the tasks that an act applies to, if no failure is behind it."""
         names = self._first_targets()
-        return mends_of(names, self.scene()) if names else ()
+        return mends_of(names, self.run_context()) if names else ()
 
     @property
     def awaits_answer(self) -> bool:

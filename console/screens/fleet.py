@@ -125,7 +125,7 @@ class FleetScreen(MachineScreen):
         self._causes: Sequence[InboxCause] = ()
         self._run_problem = ""  # why the run of the row cannot be read
         self.machine_bar = Bar(0, id="machine")
-        self.texts = TextsView(self.scene, id="texts")
+        self.texts = TextsView(self.run_context, id="texts")
         self.texts.can_focus = False
         self.below = Container(self.panel, self.texts, id="below")
         self.below.styles.height = "auto"
@@ -245,7 +245,7 @@ class FleetScreen(MachineScreen):
 
     def _label_width(self, name: str) -> int:
         size = LABEL_SIZES[0] if self._graph is None else self._graph.drawings.label_size
-        return label_width(name, self.scene(), size)
+        return label_width(name, self.run_context(), size)
 
     def _find_causes(self, board: Board) -> None:
         """The causes of the run, the one that the row names first."""
@@ -275,7 +275,7 @@ class FleetScreen(MachineScreen):
         context, columns = self._row_context(), self._panel_columns
         if board is None or self._graph is None:
             return present.entry_lines(entry, self._run_problem, context)
-        return present.run_lines(entry, self._causes, self.scene(), context, columns)
+        return present.run_lines(entry, self._causes, self.run_context(), context, columns)
 
     def _fit_drawing(self) -> None:
         """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""
@@ -310,24 +310,24 @@ class FleetScreen(MachineScreen):
             return 0  # its facts are said, and it has no edge
         if count <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, sizes):
             return graph.height
-        found = group_drawing(graph, self.scene(), columns) if count <= _GROUPED_MAX else None
+        found = group_drawing(graph, self.run_context(), columns) if count <= _GROUPED_MAX else None
         if found is not None and found.drawing.width < columns and found.drawing.height * GROUP_ROWS <= rows:
             self._grouped = found
             return found.drawing.height * GROUP_ROWS
         return 1
 
     def _drawn_lines(self, rows: int) -> list[Line]:
-        graph, grouped, columns, scene = self._graph, self._grouped, self._panel_columns, self.scene()
+        graph, grouped, columns, context = self._graph, self._grouped, self._panel_columns, self.run_context()
         assert graph is not None
         if len(graph.dag) == 1:
             return []
         height = graph.height if grouped is None else grouped.drawing.height * GROUP_ROWS
         if height > rows:
-            return [present.counts_bar(scene, columns)]
+            return [present.counts_bar(context, columns)]
         ends = -_MARGIN, columns - _MARGIN
         if grouped is not None:
-            return [group_map_row(graph, grouped, y, *ends, scene) for y in range(height)]
-        return [drawing_row(graph, y, *ends, scene, Highlight()) for y in range(height)]
+            return [group_map_row(graph, grouped, y, *ends, context) for y in range(height)]
+        return [drawing_row(graph, y, *ends, context, Highlight()) for y in range(height)]
 
     def _show_panel(self) -> None:
         """Show the run under the cursor: its cause, then its drawing."""

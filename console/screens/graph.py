@@ -19,7 +19,7 @@ from ..model.lists import parse_filter, searched_text
 from ..present.detail import summary_lines
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.states import DONE
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import RunContext, TaskNames
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
@@ -44,10 +44,10 @@ class GraphScreen(TaskScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.map_view = GraphView(self.scene, self._on_selected, id="map")
+        self.map_view = GraphView(self.run_context, self._on_selected, id="map")
         self.map_view.can_focus = False
-        self.group_map = GroupMap(self.scene, self._on_group_clicked)
-        self.silhouette_view = SilhouetteView(self.scene, self._on_selected)
+        self.group_map = GroupMap(self.run_context, self._on_group_clicked)
+        self.silhouette_view = SilhouetteView(self.run_context, self._on_selected)
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
         self._above = Vertical(id="above")
         self._grid = Grid(id="panes")
@@ -57,9 +57,9 @@ class GraphScreen(TaskScreen):
         self._group_columns = 0  # for which it was laid out
         self._path_key: object = None  # what the critical path was computed from
         self._titles = TaskNames()  # of groups
-        self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
+        self.main_pane = self.graph_view = GraphView(self.run_context, self._on_selected, id="graph")
         self.strip_view = Bar(STRIP_ROWS)
-        self._refresh_scene()
+        self._refresh_context()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
         self._has_chosen_step = False
         self._is_following = False
@@ -212,7 +212,7 @@ class GraphScreen(TaskScreen):
     def _draw_groups(self, columns: int) -> Drawing | None:
         if self._group_columns != columns and self.graph is not None:
             self._group_columns = columns
-            self._group_drawing = group_drawing(self.graph, self.scene(), columns)
+            self._group_drawing = group_drawing(self.graph, self.run_context(), columns)
         return self._group_drawing.drawing if self._group_drawing is not None else None
 
     def _show_heading(self) -> None:
@@ -220,7 +220,7 @@ class GraphScreen(TaskScreen):
         graph = self.graph
         if graph is not None:
             marks = len(self.graph_view.marks), self._count_hidden_marks()
-            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, self.filter_text, *marks))
+            self.heading.show(*heading_line(graph, self.run_context(), self.main_columns, self.filter_text, *marks))
 
     def _count_hidden_marks(self) -> int:
         """The number of marked tasks that the filter leaves out."""
@@ -242,12 +242,12 @@ class GraphScreen(TaskScreen):
 
     # --- What is shown --------------------------------------------------------------------------------------------
 
-    def scene(self) -> Scene:
+    def run_context(self) -> RunContext:
         """The context for rendering rows, as of the last update."""
-        return self._scene
+        return self._run_context
 
-    def _refresh_scene(self) -> None:
-        self._scene = replace(super().scene(), titles=self._titles)
+    def _refresh_context(self) -> None:
+        self._run_context = replace(super().run_context(), titles=self._titles)
 
     @property
     def graph(self) -> model.Graph | None:
@@ -256,7 +256,7 @@ class GraphScreen(TaskScreen):
     def board_replaced(self, board: Board) -> None:
         """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
-        graph = model.Graph(board, lambda name: label_width(name, self.scene(), graph.drawings.label_size))
+        graph = model.Graph(board, lambda name: label_width(name, self.run_context(), graph.drawings.label_size))
         if before is not None and before.dag is board.dag:
             graph.zoom = before.zoom
         else:
@@ -265,9 +265,9 @@ class GraphScreen(TaskScreen):
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
         if self.console.selected is not None:
             graph.select(self.console.selected)
-        self._refresh_scene()
+        self._refresh_context()
         drawn = model.Graph(
-            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=ZoomStep.DRAWING
+            board, lambda name: label_width(name, self.run_context(), drawn.drawings.label_size), zoom=ZoomStep.DRAWING
         )
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
@@ -280,7 +280,7 @@ class GraphScreen(TaskScreen):
         if self.focused is None:
             self.graph_view.focus()
         if self.graph is not None:
-            self._refresh_scene()
+            self._refresh_context()
             if self.console.selected is not None:
                 self.graph_view.select(self.console.selected)
                 self._show_on_overview(self.console.selected)
@@ -292,7 +292,7 @@ class GraphScreen(TaskScreen):
         graph, delta = self.graph, news.delta
         if graph is None:
             return
-        self._refresh_scene()
+        self._refresh_context()
         if self.map_view.display:
             self.map_view.tasks_changed(delta.tasks)
         if self.group_map.display:
@@ -318,7 +318,7 @@ class GraphScreen(TaskScreen):
             self._filter(self.filter_text)
             self._show_heading()
         if self.graph is not None:
-            self._refresh_scene()
+            self._refresh_context()
             self.graph_view.tick()
             if self.map_view.display:
                 self.map_view.tick()
@@ -347,7 +347,7 @@ class GraphScreen(TaskScreen):
             self.rest_timer.start()
         if self.strip_view.display and name is not None:
             row, columns = self.board.row(name), self.app.size.width
-            self.strip_view.show_lines(summary_lines(row, self.scene(), columns, STRIP_ROWS))
+            self.strip_view.show_lines(summary_lines(row, self.run_context(), columns, STRIP_ROWS))
 
     def _group_of_task(self, name: str | None) -> GraphGroupKey | None:
         """The group of several tasks in which a task stands now; of one that is done, that of what runs."""

@@ -15,7 +15,7 @@ from ..model.graph.groups import ZoomStep
 from ..model.graph.rows import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..present import graph as present
-from ..present.tasks import Scene
+from ..present.tasks import RunContext
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import PAGING, Bar, bindings
 from ..widgets.line_view import WheelView
@@ -123,7 +123,7 @@ _LIT_STEPS = frozenset({ZoomStep.ROWS, ZoomStep.DRAWING, ZoomStep.FOUND})
 class GraphView(Canvas):
     """A window on a ``Graph``.
 
-    ``scene`` returns the context for rendering rows. ``selected`` is called at once when another task is selected, so
+    ``context`` returns the context for rendering rows. ``selected`` is called at once when another task is selected, so
     that its details are painted in the same frame as the cursor.
     """
 
@@ -136,10 +136,10 @@ class GraphView(Canvas):
         """Other tasks are marked than before."""
 
     def __init__(
-        self, scene: Callable[[], Scene], selected: Callable[[str | None], None], *, id: str | None = None
+        self, context: Callable[[], RunContext], selected: Callable[[str | None], None], *, id: str | None = None
     ) -> None:
         super().__init__(id=id)
-        self._scene = scene
+        self._run_context = context
         self._on_selected = selected
         self.graph: Graph | None = None
         self.marks: dict[str, None] = {}
@@ -351,9 +351,9 @@ class GraphView(Canvas):
     def drawn_row(self, y: int, x0: int, x1: int) -> Line:
         assert self.graph is not None
         if self.graph.is_drawing:
-            return present.drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
+            return present.drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._run_context(), self.highlight)
         self.highlight.cursor_role = self._cursor_role
-        return present.graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
+        return present.graph_row(self.graph, y, x1 - x0, self._run_context(), self.highlight)
 
     def row_role(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
@@ -399,10 +399,10 @@ class GraphView(Canvas):
 class GroupMap(Canvas):
     """All groups of a graph. ``clicked`` gets the index of the group that was clicked."""
 
-    def __init__(self, scene: Callable[[], Scene], clicked: Callable[[int], None]) -> None:
+    def __init__(self, context: Callable[[], RunContext], clicked: Callable[[int], None]) -> None:
         super().__init__(id="groups")
         self.can_focus = False
-        self._scene = scene
+        self._run_context = context
         self._on_group = clicked
         self._graph: Graph | None = None
         self._drawn: present.GroupDrawing | None = None
@@ -423,7 +423,7 @@ class GroupMap(Canvas):
     def drawn_row(self, y: int, x0: int, x1: int) -> Line:
         assert self._graph is not None
         assert self._drawn is not None
-        return present.group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
+        return present.group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._run_context())
 
     def click_cell(self, x: int, y: int, chain: int) -> None:
         drawing = self._drawn.drawing if self._drawn is not None else None
@@ -435,9 +435,9 @@ class GroupMap(Canvas):
 class SilhouetteView(Bar):
     """All tasks of a graph by level. A click selects a task of the level, preferably one that needs a human."""
 
-    def __init__(self, scene: Callable[[], Scene], clicked: Callable[[str | None], None]) -> None:
+    def __init__(self, context: Callable[[], RunContext], clicked: Callable[[str | None], None]) -> None:
         super().__init__(id="silhouette")
-        self._scene = scene
+        self._run_context = context
         self._on_task = clicked
         self._graph: Graph | None = None
         self._path = present.CriticalPath()
@@ -447,17 +447,17 @@ class SilhouetteView(Bar):
     def show_graph(self, graph: Graph, path: Sequence[str] | None = None, left_us: int | None = None) -> None:
         """Show a graph, or the same one in another state. ``path``: the critical one, if it changed; its end."""
         if path is not None:
-            self._path = present.critical_path_with_times(path, self._scene(), left_us)
+            self._path = present.critical_path_with_times(path, self._run_context(), left_us)
         self._graph = graph
         if self.columns <= _MARGIN:
             return
-        scene, silhouette = self._scene(), self._silhouette(graph)
-        key = silhouette, silhouette.moves, self._path, self.row_count, scene.runner
+        context, silhouette = self._run_context(), self._silhouette(graph)
+        key = silhouette, silhouette.moves, self._path, self.row_count, context.runner
         if key != self._lines_key:
             self._lines_key = key
-            self._lines = present.silhouette_lines(silhouette, self._path, self.row_count, scene)
+            self._lines = present.silhouette_lines(silhouette, self._path, self.row_count, context)
         lines = [*self._lines]
-        lines[present.MARKS_ROW] = present.silhouette_marks(silhouette, graph.selected, scene.glyphs)
+        lines[present.MARKS_ROW] = present.silhouette_marks(silhouette, graph.selected, context.glyphs)
         self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
 
     def _silhouette(self, graph: Graph) -> Silhouette:

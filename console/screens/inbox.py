@@ -46,7 +46,7 @@ class InboxScreen(TaskScreen):
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
         self.detail = self.detail_pane = self.evidence = DetailView(
-            self.scene, self.console.memory.get, self._lines_of_run, id="beside"
+            self.run_context, self.console.memory.get, self._lines_of_run, id="beside"
         )
         self.texts.details = self.evidence
         self.who_bar = Bar(_WHO_ROWS, id="who")
@@ -179,7 +179,7 @@ class InboxScreen(TaskScreen):
             cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
                 continue
-            if self._painted_ages.get(row.cause) != present.age_piece(cause.oldest, self.scene()).text:
+            if self._painted_ages.get(row.cause) != present.age_piece(cause.oldest, self.run_context()).text:
                 cells = present.AGE.gap + present.AGE.least + 1
                 self.table.refresh_cells(self.table.columns - cells, y, cells)
 
@@ -201,7 +201,7 @@ class InboxScreen(TaskScreen):
     def _refresh_list(self, by_hand: bool = False) -> None:
         """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
-        self._cause_columns = present.cause_columns([*self._causes.values()], self.scene())
+        self._cause_columns = present.cause_columns([*self._causes.values()], self.run_context())
         self._others = {one.run.run_id: one for one in self.console.waiting_runs}
         wanted = self.inbox.filter
         others = [
@@ -221,33 +221,33 @@ class InboxScreen(TaskScreen):
 
     def _show_heading(self) -> None:
         marked, others = len(self.table.marks), len(self._others)
-        scene, columns = self.scene(), self.main_columns
-        left, right = present.heading_line(self.inbox, marked, self.filter_text, scene, columns, others)
+        context, columns = self.run_context(), self.main_columns
+        left, right = present.heading_line(self.inbox, marked, self.filter_text, context, columns, others)
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
             if self._need is not None:
                 why = present.run_sentence(self._need, self.console.live.now_us)
-                left = [Piece(" "), Piece(scene.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
+                left = [Piece(" "), Piece(context.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
         self.heading.show(left, right)
 
     def row(self, row: InboxRow, columns: int) -> Line:
         """Render a cause, a task or another run."""
-        scene = self.scene()
+        context = self.run_context()
         if row.task is not None:
             if not self.inbox.needs_human(row.task):
                 return []  # it left while another view was in front; the list is read again once this one is shown
             entry = self.inbox.entry(row.task)
-            return present.task_row(entry, self.board.row(row.task), scene, columns)
+            return present.task_row(entry, self.board.row(row.task), context, columns)
         if row.run is not None:
             other = self._others.get(row.run)
-            return [] if other is None else present.other_run_row(other, scene, columns)
+            return [] if other is None else present.other_run_row(other, context, columns)
         if row.hidden:
-            return present.more_row(row.hidden, scene.glyphs)
+            return present.more_row(row.hidden, context.glyphs)
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._painted_ages[row.cause] = present.age_piece(cause.oldest, scene).text
-        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns, self._cause_columns)
+        self._painted_ages[row.cause] = present.age_piece(cause.oldest, context).text
+        return present.cause_row(cause, self.inbox.is_open(row.cause), context, columns, self._cause_columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""
@@ -270,13 +270,13 @@ class InboxScreen(TaskScreen):
     def _lines_of_run(self, columns: int) -> list[Line]:
         """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""
         if names := self._tasks_at_cursor():
-            return present.waiting_lines(names, self.scene(), has_details=self.is_wide and len(names) == 1)
-        need, other, scene = self._need, self._other_at_cursor(), self.scene()
+            return present.waiting_lines(names, self.run_context(), has_details=self.is_wide and len(names) == 1)
+        need, other, context = self._need, self._other_at_cursor(), self.run_context()
         lines: list[Line] = []
         if need is not None and not self.inbox.total:
             can_resume = self.console.launch.state_path is not None and not self.console.live.status.executor.may_live
-            lines = [*present.need_lines(need, scene, columns, can_resume=can_resume, is_brief=not self.is_wide), []]
-        return lines if other is None else [*lines, *present.other_run_page(other, scene, columns)]
+            lines = [*present.need_lines(need, context, columns, can_resume=can_resume, is_brief=not self.is_wide), []]
+        return lines if other is None else [*lines, *present.other_run_page(other, context, columns)]
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class InboxScreen(TaskScreen):
         """Whose texts help to decide; None of a task that has none, which says what it holds up. Else of what runs."""
         names = self._tasks_at_cursor()
         if names:
-            return subject if self._has_texts(names[0]) or not present.wait_of(names, self.scene()) else None
+            return subject if self._has_texts(names[0]) or not present.wait_of(names, self.run_context()) else None
         return self.board.current_task() if self._need is not None and not self.inbox.total else None
 
     def target_tasks(self) -> Sequence[str]:
@@ -367,9 +367,11 @@ class InboxScreen(TaskScreen):
 
     def _show_consequences(self, names: Sequence[str]) -> None:
         columns = self.app.size.width
-        who: list[Line] = [*present.selection_lines(names, self.scene(), columns), self._memory_line()] if names else []
+        who: list[Line] = (
+            [*present.selection_lines(names, self.run_context(), columns), self._memory_line()] if names else []
+        )
         other = self._other_at_cursor()
-        acts = present.mend_lines(names, self.scene(), columns) if names else []
+        acts = present.mend_lines(names, self.run_context(), columns) if names else []
         if other is not None and not names:
             acts = present.other_run_lines(other)
         elif acts or not names:
@@ -402,7 +404,7 @@ class InboxScreen(TaskScreen):
         row = self.table.cursor_key
         if row is None or self.table.marks:
             return []
-        if present.wait_of(self._tasks_at_cursor(), self.scene()) is not None:  # nothing failed
+        if present.wait_of(self._tasks_at_cursor(), self.run_context()) is not None:  # nothing failed
             texts = self.page_of_texts.texts
             return answer_line(texts.answers[-1]) if texts is not None and texts.answers else []
         columns = self.app.size.width

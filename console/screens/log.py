@@ -238,7 +238,7 @@ class LogScreen(ConsoleScreen):
             has_match=self.finder.has_match,
             dropped_bytes=log.dropped_bytes if log is not None else None,
         )
-        self.heading.show(*present.heading_line(row, self.attempt, heading, self.scene(), self.app.size.width))
+        self.heading.show(*present.heading_line(row, self.attempt, heading, self.run_context(), self.app.size.width))
         attempt = self.attempt if log is not None and log.is_started else None
         self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
 

@@ -25,7 +25,7 @@ from ..model.log import LogLine
 from ..present import detail
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
-from ..present.tasks import Scene
+from ..present.tasks import RunContext
 from ..sessions.reads import TEXTS_OF, past_answers, past_attempts, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
@@ -151,10 +151,10 @@ class PageView(LinesView, Generic[TextKey, Texts], inherit_bindings=False):
 
     BINDINGS = bindings(*PAGING, "left", "right", "follow", "scroll")  # always folded: the key is that of notes
 
-    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+    def __init__(self, context: Callable[[], RunContext], *, id: str | None = None) -> None:
         self._page_lines: list[Line] = []
         super().__init__(self._page_lines, wrap=True, id=id)
-        self.scene = scene
+        self.run_context = context
         self.texts: Texts | None = None
         self._loaded_key: TextKey | None = None
         self._is_outdated = False
@@ -229,9 +229,9 @@ class RowDetails(PageView[None, None]):
     """What is known of the row under the cursor of a list. ``lines``: of it, for a width."""
 
     def __init__(
-        self, scene: Callable[[], Scene], lines: Callable[[int], list[Line]], *, id: str | None = None
+        self, context: Callable[[], RunContext], lines: Callable[[int], list[Line]], *, id: str | None = None
     ) -> None:
-        super().__init__(scene, id=id)
+        super().__init__(context, id=id)
         self._lines_of_row = lines
         self._row: object = None
 
@@ -259,7 +259,7 @@ class DetailedList(SplitScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.detail_pane = self.beside = RowDetails(self.scene, self.row_lines, id="beside")
+        self.detail_pane = self.beside = RowDetails(self.run_context, self.row_lines, id="beside")
         self.below = Bar(0, id="below")
 
     @abstractmethod
@@ -381,13 +381,13 @@ class DetailView(PageView[TextsKey, EvidenceData]):
 
     def __init__(
         self,
-        scene: Callable[[], Scene],
+        context: Callable[[], RunContext],
         memory: Callable[[str], CauseHistory | None] = lambda key: None,
         nothing: Callable[[int], list[Line]] = lambda columns: [],
         *,
         id: str | None = None,
     ) -> None:
-        super().__init__(scene, id=id)
+        super().__init__(context, id=id)
         self._memory = memory
         self._nothing = nothing  # what is said for a width if there is no subject
         self.subject: Subject | None = None
@@ -398,10 +398,10 @@ class DetailView(PageView[TextsKey, EvidenceData]):
 
     def lines_of_group(self, page: Callable[..., list[Line]], group: GraphGroupKey, rows: int) -> list[Line]:
         """A page of a group in ``rows`` rows, computed again only where one of its lines may have changed."""
-        scene = self.scene()
-        state = (page, group, self.columns, rows, group_state(*group, scene))
+        context = self.run_context()
+        state = (page, group, self.columns, rows, group_state(*group, context))
         if state != self._group_state:
-            self._group_state, self._group_lines = state, page(*group, scene, self.columns, rows)
+            self._group_state, self._group_lines = state, page(*group, context, self.columns, rows)
         return self._group_lines
 
     def show_task(self, name: str | None, group: GraphGroupKey | None = None) -> None:
@@ -419,7 +419,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
     def _task_row(self) -> TaskRow | None:
         """The task whose texts are read: of a cause the first one."""
         name = self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
-        return self.scene().board.projection.tasks.get(name) if isinstance(name, str) else None
+        return self.run_context().board.projection.tasks.get(name) if isinstance(name, str) else None
 
     @property
     def _is_shown_elsewhere(self) -> bool:
@@ -427,7 +427,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         return self.texts_view is not None and _identity(self.texts_view.subject) == _identity(self.subject)
 
     def render_page(self) -> list[Line]:
-        scene, subject, row = self.scene(), self.subject, self._task_row()
+        context, subject, row = self.run_context(), self.subject, self._task_row()
         source = self.texts_view if self._is_shown_elsewhere and self.texts_view is not None else self
         found = source.texts or EvidenceData()
         if self._is_shown_elsewhere:
@@ -436,16 +436,18 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         if isinstance(subject, tuple):
             return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
-            return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
+            return cause_page(subject, context, replace(found, memory=self._memory(subject.key)), self.columns)
         if row is None:
             return self._nothing(self.columns)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
         has_past = self.texts_view is None
-        return detail.detail_page(row, scene, replace(found, memory=memory), self.columns, self.rows, has_past=has_past)
+        return detail.detail_page(
+            row, context, replace(found, memory=memory), self.columns, self.rows, has_past=has_past
+        )
 
     def tick(self) -> None:
         """Update ages; those of a cause of many tasks only where one has changed."""
-        shown = age(self.scene().now_us - self.subject.oldest) if isinstance(self.subject, InboxCause) else ""
+        shown = age(self.run_context().now_us - self.subject.oldest) if isinstance(self.subject, InboxCause) else ""
         if not shown or shown != self._painted_age:
             self._painted_age = shown
             self.update_page()
@@ -458,9 +460,9 @@ class DetailView(PageView[TextsKey, EvidenceData]):
         failed = [one.attempt for one in failures_of(row)[-TEXTS_OF:]]
         if isinstance(self.subject, InboxCause) and (failed or row.latest is None):
             return TextsKey(row.name, tuple(failed))
-        if row.name in self.scene().board.asked:
+        if row.name in self.run_context().board.asked:
             return TextsKey(row.name, (), _ASKED)
-        is_judged, is_past = row.state in NEEDS_HUMAN, self.scene().board.snapshot.is_past
+        is_judged, is_past = row.state in NEEDS_HUMAN, self.run_context().board.snapshot.is_past
         if row.latest is None:
             return None
         has_text = row.latest.outcome == "running" or row.latest.output_bytes > 0
@@ -508,7 +510,7 @@ class DetailView(PageView[TextsKey, EvidenceData]):
 
     async def _logs_above(self, session: Session, run_id: str, name: str) -> Mapping[str, Sequence[LogLine]]:
         """What the tasks above an approval wrote: it is what somebody is asked about."""
-        board, found = self.scene().board, dict[str, Sequence[LogLine]]()
+        board, found = self.run_context().board, dict[str, Sequence[LogLine]]()
         for parent in board.dag.parents(name)[:_LOGS_MAX]:
             latest = board.row(parent).latest
             if latest is not None:
@@ -541,19 +543,19 @@ class TextsView(DetailView):
         return self.texts is not None and not self._lines(1) and not self.texts.answers and not self.texts.logs
 
     def _lines(self, log_lines: int) -> list[Line]:
-        return [*text_lines(self.texts.texts, log_lines, self.scene())] if self.texts is not None else []
+        return [*text_lines(self.texts.texts, log_lines, self.run_context())] if self.texts is not None else []
 
     def render_page(self) -> list[Line]:
         if isinstance(self.subject, tuple):
             return self.lines_of_group(members_page, self.subject, self.rows)
         if self.subject is None:
             return self._nothing(self.columns)
-        row, found, scene = self._task_row(), self.texts or EvidenceData(), self.scene()
+        row, found, context = self._task_row(), self.texts or EvidenceData(), self.run_context()
         is_another = row is not None and self.cursor not in (None, row.name)
         title = self._nothing(self.columns) if self.has_nothing_above else []
-        title += [detail.title_line(row, scene, self.columns)] if row is not None and is_another else []
-        if row is not None and row.name in scene.board.asked:
-            return detail.asked_lines(row, scene, found, self.columns, self.rows)
+        title += [detail.title_line(row, context, self.columns)] if row is not None and is_another else []
+        if row is not None and row.name in context.board.asked:
+            return detail.asked_lines(row, context, found, self.columns, self.rows)
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
         lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
         free, details = self.rows - len(lines) - 1, self.details
@@ -563,9 +565,9 @@ class TextsView(DetailView):
         if free >= _BELOW_TEXTS_MIN and self.group is not None:
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
         if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
-            lines += detail.past_durations(row, scene, found, self.columns, free)
+            lines += detail.past_durations(row, context, found, self.columns, free)
         used = sum(count_rows(line, self.columns) for line in lines)
-        return lines if is_beside else [*lines, *detail.static_lines(row, scene, self.rows - used)]
+        return lines if is_beside else [*lines, *detail.static_lines(row, context, self.rows - used)]
 
 
 class TaskScreen(SplitScreen):
@@ -576,8 +578,8 @@ class TaskScreen(SplitScreen):
     def __init__(self, nothing: Callable[[int], list[Line]] = lambda columns: []) -> None:
         """``nothing``: what stands in place of the texts, for a width, where no task is selected."""
         super().__init__()
-        self.detail_pane = self.detail = DetailView(self.scene, id="beside")
-        self.texts = TextsView(self.scene, nothing=nothing, id="texts")
+        self.detail_pane = self.detail = DetailView(self.run_context, id="beside")
+        self.texts = TextsView(self.run_context, nothing=nothing, id="texts")
         self.texts.details = self.detail
         self.texts.can_focus = False
         self.texts.styles.height = "1fr"
@@ -635,7 +637,7 @@ class DetailScreen(PageScreen):
     def __init__(self, view: ScreenName, task: str) -> None:
         super().__init__(view)
         self._task_name = task
-        self.page = DetailView(self.scene, self.console.memory.get)
+        self.page = DetailView(self.run_context, self.console.memory.get)
 
     def on_shown(self) -> None:
         self.page.focus()

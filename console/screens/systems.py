@@ -253,20 +253,20 @@ class SystemsScreen(DetailedList):
         return line
 
     def _line_of(self, row: model.SystemsRow, columns: int) -> Line:
-        scene, item = self.scene(), self.systems.item(row)
+        context, item = self.run_context(), self.systems.item(row)
         if row.is_head:
             if self._was_past and row.section is not model.Section.BREAKERS:
                 return present.past_section_row(row.section, self.board, columns)
-            return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs)
+            return present.section_row(row.section, self.systems, self._senders, columns, context.glyphs)
         if row.hidden:
-            return present.more_row(row, scene.glyphs)
+            return present.more_row(row, context.glyphs)
         if row.task:
-            return present.held_row(row.task, scene, columns)
+            return present.held_row(row.task, context, columns)
         if isinstance(item, BreakerStatus):
-            return present.breaker_row(item, self.systems.is_open(row), scene, columns)
+            return present.breaker_row(item, self.systems.is_open(row), context, columns)
         if isinstance(item, PageRow):
-            return present.page_row(item, scene, columns)
-        return present.group_row(item, self.systems.longest_name, scene, columns) if item is not None else []
+            return present.page_row(item, context, columns)
+        return present.group_row(item, self.systems.longest_name, context, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class SystemsScreen(DetailedList):
 
     def row_lines(self, columns: int) -> list[Line]:
         item = self.subject()
-        return [] if item is None else subject_lines(item, self._more.get(_version(item)), self.scene(), columns)
+        return [] if item is None else subject_lines(item, self._more.get(_version(item)), self.run_context(), columns)
 
     @property
     def _is_all_shown(self) -> bool:
@@ -561,7 +561,7 @@ class RowsScreen(ConsoleScreen):
         row = self.window.row(place)
         if row is None:
             self.call_later(self._read)
-        return quarantined_row(row, self.group.error, columns, self.scene().context)
+        return quarantined_row(row, self.group.error, columns, self.run_context().row_context)
 
     def _show_heading(self) -> None:
         place = self.table.cursor + 1 if self.table.order else 0
@@ -621,7 +621,7 @@ class RowsScreen(ConsoleScreen):
         ]
 
     def _chosen_rows(self, rows: Sequence[lists.QuarantineRow]) -> model.ChosenRows:
-        lines = [quarantined_row(row, self.group.error, 70, self.scene().context) for row in rows]
+        lines = [quarantined_row(row, self.group.error, 70, self.run_context().row_context) for row in rows]
         return model.ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
     def on_task_acted(self, name: str) -> None:

@@ -20,7 +20,7 @@ from ..model.time_axis import RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, killed_attempts
 from ..present import timeline as present
 from ..present.detail import static_lines
-from ..present.tasks import Scene
+from ..present.tasks import RunContext
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Role, crop, width
 from ..text.text import one_line
@@ -103,10 +103,10 @@ class TimelineScreen(TaskScreen):
 
     # --- The run --------------------------------------------------------------------------------------------------
 
-    def scene(self) -> Scene:
+    def run_context(self) -> RunContext:
         """The context for rendering tasks, as of the line of now."""
-        scene, labels = replace(super().scene(), now_us=self._now_us), self._labels
-        return scene if labels is None else replace(scene, names=labels.names, titles=labels.titles)
+        context, labels = replace(super().run_context(), now_us=self._now_us), self._labels
+        return context if labels is None else replace(context, names=labels.names, titles=labels.titles)
 
     @property
     def now(self) -> int | None:
@@ -335,7 +335,7 @@ class TimelineScreen(TaskScreen):
         if self.page_of_texts.display and self.page_of_texts.needs_reading:
             self.rest_timer.start()
         if isinstance(key, str) and not has_texts and not is_beside:
-            lines += static_lines(self.board.row(key), self.scene(), rows - len(lines) - len(self._legend) - 1)
+            lines += static_lines(self.board.row(key), self.run_context(), rows - len(lines) - len(self._legend) - 1)
         if (free := rows - len(lines) - len(self._legend)) > 0:
             blanks = 0 if is_beside else 1
             lines = [*[[]] * blanks, *lines, *self._legend] if has_texts else [*lines, *[[]] * free, *self._legend]
@@ -363,9 +363,11 @@ class TimelineScreen(TaskScreen):
         if key is None:
             return []
         if not isinstance(key, int):
-            return present.task_lines(self.board.row(key), self.scene(), columns, rows)
+            return present.task_lines(self.board.row(key), self.run_context(), columns, rows)
         worst = self.rows.worst_tasks(key, rows - 1)
-        return present.group_lines(self.rows.group(key), self.rows.activity(key), worst, self.scene(), columns, rows)
+        return present.group_lines(
+            self.rows.group(key), self.rows.activity(key), worst, self.run_context(), columns, rows
+        )
 
     def texts_read(self) -> None:
         self._show_text()

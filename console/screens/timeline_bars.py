@@ -13,7 +13,7 @@ from ..model.board import Board
 from ..model.time_axis import PAUSE_CELLS, SECOND, STEPS, Pause, Span, fitting_span
 from ..model.timeline import HangRow, RowKey, TimelineRows
 from ..present import timeline as present
-from ..present.tasks import Scene, TaskNames
+from ..present.tasks import RunContext, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
 from ..widgets.table import VirtualTable
@@ -239,9 +239,9 @@ class TimelineLabels:
         self.titles = TaskNames((group.title for group in rows.groups), prefix="")
 
     @property
-    def _scene(self) -> Scene:
+    def _run_context(self) -> RunContext:
         console = self._console
-        return Scene(
+        return RunContext(
             self._board,
             console.live.now_us,
             console.glyphs,
@@ -253,11 +253,11 @@ class TimelineLabels:
     @property
     def columns(self) -> int:
         """The width of the labels in cells."""
-        return present.group_label_columns(self._rows.groups, self._scene, self._console.size.width)
+        return present.group_label_columns(self._rows.groups, self._run_context, self._console.size.width)
 
     @property
     def _has_duration_column(self) -> bool:
-        return present.has_duration_column(self._console.size.width, self._scene)
+        return present.has_duration_column(self._console.size.width, self._run_context)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
@@ -281,15 +281,15 @@ class TimelineLabels:
 
     def line(self, key: RowKey, columns: int, *, is_cursor: bool, is_filtered: bool) -> Line:
         """The label of a row. ``is_filtered``: matches are listed without groups."""
-        scene, role, has_took = self._scene, Role.CURSOR if is_cursor else Role.TEXT, self._has_duration_column
+        context, role, has_took = self._run_context, Role.CURSOR if is_cursor else Role.TEXT, self._has_duration_column
         if isinstance(key, str):
             row = self._board.row(key)
             role = Role.CRITICAL if key in self.critical and not is_cursor else role
-            took = present.duration_text(row, scene) if has_took else ""
-            return present.label_line(row, columns, scene, role, 0 if is_filtered else self._indent(key), took)
+            took = present.duration_text(row, context) if has_took else ""
+            return present.label_line(row, columns, context, role, 0 if is_filtered else self._indent(key), took)
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
-        took = present.group_duration_text(self._rows.activity(key), scene.now_us) if has_took else ""
-        return present.group_label_line(group, columns, scene, is_open=is_open, role=role, took=took)
+        took = present.group_duration_text(self._rows.activity(key), context.now_us) if has_took else ""
+        return present.group_label_line(group, columns, context, is_open=is_open, role=role, took=took)
 
     def _indent(self, name: str) -> int:
         """How far a task stands to the right: below its group, or beside groups."""

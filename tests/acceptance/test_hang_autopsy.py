@@ -14,7 +14,7 @@ import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox
 from redrive.console.present import detail
-from redrive.console.present.tasks import Scene, state_facts
+from redrive.console.present.tasks import RunContext, state_facts
 from redrive.console.text.event_text import describe_event as told
 from redrive.console.text.event_text import lines_of_event
 from redrive.console.text.glyphs import UTF8
@@ -74,18 +74,18 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
         page = page_message(pages.read_pages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
     row, board = projection.tasks["load"], Board(projection)
-    scene = Scene(board, projection.run.started_at + 60_000_000, UTF8)
+    context = RunContext(board, projection.run.started_at + 60_000_000, UTF8)
 
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
     assert hang in "\n".join(line for event in events for line in lines_of_event(event))
     assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
     assert hang in str(page["text"]) and hang in json.loads(body)["error"]
     assert hang in Inbox(board).entry("load").message
-    assert f"timeout: {hang}" in text_of([state_facts(row, scene)])
+    assert f"timeout: {hang}" in text_of([state_facts(row, context)])
 
     found = EvidenceData([AttemptTexts(1, texts)])
     for columns in (80, 120):
-        shown = text_of(detail.detail_page(row, scene, found, columns))
+        shown = text_of(detail.detail_page(row, context, found, columns))
         assert hang in shown and "(ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in shown
         assert "Stack at the timeout" in shown and "What it did and held at the timeout" in shown
         assert f"tcp 127.0.0.1:{server}" in shown

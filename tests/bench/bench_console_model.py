@@ -34,7 +34,7 @@ from redrive.console.present.graph import (
     label_width,
     silhouette_lines,
 )
-from redrive.console.present.tasks import Scene, TaskNames
+from redrive.console.present.tasks import RunContext, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine.core.dag import Dag
@@ -111,22 +111,22 @@ def layouts(pairs: Pairs) -> None:
 
 def pages(pairs: Pairs) -> None:
     board = Board(projection_of(pairs))
-    scene = Scene(board, SECOND, UTF8, names=TaskNames(board.projection.tasks))
-    graph = Graph(board, lambda name: label_width(name, scene))
+    context = RunContext(board, SECOND, UTF8, names=TaskNames(board.projection.tasks))
+    graph = Graph(board, lambda name: label_width(name, context))
     graph.resize(200, 60)
     for zoom in (ZoomStep.GROUPS, ZoomStep.ROWS):
         graph.zoom = zoom
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
-        work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
+        work = lambda rows=rows: [graph_row(graph, y, 200, context, Highlight()) for y in rows]  # noqa: E731
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
-    path = critical_path_with_times(critical_path(board, None, SECOND, ALIVE), scene)
-    lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
+    path = critical_path_with_times(critical_path(board, None, SECOND, ALIVE), context)
+    lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, context)  # noqa: E731
     report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
     graph.zoom = ZoomStep.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
 
     def draw() -> list[Line]:
-        return [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]
+        return [drawing_row(graph, y, 100, 300, context, Highlight()) for y in rows]
 
     report("page of the drawing, 200x60", best(draw), f"{len(graph.drawing.dag)} tasks drawn")
 

@@ -7,7 +7,7 @@ from redrive.console.app import confirmations
 from redrive.console.app.confirmations import TYPED_ABOVE
 from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import RunContext
 from redrive.console.text.glyphs import UTF8
 
 from ..model.runs import START, failed_task, projection_of
@@ -20,14 +20,14 @@ def test_each_question_about_many_tasks_wants_their_number_typed(count: int) -> 
     for name in names:
         failed_task(projection, name)
     board = Board(projection)
-    scene = Scene(board, START, UTF8)
+    context = RunContext(board, START, UTF8)
     questions = [
-        confirmations.preview_question("requeue", preview_requeue(board, names), scene),
-        confirmations.preview_question("skip", preview_skip(board, names), scene),
-        confirmations.stop_question(names, scene),
-        confirmations.hurry_question(names, scene),
-        confirmations.acknowledge_question(names, scene),
-        *(confirmations.answer_question(act, names, scene) for act in ("approve", "reject")),
+        confirmations.preview_question("requeue", preview_requeue(board, names), context),
+        confirmations.preview_question("skip", preview_skip(board, names), context),
+        confirmations.stop_question(names, context),
+        confirmations.hurry_question(names, context),
+        confirmations.acknowledge_question(names, context),
+        *(confirmations.answer_question(act, names, context) for act in ("approve", "reject")),
     ]
     wanted = str(count) if count > TYPED_ABOVE else None
     assert {question.type_exactly for question in questions} == {wanted}
@@ -49,5 +49,7 @@ def test_what_an_act_does_to_other_tasks_is_said_without_what_all_names_begin_wi
     for name in names[:2]:
         failed_task(projection, name)
     board = Board(projection)
-    question = confirmations.preview_question("requeue", preview_requeue(board, names[:2]), Scene(board, START, UTF8))
+    question = confirmations.preview_question(
+        "requeue", preview_requeue(board, names[:2]), RunContext(board, START, UTF8)
+    )
     assert "1 task may go on: MULTIQC." in question.facts

@@ -8,7 +8,7 @@ from redrive.console.cli.listings import cause_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import InboxCause
 from redrive.console.present.inbox import CAUSE_COLUMNS, cause_row
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import RunContext
 from redrive.console.text.columns import json_value
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -17,7 +17,7 @@ from support.marks import for_each
 
 from .runs import START, projection_of
 
-SCENE = Scene(Board(projection_of([(f"t{number}", []) for number in range(5)])), START, UTF8)
+CONTEXT = RunContext(Board(projection_of([(f"t{number}", []) for number in range(5)])), START, UTF8)
 CAUSES = st.builds(
     InboxCause,
     fingerprint=st.just("a" * 12),
@@ -36,13 +36,13 @@ CAUSES = st.builds(
 
 @given(CAUSES, st.booleans())
 def test_all_say_the_same_of_a_cause(cause, is_open):
-    value, row = json_value(CAUSE_COLUMNS, cause, None), plain(cause_row(cause, is_open, SCENE, 120))
+    value, row = json_value(CAUSE_COLUMNS, cause, None), plain(cause_row(cause, is_open, CONTEXT, 120))
     of_one_task = {"kind", "search_text"}
     assert value == {name: getattr(cause, name) for name in InboxCause.__struct_fields__ if name not in of_one_task}
     assert row.split()[2] == str(len(cause.tasks)) and cause.title in row
     assert (" api" in row) == (value["downstream"] is not None)
     assert ("no answer" in row) == (value["message"] == "no answer")
-    assert (f"holds {cause.held:,}" in row) == bool(value["held"]) and row.endswith(SCENE.since(cause.oldest))
+    assert (f"holds {cause.held:,}" in row) == bool(value["held"]) and row.endswith(CONTEXT.since(cause.oldest))
 
 
 @for_each(
@@ -58,7 +58,7 @@ def test_all_say_the_same_of_a_cause(cause, is_open):
 )  # fmt: skip
 def test_a_row_says_a_thing_once(title, message, said):
     cause = InboxCause("a" * 12, None, title, message, ("t0",), 1, 0, START, START, START)
-    assert plain(cause_row(cause, False, SCENE, 120)).split(maxsplit=3)[3].rpartition("  ")[0].strip() == said
+    assert plain(cause_row(cause, False, CONTEXT, 120)).split(maxsplit=3)[3].rpartition("  ")[0].strip() == said
     assert json_value(CAUSE_COLUMNS, cause, None)["message"] == message
     heading, task = map(plain, cause_lines(cause, failed_projection(message), None, START))
     assert title in heading

@@ -12,7 +12,7 @@ from redrive.console.model.board import OPEN_NOTES, Board
 from redrive.console.model.systems import BadgeCounts, Section, Systems, SystemsRow
 from redrive.console.present.states import RowContext
 from redrive.console.present.systems import PAGE_COLUMNS, page_row
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import RunContext
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -84,7 +84,7 @@ def test_all_say_the_same_of_a_page(row):
     assert said["STATE"].startswith(row.state) and (said["TITLE"], said["SEVERITY"]) == (row.title, row.severity)
     assert (said["ID"], said["COUNT"]) == ("1", str(row.counted))
     assert said["SENT"].startswith("failed") == (row.send_error is not None) >= row.is_unsent
-    screen = plain(page_row(read, Scene(board, NOW, UTF8), 120))
+    screen = plain(page_row(read, RunContext(board, NOW, UTF8), 120))
     assert f" {row.severity} " in screen and row.title in screen and ("not sent" in screen) == row.is_unsent
     assert row.is_unsent or row.state in screen or "until" in screen  # of a silence that has just ended
     kinds = [need.kind for need in needs_of([FileRow("f", listed=unsent)], NOW)]

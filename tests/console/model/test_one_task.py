@@ -19,7 +19,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present.evidence import attempt_line
 from redrive.console.present.log import LogHeading, heading_line
-from redrive.console.present.tasks import Scene, task_line
+from redrive.console.present.tasks import RunContext, task_line
 from redrive.console.present.timeline import describe_path
 from redrive.console.sessions.session import decode_projection, merge_history
 from redrive.console.text.figures import clock, column, offset
@@ -183,7 +183,7 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
         write(connection, found)
         whole, few = load_run(connection, "r"), load_run(connection, "r", successes="states")
     board = Board(whole)
-    scene = Scene(board, NOW, UTF8, runner=runner)
+    context = RunContext(board, NOW, UTF8, runner=runner)
     head, *listed = shell(few, board, runner)
     assert [head, *listed] == shell(whole, board, runner)
     values = {value["name"]: value for value in (json.loads(str(line)) for line in task_lines(whole, True, {}))}
@@ -192,7 +192,7 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
         view, style = board.view(name, NOW, runner), row_style(row, runner)
         assert view.style == style
         assert state_code(row, runner) in line
-        assert style.word in plain(task_line(row, scene, 80, 9))
+        assert style.word in plain(task_line(row, context, 80, 9))
         assert values[name]["state"] == row.state and len(values[name]["attempts"]) == len(row.attempts)
     needing = {name for name, row in whole.tasks.items() if row.state in NEEDS_HUMAN}
     inbox = Inbox(board)
@@ -213,12 +213,12 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
         board = Board(load_run(connection, "r"))
         grid = {one.name: one for one in lists.query(connection, lists.RUN_TASKS, {"run_id": "r"})}
         past = {name: lists.query(connection, lists.HISTORY, {"task": name}) for name in grid}
-    scene = Scene(board, NOW, UTF8, runner=runner)
+    context = RunContext(board, NOW, UTF8, runner=runner)
     for row in board.projection.tasks.values():
         for attempt in row.attempts.values():
             view = attempt_view(attempt, NOW, runner)
-            assert offset(view.clock) in plain(attempt_line(attempt, scene, 80))
-            title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), scene, 200)[0])
+            assert offset(view.clock) in plain(attempt_line(attempt, context, 80))
+            title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), context, 200)[0])
             lasts = clock(view.clock).strip() if attempt.ended_at is None else format_duration(view.clock)
             assert lasts in title and view.style.word in title, (title, view)
             lasted = None if attempt.ended_at is None else view.clock
@@ -226,10 +226,10 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
             if attempt is row.latest:
                 assert (grid[row.name].state, grid[row.name].duration_us) == (row.state, lasted)
                 if row.state is TaskState.SUCCESS:
-                    assert column(view.clock) in plain(task_line(row, scene, 80, 9))
+                    assert column(view.clock) in plain(task_line(row, context, 80, 9))
         work = sum(attempt_view(one, NOW, runner).clock for one in row.attempts.values())
         if row.attempts:
-            assert f"{format_duration(work)} of work" in describe_path([row.name], scene)
+            assert f"{format_duration(work)} of work" in describe_path([row.name], context)
     attempts = [one for row in board.projection.tasks.values() for one in row.attempts.values()]
     ended = [one for one in attempts if one.ended_at is not None]
     slots = sum(one.seconds for one in slot_seconds(board.projection).values())

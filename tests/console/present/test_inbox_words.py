@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present.inbox import cause_row, need_lines, run_sentence, selection_lines, task_row
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import RunContext
 from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -37,16 +37,16 @@ def held(reason: str) -> RunProjection:
 @for_each("reason, said", [("pause", "held by a pause"), ("deadline", PASSED)])
 def test_what_holds_all_tasks_is_said_once_and_each_row_says_how_far_its_task_came(reason, said):
     board = Board(held(reason))
-    inbox, scene = Inbox(board), Scene(board, NOW, UTF8)
+    inbox, context = Inbox(board), RunContext(board, NOW, UTF8)
     (cause,) = inbox.causes()
-    assert said in plain(cause_row(cause, True, scene, 140))
-    rows = {name: plain(task_row(inbox.entry(name), board.row(name), scene, 140)) for name in cause.tasks}
+    assert said in plain(cause_row(cause, True, context, 140))
+    rows = {name: plain(task_row(inbox.entry(name), board.row(name), context, 140)) for name in cause.tasks}
     assert f"started at {wall(START + 5 * S)}" in rows["load"] and "has not started" in rows["index"]
     assert not any(said in text for text in rows.values())
 
 
 def test_under_the_list_the_deadline_that_ended_the_tasks_is_named_once():
-    head, verdict = map(plain, selection_lines(["load", "index"], Scene(Board(held("deadline")), NOW, UTF8), 80))
+    head, verdict = map(plain, selection_lines(["load", "index"], RunContext(Board(held("deadline")), NOW, UTF8), 80))
     assert "2 tasks ⊗ deadline" in head and PASSED not in head
     assert "The deadline of the run has ended it." in verdict
 
@@ -59,7 +59,7 @@ def test_under_the_list_the_deadline_that_ended_the_tasks_is_named_once():
     ],
 )
 def test_what_a_run_needs_as_a_whole_is_said_without_a_second_count(need, listed, beside):
-    scene = Scene(Board(projection_of([("load", [])])), NOW, UTF8)
+    context = RunContext(Board(projection_of([("load", [])])), NOW, UTF8)
     assert listed == run_sentence(need, NOW) == run_sentence(need, NOW + 9 * S)
-    lines = [plain(line) for line in need_lines(need, scene, 80, can_resume=True)]
+    lines = [plain(line) for line in need_lines(need, context, 80, can_resume=True)]
     assert beside in lines[0] and not any("late by" in line for line in lines)

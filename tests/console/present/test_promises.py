@@ -13,7 +13,7 @@ from redrive.console.model.inbox import EvidenceData
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
-from redrive.console.present.tasks import Scene, state_facts
+from redrive.console.present.tasks import RunContext, state_facts
 from redrive.console.present.timeline import bar_line, group_bar_line, group_lines, task_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -80,24 +80,24 @@ def boards(draw):
 
 def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
     """Every text of the header, the rows, the pages, the bars and the sentences."""
-    scene = Scene(board, NOW, UTF8, runner=runner)
+    context = RunContext(board, NOW, UTF8, runner=runner)
     forecast = estimate(board, NOW, board.duration_stats)
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=runner.gone_at, stopped=is_stopped))
     yield from (plain(line) for line in status_lines(board, status, 120))
     yield plain(executor_gone_line(board, status, "R"))
     for row in board.projection.tasks.values():
-        yield plain(state_facts(row, scene))
+        yield plain(state_facts(row, context))
         yield board.explain(row.name, NOW, runner)
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
-        yield from (plain(line) for line in detail.summary_lines(row, scene, 120, 4))
-        yield from (plain(line) for line in detail.detail_page(row, scene, EvidenceData(), 120))
-        yield plain(bar_line(row, SPAN, NOW, UTF8, runner, scene.view(row.name).instant))
-        yield from (plain(line) for line in task_lines(row, scene, 120, 6))
+        yield from (plain(line) for line in detail.summary_lines(row, context, 120, 4))
+        yield from (plain(line) for line in detail.detail_page(row, context, EvidenceData(), 120))
+        yield plain(bar_line(row, SPAN, NOW, UTF8, runner, context.view(row.name).instant))
+        yield from (plain(line) for line in task_lines(row, context, 120, 6))
     activity = GroupActivity(board.projection.tasks.values())
     for group in groups_of(board).groups:
         yield plain(group_bar_line(group, activity, SPAN, BORDERS, NOW, UTF8, runner))
-        yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), scene, 120, 6))
+        yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), context, 120, 6))
 
 
 @given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]), st.booleans())

@@ -32,7 +32,7 @@ from redrive.console.present.header import run_line
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
 from redrive.console.present.states import RowContext
 from redrive.console.present.tasks import (
-    Scene,
+    RunContext,
     TaskNames,
     attempts_text,
     name_role,
@@ -96,52 +96,52 @@ def run_columns(text):
     return {f"{text} 1": {"downstream": text, "pool": text}}
 
 
-def groups_and_silhouette(graph, scene, columns):
-    path = critical_path_with_times(graph.dag.names, scene)
+def groups_and_silhouette(graph, context, columns):
+    path = critical_path_with_times(graph.dag.names, context)
     silhouette = graph.silhouette(columns)
-    for line in silhouette_lines(silhouette, path, 9, scene):
+    for line in silhouette_lines(silhouette, path, 9, context):
         yield "silhouette", line
-    yield "marks", silhouette_marks(silhouette, graph.selected, scene.glyphs)
-    drawn = group_drawing(graph, scene, columns)
+    yield "marks", silhouette_marks(silhouette, graph.selected, context.glyphs)
+    drawn = group_drawing(graph, context, columns)
     assert drawn is not None
     for y in range(GROUP_ROWS * drawn.drawing.height):
-        yield "group drawing", group_map_row(graph, drawn, y, 0, columns, scene)
+        yield "group drawing", group_map_row(graph, drawn, y, 0, columns, context)
     for index in range(len(graph.groups.groups)):
-        for line in group.group_page(graph, index, scene, columns):
+        for line in group.group_page(graph, index, context, columns):
             yield "group page", line
 
 
 def every_line(board, columns, glyphs):
     """(what, line) for each presenter of tasks."""
-    scene = Scene(board, NOW, glyphs)
-    graph = Graph(board, lambda name: label_width(name, scene, graph.drawings.label_size))
+    context = RunContext(board, NOW, glyphs)
+    graph = Graph(board, lambda name: label_width(name, context, graph.drawings.label_size))
     graph.resize(columns, 24)
     for zoom in (ZoomStep.GROUPS, ZoomStep.ROWS):
         graph.zoom = zoom
         for y in range(graph.height):
-            yield f"{zoom.name} row", graph_row(graph, y, columns, scene, Highlight())
+            yield f"{zoom.name} row", graph_row(graph, y, columns, context, Highlight())
     graph.zoom = ZoomStep.DRAWING
     for size in (*LABEL_SIZES, *TALL_SIZES, *SPREAD_SIZES, SIGNS_ALONE):
         graph.drawings.set_label_size(size)
         for y in range(graph.height):
-            yield "drawing", drawing_row(graph, y, 0, columns, scene, Highlight())
-    yield from groups_and_silhouette(graph, scene, columns)
+            yield "drawing", drawing_row(graph, y, 0, columns, context, Highlight())
+    yield from groups_and_silhouette(graph, context, columns)
     yield "header", run_line(board, "ssh://host/path/file.db", None, NOW, columns, glyphs)
     box, span = Inbox(board), Span(START, S, columns)
     for cause in box.causes():
-        yield "cause", inbox.cause_row(cause, True, scene, columns)
+        yield "cause", inbox.cause_row(cause, True, context, columns)
         for name in cause.tasks:
-            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
-        for line in evidence.cause_page(cause, scene, EvidenceData(), columns):
+            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), context, columns)
+        for line in evidence.cause_page(cause, context, EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
         yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
-        yield "label", timeline.label_line(row, columns, scene)
-        for line in timeline.task_lines(row, scene, columns, 6):
+        yield "label", timeline.label_line(row, columns, context)
+        for line in timeline.task_lines(row, context, columns, 6):
             yield "words", line
-        for line in detail.summary_lines(row, scene, columns, 4):
+        for line in detail.summary_lines(row, context, columns, 4):
             yield "strip", line
-        for line in detail.detail_page(row, scene, EvidenceData(), columns):
+        for line in detail.detail_page(row, context, EvidenceData(), columns):
             yield "page", line
 
 
@@ -167,11 +167,11 @@ def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
 @pytest.mark.parametrize("columns", [43, 80])
 def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
     board = board_of_all_states("test-integration / integration-test-windows-python-managed" * 2)
-    scene = Scene(board, NOW, UTF8)
+    context = RunContext(board, NOW, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
-    page = detail.detail_page(row, scene, EvidenceData(), columns)
+    page = detail.detail_page(row, context, EvidenceData(), columns)
     assert plain(page[0]).rstrip().endswith("◆ DEAD for 9s")
-    assert "◆ DEAD for 9s" in plain(detail.summary_lines(row, scene, columns, 4)[0])
+    assert "◆ DEAD for 9s" in plain(detail.summary_lines(row, context, columns, 4)[0])
 
 
 def two_failures_above_a_report():
@@ -191,11 +191,11 @@ def two_failures_above_a_report():
 
 def test_the_strip_of_a_task_cuts_no_sentence_while_it_has_rows():
     board = two_failures_above_a_report()
-    scene = Scene(board, NOW, UTF8)
-    dead = [plain(line) for line in detail.summary_lines(board.row("clean_legacy"), scene, 80, 4)]
+    context = RunContext(board, NOW, UTF8)
+    dead = [plain(line) for line in detail.summary_lines(board.row("clean_legacy"), context, 80, 4)]
     assert dead[0].rstrip().endswith("same failure twice; nothing changed between")
-    assert "(code, input" in plain(detail.summary_lines(board.row("clean_legacy"), scene, 120, 4)[0])
-    waiting = [plain(line) for line in detail.summary_lines(board.row("load_legacy"), scene, 50, 4)]
+    assert "(code, input" in plain(detail.summary_lines(board.row("clean_legacy"), context, 120, 4)[0])
+    waiting = [plain(line) for line in detail.summary_lines(board.row("load_legacy"), context, 50, 4)]
     assert "…" not in "".join(waiting)
     assert board.explain("load_legacy", NOW, ALIVE) in " ".join(" ".join(waiting).split())
 
@@ -214,7 +214,7 @@ def test_a_payment_that_may_have_happened_says_in_80_columns_what_to_look_for(na
     projection = projection_of([(name, []) for name in names], {name: {"effect": True} for name in names})
     for name in names:
         failed_task(projection, name, at=START).dead_letter_kind = "indeterminate"
-    _, verdict = inbox.selection_lines(names, Scene(Board(projection), NOW, UTF8), 80)
+    _, verdict = inbox.selection_lines(names, RunContext(Board(projection), NOW, UTF8), 80)
     run_id = projection.run.run_id
     assert plain(verdict).strip() == f"Look for the key {run_id}/pay_out/0: it may have happened{more}."
 
@@ -225,7 +225,7 @@ def test_a_cause_does_not_repeat_its_title_as_its_message():
     row.error = row.attempts[1].explain = "exit status 3: vacuum"
     board = Board(projection)
     (cause,) = Inbox(board).causes()
-    assert plain(inbox.cause_row(cause, False, Scene(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
+    assert plain(inbox.cause_row(cause, False, RunContext(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
 
 
 def test_what_the_deadline_has_ended_is_not_counted_as_failed():
@@ -236,7 +236,7 @@ def test_what_the_deadline_has_ended_is_not_counted_as_failed():
         row = projection.tasks[name]
         row.state, row.failure_mode = TaskState.CANCELLED, DEADLINE_MODE
     board = Board(projection)
-    left, _ = inbox.heading_line(Inbox(board), 0, "", Scene(board, NOW, UTF8), 120)
+    left, _ = inbox.heading_line(Inbox(board), 0, "", RunContext(board, NOW, UTF8), 120)
     assert "1 dead letter · 1 failed · 2 by the deadline · oldest" in plain(left)
 
 
@@ -267,8 +267,8 @@ def test_what_two_failures_hold_is_counted_once_and_fits_80_columns():
         " r requeue: 1 to run again; 1 may go on; 1 to stay held by settle_home",
         " s skip: 1 to be skipped; 1 may go on; 1 to stay held by settle_home",
     ]
-    assert all(width(line) <= 80 for line in inbox.selection_lines(["clean_legacy"], Scene(board, NOW, UTF8), 80))
-    head, _ = inbox.selection_lines(["settle_home"], Scene(board, NOW, UTF8), 80)
+    assert all(width(line) <= 80 for line in inbox.selection_lines(["clean_legacy"], RunContext(board, NOW, UTF8), 80))
+    head, _ = inbox.selection_lines(["settle_home"], RunContext(board, NOW, UTF8), 80)
     assert plain(head) == " settle_home ✗ failed · ValueError happened"
 
 
@@ -277,10 +277,10 @@ def test_members_of_a_group_have_the_cells_that_are_free():
     projection = projection_of([(name, []) for name in names])
     failed_task(projection, "load_part_0007")
     board = Board(projection)
-    scene = Scene(board, NOW, UTF8, names=TaskNames(names))
+    context = RunContext(board, NOW, UTF8, names=TaskNames(names))
     graph = Graph(board, len)
     graph.resize(75, 24)
-    rows = [plain(graph_row(graph, y, 75, scene, Highlight())) for y in range(graph.height)]
+    rows = [plain(graph_row(graph, y, 75, context, Highlight())) for y in range(graph.height)]
     assert rows[1].startswith("     ◆ load_part_0007 ")
 
 
@@ -290,15 +290,15 @@ def test_members_of_a_group_stand_in_columns_of_cells(word):
     for row in projection.tasks.values():
         failed_task(projection, row.name).attempts[1].duration_us = S
     graph = Graph(Board(projection), len)
-    page = group.group_page(graph, 0, Scene(graph.board, NOW, UTF8), 75)
+    page = group.group_page(graph, 0, RunContext(graph.board, NOW, UTF8), 75)
     took = {width(line) for line in page if plain(line).endswith(" 1s")}
     assert took == {36}
 
 
 def test_every_state_says_its_word_or_when_it_goes_on():
     board = board_of_all_states()
-    scene = Scene(board, NOW, UTF8)
-    shown = {row.state: plain(state_facts(row, scene)) for row in board.projection.tasks.values()}
+    context = RunContext(board, NOW, UTF8)
+    shown = {row.state: plain(state_facts(row, context)) for row in board.projection.tasks.values()}
     assert shown[TaskState.RETRYING].startswith("retry in  7s ")
     assert shown[TaskState.SENSING].startswith("sensing  next check in  7s")
     assert shown[TaskState.RUNNING].startswith("running    41s")
@@ -308,7 +308,7 @@ def test_every_state_says_its_word_or_when_it_goes_on():
 
 def test_a_time_that_has_passed_is_reported_as_passed():
     board = board_of_all_states()
-    late = Scene(board, NOW + 11 * S, UTF8)
+    late = RunContext(board, NOW + 11 * S, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.RETRYING)
     assert plain(state_facts(row, late)).startswith("retry due 4s ago")
 
@@ -330,7 +330,7 @@ def test_the_fingerprint_of_an_attempt_stands_whole_where_its_text_does_not():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")
     row.attempts[1].explain = "ZeroDivisionError settle.py:87 in s.<locals>.read_the_rows_of_the_settlement_of_today"
-    lines = [plain(line) for line in detail.summary_lines(row, Scene(Board(projection), NOW, UTF8), 80, 4)]
+    lines = [plain(line) for line in detail.summary_lines(row, RunContext(Board(projection), NOW, UTF8), 80, 4)]
     (attempt,) = [line for line in lines if "#1" in line]
     assert attempt.endswith("…  fp loose-ValueE") and len(attempt) == 80
 
@@ -338,9 +338,9 @@ def test_the_fingerprint_of_an_attempt_stands_whole_where_its_text_does_not():
 def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")
-    scene = Scene(Board(projection), NOW, UTF8)
-    assert plain(evidence.attempt_line(row.attempts[1], scene, 120)).endswith("  fp loose-ValueE")
-    lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
+    context = RunContext(Board(projection), NOW, UTF8)
+    assert plain(evidence.attempt_line(row.attempts[1], context, 120)).endswith("  fp loose-ValueE")
+    lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), context, 120)]
     found = {line[:13].strip(): line[13:].strip() for line in lines}
     assert found["fingerprint"] == "loose-ValueE" and "line by line" not in found
 
@@ -350,8 +350,8 @@ def test_a_hash_is_shown_where_it_differs_between_attempts():
     row = failed_task(projection, "load")
     row.attempts[2] = replace(row.attempts[1], attempt=2, code_hash="0ther", input_hash="1nput")
     row.attempts[1].code_hash, row.attempts[1].input_hash = "c0de", "1nput"
-    scene = Scene(Board(projection), NOW, UTF8)
-    lines = [plain(line).split() for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
+    context = RunContext(Board(projection), NOW, UTF8)
+    lines = [plain(line).split() for line in evidence.attempt_table(row, compare(failures_of(row)), context, 120)]
     assert ["code", "c0de", "0ther", "changed"] in lines
     assert not [line for line in lines if line[:1] in (["input"], ["line"])]
 
@@ -438,7 +438,7 @@ def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
 # --- What is usual ---------------------------------------------------------------------------------------------------
 
 
-def running_row(usual=None, progress=None, elapsed=41, **scene):
+def running_row(usual=None, progress=None, elapsed=41, **context):
     """The fact of a task that has been running for ``elapsed`` seconds, of five minutes at most."""
     projection = projection_of([("a", [])])
     row = projection.tasks["a"]
@@ -448,7 +448,7 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
         row.progress_done, row.progress_total, row.changed_at = progress
     board = Board(projection)
     board.duration_stats = {"a": usual} if usual is not None else {}
-    return plain(state_facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
+    return plain(state_facts(row, RunContext(board, NOW, UTF8, **context))).removeprefix("running").strip()
 
 
 @for_each(
@@ -478,12 +478,12 @@ def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
 def test_a_finished_task_is_shaded_by_how_long_it_took_beside_what_is_usual(took, shown, role):
     projection = projection_of([("a", [])])
     ran_task(projection, "a", NOW - 90 * S, took * S)
-    scene = Scene(Board(projection), NOW, UTF8)
+    context = RunContext(Board(projection), NOW, UTF8)
     row = projection.tasks["a"]
-    assert plain(state_facts(row, scene)).endswith("s")
-    scene.board.duration_stats = {"a": DurationStats(4 * S, 5 * S, 9)}
-    assert plain(state_facts(row, scene)).endswith(f"s{shown}")
-    assert name_role(row, scene) is role
+    assert plain(state_facts(row, context)).endswith("s")
+    context.board.duration_stats = {"a": DurationStats(4 * S, 5 * S, 9)}
+    assert plain(state_facts(row, context)).endswith(f"s{shown}")
+    assert name_role(row, context) is role
 
 
 def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():
@@ -496,7 +496,7 @@ def test_the_details_say_what_is_usual():
     board = Board(projection)
     for attempts, text in ((1, "2m10 · 1 attempt"), (20, "2m10, 95 of 100 within 4m00 · 20 attempts")):
         board.duration_stats = {"a": DurationStats(130 * S, 240 * S, attempts)}
-        lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), EvidenceData(), 80)
+        lines = detail.detail_page(projection.tasks["a"], RunContext(board, NOW, UTF8), EvidenceData(), 80)
         assert f" Usually  {text} in earlier runs" in [plain(line) for line in lines]
 
 
@@ -506,7 +506,7 @@ def test_the_rules_of_a_task_stand_at_the_foot_of_its_page(columns):
     board = Board(projection_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]))
     feet = []
     for name in "abcd":
-        page = detail.detail_page(board.row(name), Scene(board, NOW, UTF8), EvidenceData(), columns, 40)
+        page = detail.detail_page(board.row(name), RunContext(board, NOW, UTF8), EvidenceData(), columns, 40)
         assert sum(count_rows(line, columns) for line in page) == 40
         feet.append([plain(line) for line in page[-3:]])
     assert feet[0][0].strip() == "Rules" and feet == feet[:1] * 4
@@ -518,10 +518,10 @@ def test_the_last_line_that_a_task_wrote_is_cut_below_the_list_and_not_wrapped()
         builder.projection.apply(event)
     board = Board(builder.projection)
     board.usage = {"dump": TaskUsage("dump", 0, 20_000_000, 0, "row 216000 of a million and some more")}
-    lines = detail.summary_lines(board.row("dump"), Scene(board, builder.at, UTF8), 80, 5)
+    lines = detail.summary_lines(board.row("dump"), RunContext(board, builder.at, UTF8), 80, 5)
     assert [plain(line).split()[0] for line in lines] == ["dump", "#1"] and plain(lines[0]).rstrip().endswith("…")
     for room, shown in ((80, True), (40, False)):  # what does not fit as a whole is left out
-        assert ("20 MB" in plain(state_facts(board.row("dump"), Scene(board, builder.at, UTF8), room))) is shown
+        assert ("20 MB" in plain(state_facts(board.row("dump"), RunContext(board, builder.at, UTF8), room))) is shown
 
 
 def test_the_countdown_of_a_retry_stands_below_the_list_too():
@@ -530,7 +530,7 @@ def test_the_countdown_of_a_retry_stands_below_the_list_too():
     for event in events:
         builder.projection.apply(event)
     board = Board(builder.projection)
-    head, *_ = detail.summary_lines(board.row("load"), Scene(board, builder.at, UTF8), 80, 4)
+    head, *_ = detail.summary_lines(board.row("load"), RunContext(board, builder.at, UTF8), 80, 4)
     assert plain(head).startswith(" load  ↻ retry in 11s ")
 
 
@@ -539,8 +539,8 @@ def test_all_that_children_of_a_map_task_hold_names_the_same_one():
     projection = projection_of([*((name, []) for name in names), ("size", sorted(names)), ("total", ["size"])])
     for name in ("size[7]", "size[11]", "size[2]"):
         failed_task(projection, name)
-    scene = Scene(Board(projection), NOW, UTF8)
-    facts = {name: plain(state_facts(projection.tasks[name], scene)) for name in ("size", "total")}
+    context = RunContext(Board(projection), NOW, UTF8)
+    facts = {name: plain(state_facts(projection.tasks[name], context)) for name in ("size", "total")}
     assert all("held by size[2]" in fact for fact in facts.values()), facts
 
 
@@ -549,7 +549,8 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     projection.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
     board = Board(projection)
     shown = [
-        plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), EvidenceData(), 80)
+        plain(line).strip()
+        for line in detail.detail_page(board.row("a"), RunContext(board, NOW, UTF8), EvidenceData(), 80)
     ]
     assert "requeued with timeout 20m00, one try, day=4, this time only" in shown
     assert any(line.startswith("1 attempt") for line in shown) and any("timeout 20m00, then" in line for line in shown)
@@ -558,7 +559,7 @@ def test_the_rules_of_a_task_are_those_of_this_time():
 def test_marks_below_a_long_line_of_code_are_left_out_of_a_traceback():
     traceback = f"x = {'y' * 80}\n{' ' * 60}~~~~~^~~~~~~~\n    a / b\n    ~~^~~\nZeroDivisionError"
     texts = [AttemptTexts(1, AttemptText(traceback=traceback))]
-    lines = evidence.text_lines(texts, 5, Scene(board_of_all_states(), NOW, UTF8))
+    lines = evidence.text_lines(texts, 5, RunContext(board_of_all_states(), NOW, UTF8))
     assert [plain(line).strip() for line in lines][3:] == ["a / b", "~~^~~", "ZeroDivisionError"]
 
 
@@ -572,12 +573,12 @@ def test_the_evidence_says_what_a_cause_is_made_of():
     ]
     text = AttemptTexts(1, AttemptText(fingerprint_detail=json.dumps({"fields": fields})))
     board = board_of_all_states("x")
-    scene, cause = Scene(board, NOW, UTF8), Inbox(board).causes()[0]
+    context, cause = RunContext(board, NOW, UTF8), Inbox(board).causes()[0]
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     found = EvidenceData((text,))
     for page in (
-        detail.detail_page(row, scene, found, 120),
-        evidence.cause_page(cause, scene, found, 120),
+        detail.detail_page(row, context, found, 120),
+        evidence.cause_page(cause, context, found, 120),
     ):
         (shown,) = [plain(line) for line in page if "taken from" in plain(line)]
         assert "type httpx.HTTPStatusError · place fetch.py:get" in shown
@@ -590,10 +591,10 @@ def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
     projection.tasks["load"].spec = TaskSpec("load", pool="warehouse")
     projection.run = projection.run._replace(pool_waits=json.dumps({"warehouse": EVIL}))
     board = Board(projection)
-    shown = plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8)))
+    shown = plain(state_facts(projection.tasks["load"], RunContext(board, NOW, UTF8)))
     assert "waits for pool warehouse, held by a" in shown and "\x1b" not in shown and "\n" not in shown
     projection.run = projection.run._replace(pool_waits="no JSON")
-    assert plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
+    assert plain(state_facts(projection.tasks["load"], RunContext(board, NOW, UTF8))).split() == ["ready"]
 
 
 def test_attempts_of_a_skipped_task_are_counted_in_all():
@@ -603,7 +604,9 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
     projection.tasks["a"].state, projection.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
     shown = [
         plain(line).strip()
-        for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), EvidenceData(), 80)
+        for line in detail.detail_page(
+            projection.tasks["a"], RunContext(Board(projection), NOW, UTF8), EvidenceData(), 80
+        )
     ]
     assert "1 in all     #1" in shown
 
@@ -612,7 +615,7 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
 def test_the_colour_of_a_state_covers_its_sign_and_no_blank_before_it(state: TaskState) -> None:
     board = board_of_all_states()
     name = next(name for name, row in board.projection.tasks.items() if row.state is state)
-    indent, sign, *_ = named_task(name, Scene(board, NOW, UTF8))
+    indent, sign, *_ = named_task(name, RunContext(board, NOW, UTF8))
     assert (indent.text.strip(), indent.role, sign.text.strip()) == ("", Role.TEXT, sign.text)
 
 
@@ -625,11 +628,11 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
         outcome, error = ("error", "disk gone") if number == 2 else ("deferred", None)
         at = START + number * S
         row.attempts[number] = AttemptRow(number, started_at=at, ended_at=at, outcome=outcome, error=error)
-    scene = Scene(Board(projection), NOW, UTF8)
+    context = RunContext(Board(projection), NOW, UTF8)
     for lines in (
-        detail.detail_page(row, scene, EvidenceData(), 100),
-        detail.summary_lines(row, scene, 100, 8),
-        timeline.task_lines(row, scene, 100, 8),
+        detail.detail_page(row, context, EvidenceData(), 100),
+        detail.summary_lines(row, context, 100, 8),
+        timeline.task_lines(row, context, 100, 8),
     ):
         listed = [plain(line) for line in lines if plain(line).startswith("   #")]
         assert [line.split()[0] for line in listed] == ["#119", "#2", "#1"]
@@ -643,7 +646,7 @@ def test_a_row_of_the_inbox_has_the_whole_word_of_a_dead_letter_at_80_columns(ki
     row = projection.tasks["send_invoice"]
     row.state, row.dead_letter_kind = TaskState.DEAD_LETTER, kind
     board = Board(projection)
-    line = plain(inbox.task_row(Inbox(board).entry(row.name), row, Scene(board, NOW, UTF8), 80))
+    line = plain(inbox.task_row(Inbox(board).entry(row.name), row, RunContext(board, NOW, UTF8), 80))
     assert f" {kind} " in line
 
 
@@ -655,9 +658,9 @@ def test_a_row_of_the_inbox_has_the_end_of_a_long_name_and_the_error(columns):
     for name in projection.tasks:
         failed_task(projection, name, error="bad input in the third lane")
     board = Board(projection)
-    scene = Scene(board, NOW, UTF8, names=TaskNames(projection.tasks))
+    context = RunContext(board, NOW, UTF8, names=TaskNames(projection.tasks))
     for name in projection.tasks:
-        line = plain(inbox.task_row(Inbox(board).entry(name), board.row(name), scene, columns))
+        line = plain(inbox.task_row(Inbox(board).entry(name), board.row(name), context, columns))
         assert name[-8:] in line and "NFCORE" not in line and "bad input" in line
 
 
@@ -668,7 +671,7 @@ def test_the_verdict_on_many_tasks_with_errors_of_their_own_fits_80_columns():
         row.error = f"bad header {number}"
         row.attempts[2] = structs.replace(row.attempts[1], attempt=2)
     board = Board(projection)
-    _, verdict = inbox.selection_lines([*projection.tasks], Scene(board, NOW, UTF8), 80)
+    _, verdict = inbox.selection_lines([*projection.tasks], RunContext(board, NOW, UTF8), 80)
     assert width(verdict) <= 80 and plain(verdict).endswith("nothing changed between.")
 
 
@@ -679,9 +682,9 @@ def test_a_cause_says_how_many_different_errors_its_tasks_have():
         projection.tasks[name].error = f"row {number % 3} is bad"
     board = Board(projection)
     (cause,) = Inbox(board).causes()
-    scene, said = Scene(board, NOW, UTF8), "3 different errors, the first: row 0 is bad"
-    assert said in plain(inbox.cause_row(cause, False, scene, 120))
-    assert said in "\n".join(map(plain, evidence.cause_page(cause, scene, EvidenceData(), 120)))
+    context, said = RunContext(board, NOW, UTF8), "3 different errors, the first: row 0 is bad"
+    assert said in plain(inbox.cause_row(cause, False, context, 120))
+    assert said in "\n".join(map(plain, evidence.cause_page(cause, context, EvidenceData(), 120)))
 
 
 def test_the_bar_of_a_drawing_says_what_it_measures():
@@ -690,7 +693,7 @@ def test_the_bar_of_a_drawing_says_what_it_measures():
     row.state, row.attempt, row.started_at = TaskState.RUNNING, 1, NOW - 60 * S
     row.attempts[1] = AttemptRow(1, 0, NOW - 60 * S, timeout_us=3600 * S, outcome="running")
     row.progress_done, row.progress_total = 70, 100
-    facts, _ = node_facts("a", Scene(Board(projection), NOW, UTF8))
+    facts, _ = node_facts("a", RunContext(Board(projection), NOW, UTF8))
     assert plain(facts).endswith("70 % done") and "timeout" not in plain(facts)
 
 
@@ -699,10 +702,10 @@ def test_the_page_of_a_task_says_what_its_row_in_the_inbox_leads_to(kind):
     """Above all that an effect may have happened: whoever reads the page alone would repeat it."""
     projection = projection_of([("pay", [])], {"pay": {"effect": True}})
     failed_task(projection, "pay").dead_letter_kind = kind
-    scene = Scene(Board(projection), NOW, UTF8)
+    context = RunContext(Board(projection), NOW, UTF8)
     page = " ".join(
-        " ".join(map(plain, detail.detail_page(projection.tasks["pay"], scene, EvidenceData(), 100))).split()
+        " ".join(map(plain, detail.detail_page(projection.tasks["pay"], context, EvidenceData(), 100))).split()
     )
-    said = " ".join(inbox.verdict_of(("pay",), scene).split())
+    said = " ".join(inbox.verdict_of(("pay",), context).split())
     assert said[1:] in page
     assert ("may have happened" in page) == (kind is DeadLetterKind.INDETERMINATE)

@@ -28,7 +28,7 @@ from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.states import RowContext
-from redrive.console.present.tasks import Scene, named_task, node_facts, state_facts
+from redrive.console.present.tasks import RunContext, named_task, node_facts, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
@@ -142,29 +142,29 @@ _CODES = {
 WORDED = {TaskState.FAILED: "failed", TaskState.UPSTREAM_FAILED: "upstream failed"}
 
 
-def scene_of(board, status, now_us):
+def context_of(board, status, now_us):
     now_us = status.shown_at(now_us)
-    return Scene(board, now_us, UTF8, runner=runner_of(board.projection.run, status))
+    return RunContext(board, now_us, UTF8, runner=runner_of(board.projection.run, status))
 
 
-def graph_of(board, scene, step):
-    graph = Graph(board, lambda name: label_width(name, scene))
+def graph_of(board, context, step):
+    graph = Graph(board, lambda name: label_width(name, context))
     graph.selected = None
     graph.zoom = step
     return graph
 
 
-def drawing_texts(board, scene):
-    graph = graph_of(board, scene, ZoomStep.DRAWING)
+def drawing_texts(board, context):
+    graph = graph_of(board, context, ZoomStep.DRAWING)
     for name in graph.dag.names:
         x, y, size = graph.drawing.place(name)
-        yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight()))[x : x + size]
+        yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, context, Highlight()))[x : x + size]
 
 
-def row_texts(board, scene):
-    graph = graph_of(board, scene, ZoomStep.ROWS)
+def row_texts(board, context):
+    graph = graph_of(board, context, ZoomStep.ROWS)
     for y in range(graph.height):
-        yield graph.rows.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
+        yield graph.rows.name_at(y), plain(graph_row(graph, y, 120, context, Highlight()))
 
 
 def state_cell(entry, now_us):
@@ -177,15 +177,15 @@ def state_cell(entry, now_us):
 
 def texts_by_task(board, status, now_us):
     """(view, task, text) of each view that shows a task's state. The text begins with its sign, or names its word."""
-    scene = scene_of(board, status, now_us)
-    yield from (("drawing", *found) for found in drawing_texts(board, scene))
-    yield from (("rows", *found) for found in row_texts(board, scene))
+    context = context_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, context))
+    yield from (("rows", *found) for found in row_texts(board, context))
     for name, row in board.projection.tasks.items():
-        yield "details", name, plain(title_line(row, scene, 80))
-        yield "strip", name, plain(summary_lines(row, scene, 120, 3)[0])
-        yield "relatives", name, plain(named_task(name, scene))
-        yield "timeline", name, timeline_label(row, scene)
-        yield "timeline words", name, plain(task_lines(row, scene, 120, 3)[0])
+        yield "details", name, plain(title_line(row, context, 80))
+        yield "strip", name, plain(summary_lines(row, context, 120, 3)[0])
+        yield "relatives", name, plain(named_task(name, context))
+        yield "timeline", name, timeline_label(row, context)
+        yield "timeline words", name, plain(task_lines(row, context, 120, 3)[0])
     data = report_of(board, status, now_us)
     yield from (("report drawing", *found) for found in texts_in(graph_lines(data), board))
     yield from (("report timeline", *found) for found in texts_in([row.line for row in timeline_rows(data)], board))
@@ -209,8 +209,8 @@ def told(text):
 # --- The parts of today ----------------------------------------------------------------------------------------------
 
 
-def timeline_label(row, scene):
-    return plain(label_line(row, 40, scene))
+def timeline_label(row, context):
+    return plain(label_line(row, 40, context))
 
 
 def report_of(board, status, now_us):
@@ -219,16 +219,20 @@ def report_of(board, status, now_us):
 
 def ticking_texts(board, status, now_us):
     """(view, task, text) of each view with a clock or a countdown of a task."""
-    scene = scene_of(board, status, now_us)
-    yield from (("drawing", *found) for found in drawing_texts(board, scene))
-    yield from (("rows", *found) for found in row_texts(board, scene))
+    context = context_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, context))
+    yield from (("rows", *found) for found in row_texts(board, context))
     for name, row in board.projection.tasks.items():
         yield (
             "bars",
             name,
-            re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, scene.now_us, UTF8, scene.runner, scene.view(name).instant))),
+            re.sub(
+                "[│┄ ]",
+                "",
+                plain(bar_line(row, SPAN, context.now_us, UTF8, context.runner, context.view(name).instant)),
+            ),
         )
-        yield "took", name, duration_text(row, scene)
+        yield "took", name, duration_text(row, context)
 
 
 def run_words(board, status, now_us):
@@ -318,13 +322,13 @@ def test_no_clock_ticks_where_nothing_moves(found):
 @given(boards())
 def test_the_node_the_row_and_the_page_count_down_alike(found):
     board, status = found
-    scene = scene_of(board, status, NOW)
+    context = context_of(board, status, NOW)
     for name, row in board.projection.tasks.items():
-        sentence = board.explain(name, scene.now_us, scene.runner)
-        texts = [plain(state_facts(row, scene)), *map(plain, node_facts(name, scene)), sentence]
+        sentence = board.explain(name, context.now_us, context.runner)
+        texts = [plain(state_facts(row, context)), *map(plain, node_facts(name, context)), sentence]
         left = {duration for text in texts for duration in re.findall(r"\bin +(\d\w*)", text)}
-        assert scene.view(name).reason is WaitReason.PARENTS or len(left) <= 1, texts
-        if not scene.runner.is_alive and row.state in MOVING:
+        assert context.view(name).reason is WaitReason.PARENTS or len(left) <= 1, texts
+        if not context.runner.is_alive and row.state in MOVING:
             assert not left, texts
 
 
@@ -353,17 +357,17 @@ def test_all_views_say_the_same_word_of_the_run(found):
 def said_of_the_run(board, status, now_us):
     """Texts about a run as a whole: lists, summary, inbox."""
     run, runner = board.projection.run, runner_of(board.projection.run, status)
-    scene = scene_of(board, status, now_us)
+    context = context_of(board, status, now_us)
     yield incident_summary(board, "x.db", now_us, runner)
     yield headline(report_of(board, status, now_us))
     yield plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner))
     yield run_text(ListedRun(run, board.counts, runner), now_us)
     for cause in Inbox(board).causes():
-        yield plain(cause_row(cause, True, scene, 120))
-        yield from map(plain, cause_page(cause, scene, EvidenceData(), 100))
+        yield plain(cause_row(cause, True, context, 120))
+        yield from map(plain, cause_page(cause, context, EvidenceData(), 100))
         for name in cause.tasks:
-            yield from map(plain, detail_page(board.row(name), scene, EvidenceData(), 100))
-            yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), scene, 120))
+            yield from map(plain, detail_page(board.row(name), context, EvidenceData(), 100))
+            yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), context, 120))
 
 
 @pytest.mark.timeout(900)
@@ -380,10 +384,10 @@ def test_no_text_counts_from_the_beginning_of_time(found):
 @given(boards())
 def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
     board, status = found
-    scene = scene_of(board, status, NOW)
+    context = context_of(board, status, NOW)
     for cause in Inbox(board).causes():
         if not any(board.row(name).state in NEEDS_HUMAN for name in cause.tasks):
-            page = " ".join("\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100))).split())
+            page = " ".join("\n".join(map(plain, cause_page(cause, context, EvidenceData(), 100))).split())
             above = {parent for name in cause.tasks for parent in board.dag.ancestors(name)}
             for name in above:
                 page = page.replace(f"{name}, {WORDED.get(board.row(name).state)},", name)
@@ -396,11 +400,11 @@ def test_the_inbox_does_not_say_that_nothing_failed_below_a_failure(state):
     projection = projection_of([("above", []), ("below", ["above"])])
     projection.tasks["above"].state = TaskState(state)
     projection.run = projection.run._replace(blocked_since=NOW - 5 * S)
-    scene = scene_of(
+    context = context_of(
         Board(projection), SessionStatus(Link.LIVE, executor=ExecutorState(alive=True, run_id="run-1")), NOW
     )
-    (cause,) = [cause for cause in Inbox(scene.board).causes() if cause.tasks == ("below",)]
-    page = " ".join("\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100))).split())
+    (cause,) = [cause for cause in Inbox(context.board).causes() if cause.tasks == ("below",)]
+    page = " ".join("\n".join(map(plain, cause_page(cause, context, EvidenceData(), 100))).split())
     assert f"Waits for above, {WORDED[TaskState(state)]}, which will not end the wait" in page
     assert "othing failed" not in page
 
@@ -437,7 +441,7 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
 def test_what_another_run_needs_is_not_said_of_the_run_that_is_shown():
     lost = Need(NeedKind.LOST, "/x.db", NOW, "a", "night-0")
     entry = FleetEntry(FileRow("/x.db", "a"), [lost])
-    lines = run_lines(entry, [], Scene(run_of("RUNNING"), NOW, UTF8), RowContext(NOW, UTF8), 80)
+    lines = run_lines(entry, [], RunContext(run_of("RUNNING"), NOW, UTF8), RowContext(NOW, UTF8), 80)
     assert "   no executor runs it, in run night-0" in "\n".join(map(plain, lines))
 
 
@@ -466,7 +470,7 @@ def test_the_bar_of_a_retry_drains():
     board = run_of(TaskState.RETRYING)
     row = board.row("t0")
     row.delay_us, row.ceiling_us = 10 * S, 60 * S
-    texts = [plain(state_facts(row, Scene(board, NOW + at * S, UTF8))) for at in (0, 4, 8)]
+    texts = [plain(state_facts(row, RunContext(board, NOW + at * S, UTF8))) for at in (0, 4, 8)]
     filled = [text.count(UTF8.bar_done) for text in texts]
     assert filled == sorted(filled, reverse=True)
     assert filled[0] > filled[1] > filled[2]
@@ -542,10 +546,10 @@ def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off(
 def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
     board = run_of(TaskState.RUNNING)
     runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=ExecutorState(pid=7, gone_at=GONE_AT)))
-    scene = Scene(board, NOW, UTF8, runner=runner)
+    context = RunContext(board, NOW, UTF8, runner=runner)
     sentence = "attempt 1 ran when its executor ended"
     assert board.explain("t0", NOW, runner).startswith(f"{sentence}, 1m00 ago; ")
-    assert plain(state_facts(board.row("t0"), scene)) == f"cut off  {sentence}"
+    assert plain(state_facts(board.row("t0"), context)) == f"cut off  {sentence}"
 
 
 def test_what_took_less_than_a_millisecond_is_not_zero():
@@ -568,5 +572,5 @@ def test_the_list_of_runs_adds_up_the_dead_letters_of_all_causes() -> None:
 def test_a_task_that_never_failed_has_no_failure_in_its_verdict():
     projection = projection_of([("load", [])])
     projection.tasks["load"].state = TaskState.READY
-    scene = Scene(Board(projection), NOW, UTF8)
-    assert verdict_of(("load",), scene).startswith("nothing failed: ")
+    context = RunContext(Board(projection), NOW, UTF8)
+    assert verdict_of(("load",), context).startswith("nothing failed: ")

@@ -19,7 +19,7 @@ from redrive.console.present.graph import (
     silhouette_lines,
     silhouette_marks,
 )
-from redrive.console.present.tasks import Scene, TaskNames
+from redrive.console.present.tasks import RunContext, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.views import part_done, task_view
@@ -226,9 +226,9 @@ async def test_the_name_of_a_running_task_fills_as_its_usual_duration_passes(clo
         for seconds, filled in ((0, ""), (10, "l"), (20, "lo"), (39, "load"), (90, "load")):
             clock.now = builder.at + seconds * S
             driver.app.screen.tick(clock.now)
-            graph, scene = driver.app.screen.map_view.graph, driver.app.screen.scene()
+            graph, context = driver.app.screen.map_view.graph, driver.app.screen.run_context()
             graph.drawings.set_label_size(LABEL_SIZES[0])
-            line = drawing_row(graph, 0, 0, 80, replace(scene, now_us=clock.now), Highlight())
+            line = drawing_row(graph, 0, 0, 80, replace(context, now_us=clock.now), Highlight())
             assert "".join(piece.text for piece in line if piece.role == Role.PROGRESS) == filled
 
 
@@ -255,11 +255,11 @@ def test_the_path_of_a_silhouette_has_the_time_of_all_attempts_and_says_what_is_
     for _ in range(2):
         board.apply([*builder.start("flaky"), *builder.after(30).fail("flaky", "RETRYING")])
     board.duration_stats = {"report": DurationStats(15 * S, 15 * S, 9)}
-    scene = Scene(board, builder.at, UTF8)
+    context = RunContext(board, builder.at, UTF8)
 
     def heading(*names: str) -> str:
         return plain(
-            silhouette_lines(Graph(board, len).silhouette(120), critical_path_with_times(names, scene), 9, scene)[0]
+            silhouette_lines(Graph(board, len).silhouette(120), critical_path_with_times(names, context), 9, context)[0]
         )
 
     assert "critical path 1m00 so far" in heading("flaky")
@@ -271,12 +271,12 @@ def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag,
     projection = projection_of([(name, dag.parents(name)) for name in dag.names])
     for row in projection.tasks.values():
         row.state = data.draw(st.sampled_from(list(TaskState)))
-    scene = Scene(Board(projection), START, UTF8, names=TaskNames(dag.names))
-    graph = Graph(scene.board, len)
-    silhouette, path = graph.silhouette(columns), critical_path_with_times(dag.order, scene)
-    lines = silhouette_lines(silhouette, path, rows, scene)
+    context = RunContext(Board(projection), START, UTF8, names=TaskNames(dag.names))
+    graph = Graph(context.board, len)
+    silhouette, path = graph.silhouette(columns), critical_path_with_times(dag.order, context)
+    lines = silhouette_lines(silhouette, path, rows, context)
     marks = silhouette_marks(silhouette, graph.selected, UTF8)
-    assert lines == silhouette_lines(graph.silhouette(columns), path, rows, scene)
+    assert lines == silhouette_lines(graph.silhouette(columns), path, rows, context)
     assert len(lines) == rows
     assert all(width(line) <= columns for line in (*lines, marks))
     bottom = [role for piece in lines[rows - 4] for role in [piece.role] * width([piece])]
@@ -291,9 +291,9 @@ def test_few_problems_of_a_low_level_are_few_signs():
     projection = projection_of(flow)
     for n, row in enumerate(projection.tasks.values()):
         row.state = TaskState.DEAD_LETTER if n < 2 else TaskState.SUCCESS
-    scene = Scene(Board(projection), START, UTF8)
-    silhouette = Graph(scene.board, len).silhouette(78)
-    lines = silhouette_lines(silhouette, critical_path_with_times((), scene), 6, scene)
+    context = RunContext(Board(projection), START, UTF8)
+    silhouette = Graph(context.board, len).silhouette(78)
+    lines = silhouette_lines(silhouette, critical_path_with_times((), context), 6, context)
     assert 1 <= sum(plain(line).count(UTF8.dead) for line in lines[1:3]) <= 2
 
 

@@ -6,7 +6,7 @@ import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
 from redrive.console.present.group import members_page
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import RunContext
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 
@@ -81,7 +81,7 @@ def test_the_ends_of_a_chart_of_like_durations_differ() -> None:
     for number, name in enumerate(list(projection.tasks)):
         ran_task(projection, name, START, 120_000 + 1_000 * number)
     board = Board(projection)
-    lines = [*map(plain, members_page(Graph(board, len), 0, Scene(board, START, UTF8), 80, 12))]
+    lines = [*map(plain, members_page(Graph(board, len), 0, RunContext(board, START, UTF8), 80, 12))]
     assert any(line.split() == ["120ms", "149ms"] for line in lines), lines
 
 

@@ -9,7 +9,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
-from redrive.console.present.tasks import Scene, TaskNames
+from redrive.console.present.tasks import RunContext, TaskNames
 from redrive.console.present.timeline import (
     axis_line,
     bar_entries,
@@ -261,12 +261,12 @@ def test_where_it_hung_has_room_before_the_steps_of_the_kill_and_a_cut_is_marked
     attempt.deadline_at = attempt.sigterm_at = START + 9 * S
     attempt.sigkill_at, attempt.error = START + 12 * S, f"task exceeded 9s: {place}"
     apply(builder, builder.start("hang"), builder.after(2).succeed("hang"))
-    scene = Scene(Board(builder.projection), builder.at, UTF8)
+    context = RunContext(Board(builder.projection), builder.at, UTF8)
     row = builder.projection.tasks["hang"]
-    shown = [plain(line).rstrip() for line in task_lines(row, scene, 80, 4)]
+    shown = [plain(line).rstrip() for line in task_lines(row, context, 80, 4)]
     assert place in " ".join(" ".join(shown).split())
     assert shown[-1].endswith("SIGKILL at …")
-    assert "…" not in plain(task_lines(row, scene, 80, 5)[-1])
+    assert "…" not in plain(task_lines(row, context, 80, 5)[-1])
 
 
 # --- The axis ---------------------------------------------------------------------------------------------------------
@@ -673,13 +673,13 @@ def test_the_legend_of_a_narrow_pane_goes_on_in_a_second_row():
 def test_the_selected_task_is_named_as_its_row_names_it(builder):
     """Without what all begin with, which took the room of the message."""
     names = [f"NFCORE_VIRALRECON.ILLUMINA.{step}" for step in ("ASSEMBLY_UNICYCLER", "FASTQC")]
-    scene = Scene(
+    context = RunContext(
         Board(projection_of([(name, []) for name in names])),
         START,
         UTF8,
         names=TaskNames(names, "NFCORE_VIRALRECON.ILLUMINA."),
     )
-    assert plain(task_lines(scene.board.row(names[0]), scene, 80, 2)[0]).startswith(" ASSEMBLY_UNICYCLER  ")
+    assert plain(task_lines(context.board.row(names[0]), context, 80, 2)[0]).startswith(" ASSEMBLY_UNICYCLER  ")
 
 
 async def test_a_run_of_one_task_at_a_time_has_its_log_where_a_chart_would_repeat_the_bars(clock):
