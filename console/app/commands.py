@@ -33,19 +33,18 @@ class CommandMenu:
         self._argument_commands = {"theme": self.use_theme, "at": to_time}
 
     def help(self) -> None:
-        """Show what the signs mean, and the keys of the visible screen."""
+        """Show the keys of the visible screen, and what the signs mean."""
         glyphs, available, legend = self._console.glyphs, self._available(), self._console.console_screen.legend()
 
         def lines(columns: int) -> Sequence[Line]:
             return [
+                *self._help_lines(available, columns),
                 *legend_lines(glyphs, columns, legend),
                 [],
                 [Piece("Explanations are in the manual: redrive help")],
-                [],
-                *self._help_lines(available, columns),
             ]
 
-        self._console.push_screen(TextDialog("Signs, and the keys that work here", lines))
+        self._console.push_screen(TextDialog("The keys that work here, and the signs", lines))
 
     def _help_lines(self, available: Collection[Action], columns: int) -> Iterator[Line]:
         for heading, group in BY_HEADING.items():

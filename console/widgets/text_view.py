@@ -62,6 +62,7 @@ class LinesView(WheelView, can_focus=True):
         self._top = (0, 0)
         self._left_column = 0
         self._match_line = None
+        self.refresh()
         self.lines_changed()
 
     def lines_changed(self, dropped: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""A filter by state, and the legend that help shows first."""
+"""A filter by state, and the legend in help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSess
         assert not app.screen.graph_view.matches
 
 
-async def test_help_begins_with_what_the_signs_mean_and_has_as_many_lines_as_fit(
+async def test_help_begins_with_the_keys_of_the_view_and_has_as_many_lines_as_fit(
     revenue: FakeSession, clock: StillClock
 ) -> None:
     async with shown(revenue, clock, size=(80, 12)) as (app, pilot):
@@ -31,12 +31,15 @@ async def test_help_begins_with_what_the_signs_mean_and_has_as_many_lines_as_fit
         await press(app, pilot, "slash", "z", "q", "x", "enter")
         assert "/zqx" in text_of(app), "a search stays visible while it hides lines"
         await press(app, pilot, "slash", "escape")
-        assert "/zqx" not in text_of(app) and "Signs" in text_of(app)
+        assert "/zqx" not in text_of(app) and "Change the run" in text_of(app)
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert text_of(app).count(": ") > 10, "keys with their sentences stand on the first page"
         await pilot.resize_terminal(120, 150)
         await settle(app, pilot)
         text = text_of(app)
         for state, style in STATE_STYLES.items():
             assert f"{app.glyphs.of(style.sign)} {style.word}" in text, state
-        assert text.index("Signs") < text.index("Change the run")
+        assert text.index("Change the run") < text.index("Signs")
         assert "SIGTERM" in text and "slower than usual" in text
         assert text.count("output: ") == 1, "each action once"

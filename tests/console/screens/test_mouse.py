@@ -25,7 +25,7 @@ async def test_a_click_on_a_hint_presses_its_key_and_one_between_hints_nothing(
         await settle(app, pilot)
         assert rows_of(app) == before and not revenue.commands
         await click_on(app, pilot, "? keys")
-        assert "Signs, and the keys that work here" in "\n".join(rows_of(app))
+        assert "The keys that work here, and the signs" in "\n".join(rows_of(app))
 
 
 async def test_a_click_on_the_order_changes_it(revenue: FakeSession, clock: StillClock) -> None:
