@@ -18,7 +18,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import rule_of_edge
 from ...engine.domain import acts, trigger_rules
-from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_following
+from ...engine.domain.elements import FOLLOWING, GONE, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import (
@@ -33,7 +33,6 @@ from ...engine.domain.states import (
     TaskState,
     describe_blocked,
     describe_doubts,
-    describe_repetition,
     effect_key,
     may_have_happened,
 )
@@ -91,7 +90,7 @@ def preview_requeue(
     ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued. ``of_rows``: each task runs
     over quarantined rows alone.
     """
-    overlay = _Overlay(board)
+    overlay, act = _Overlay(board), "requeue-rows" if of_rows else "requeue"
     again, blocked = [], []
     for name in dict.fromkeys(names):
         state = overlay.at(name).state
@@ -99,12 +98,7 @@ def preview_requeue(
             blocked.append(name)
         elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
             overlay.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
-        elif (item := spec_of(board.row(name)).item) is not None and item.index == GONE:
-            overlay.refused[name] = VANISHED_CHILD
-        elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
-            key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
-            overlay.refused[name] = describe_repetition(key)
-        elif (why := refusal_of(board, "requeue", name, is_abandoned=is_abandoned)) is not None:
+        elif (why := refusal_of(board, act, name, is_abandoned=is_abandoned)) is not None:
             overlay.refused[name] = why
         else:
             overlay.put(name, DerivedState(TaskState.PENDING))
@@ -181,19 +175,23 @@ PREVIEWS: Mapping[str, Callable[..., acts.ActPreview]] = {"requeue": preview_req
 
 def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False) -> str | None:
     """Why an act is not offered for the state of a task, in the words of the engine; None if it is."""
-    row, is_paused = board.row(name), board.projection.run.paused_since is not None
-    is_ending = row.cancel_requested_at is not None
-    if act in ("approve", "reject") and not is_approval(row):
-        return acts.NO_APPROVAL
-    if act == "requeue" and row.state is TaskState.READY and not row.attempt and is_paused:
-        return acts.ONLY_PAUSED
-    if act == "hurry" and row.state is TaskState.PENDING and row.next_retry_at is None:
-        return acts.BY_NAME[act].refusal
-    if act == "extend" and row.state is TaskState.RUNNING:
-        return acts.extension_refusal(is_abandoned, is_ending, None if row.latest is None else row.latest.timeout_us)
-    if row.state is TaskState.RUNNING and (act == "cancel" or (is_abandoned and act in ("requeue", "skip"))):
-        return None
-    return acts.act_refusal(act, row.state, is_ending, " before" if row.generation else "")
+    row, run, spec = board.row(name), board.projection.run, spec_of(board.row(name))
+    is_settled = row.state is TaskState.RUNNING and is_abandoned and act in ("requeue", "skip")
+    is_repeated = row.state is TaskState.SUCCESS and spec.effect
+    facts = acts.TaskFacts(
+        state=TaskState.RETRYING if is_settled else row.state,
+        has_run=bool(row.attempt),
+        has_instant=row.next_retry_at is not None,
+        is_approval=is_approval(row),
+        is_gone=spec.item is not None and spec.item.index == GONE,
+        is_ending=row.cancel_requested_at is not None,
+        is_lost=is_abandoned,
+        is_paused=run.paused_since is not None,
+        timeout_us=None if row.latest is None else row.latest.timeout_us,
+        repeated_key=effect_key(run.run_id, name, row.key_generation) if is_repeated else None,
+        requeued=" before" if row.generation else "",
+    )
+    return acts.task_refusal(act, facts)
 
 
 def refusal(

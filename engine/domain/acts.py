@@ -10,6 +10,7 @@ import re
 from enum import Enum
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .elements import VANISHED_CHILD
 from .event_payloads import AnswerFields
 from .states import (
     ABOUT_TO_START,
@@ -21,6 +22,8 @@ from .states import (
     WITH_INSTANT,
     RunState,
     TaskState,
+    describe_repetition,
+    describe_unanswered,
 )
 
 
@@ -147,20 +150,6 @@ NEEDS_REASON = frozenset(act.name for act in ACTS if act.needs_reason)
 STARTS_WORK = frozenset(act.name for act in ACTS if act.starts_work)
 UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
 
-NO_APPROVAL = "it waits for no approval: flow.approval makes a task that does"
-#: Of a requeue of what a pause alone keeps from its first start.
-ONLY_PAUSED = "nothing failed: the run is paused: unpause it"
-
-
-def extension_refusal(is_abandoned: bool, is_ending: bool, timeout_us: Optional[int]) -> Optional[str]:
-    """Why a running attempt gets no more time. ``is_abandoned``: no executor lives; ``is_ending``: it was cancelled."""
-    if is_abandoned:
-        return "its executor is dead: nothing of it runs any more"
-    if is_ending:
-        return "an operator has asked for its end"
-    return "it has no timeout" if timeout_us is None else None
-
-
 #: States in which a task can be cancelled.
 STOPPABLE = _CANCEL_FROM | frozenset([TaskState.RUNNING])
 
@@ -184,30 +173,88 @@ def sender_command_id(command_id: str) -> str:
     return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
 
 
-def act_refusal(name: str, state: str, is_ending: bool = False, requeued: str = "") -> Optional[str]:
-    """Why an act cannot change a task, a run or a page in this state; None if it can. ``is_ending``: the attempt of the
-    task was cancelled; ``requeued``: by whom and when it was requeued, if it has not started since."""
+def act_refusal(name: str, state: str) -> Optional[str]:
+    """Why an act cannot change a run or a page in this state; None if it can."""
     act = BY_NAME[name]
-    is_offered = state in act.states or (act.scope is Scope.RUN and not act.states)
-    return None if is_offered else refusal_sentence(name, state, is_ending, requeued)
-
-
-def refusal_sentence(name: str, state: str, is_ending: bool = False, requeued: str = "") -> str:
-    """The sentence that refuses an act in a state outside its ``states``."""
-    act = BY_NAME[name]
+    if state in act.states or not act.states:
+        return None
     if act.scope is Scope.PAGES:
         return "this page is {} already".format(state)
-    if act.refusal or act.scope is Scope.RUN:
-        return act.refusal or "the run has ended: {}".format(state)
-    if state == TaskState.RUNNING and is_ending:
+    return act.refusal or "the run has ended: {}".format(state)
+
+
+class TaskFacts(NamedTuple):
+    """The facts by which an act on a task is refused, from a state file or from a board.
+
+    Attributes:
+        has_run: it has had an attempt.
+        has_instant: it waits for an instant.
+        is_gone: it is the child of a map task whose element is not in the list now.
+        is_ending: its running attempt was cancelled.
+        is_lost: no executor lives, so that its running attempt gets no answer.
+        is_paused: its run is paused.
+        expired_at: microseconds UTC; when the answer to its approval was due, if that has passed.
+        timeout_us: of its latest attempt.
+        repeated_key: the key of its effect, if that has happened and a requeue would repeat it.
+        requeued: by whom and when it was requeued, if it has not started since; begins with a space.
+    """
+
+    state: str
+    has_run: bool
+    has_instant: bool
+    is_approval: bool
+    is_gone: bool
+    is_ending: bool
+    is_lost: bool
+    is_paused: bool
+    expired_at: Optional[int] = None
+    timeout_us: Optional[int] = None
+    repeated_key: Optional[str] = None
+    requeued: str = ""
+
+
+def task_refusal(name: str, task: TaskFacts) -> Optional[str]:
+    """Why an act cannot change a task; None if it can."""
+    act, is_running = BY_NAME[name], task.state == TaskState.RUNNING
+    if name in ("approve", "reject") and not task.is_approval:
+        return "it waits for no approval: flow.approval makes a task that does"
+    if name == "requeue" and task.state == TaskState.READY and not task.has_run and task.is_paused:
+        return "nothing failed: the run is paused: unpause it"
+    if name == "extend" and is_running:
+        return _extension_refusal(task)
+    if name == "cancel" and is_running:
+        return None
+    if task.state not in act.states or (name == "hurry" and not task.has_instant and task.state == TaskState.PENDING):
+        return _state_refusal(act, task)
+    if task.expired_at is not None:
+        return "{}: requeue it to be asked again".format(describe_unanswered(task.expired_at))
+    if act.past == "requeued" and task.is_gone:
+        return VANISHED_CHILD
+    if name == "requeue" and task.repeated_key is not None:
+        return describe_repetition(task.repeated_key)
+    return None
+
+
+def _extension_refusal(task: TaskFacts) -> Optional[str]:
+    if task.is_lost:
+        return "its executor is dead: nothing of it runs any more"
+    if task.is_ending:
+        return "an operator has asked for its end"
+    return "it has no timeout" if task.timeout_us is None else None
+
+
+def _state_refusal(act: Act, task: TaskFacts) -> str:
+    if act.refusal:
+        return act.refusal
+    if task.state == TaskState.RUNNING and task.is_ending:
         return "its attempt was cancelled and still runs: {} it when the attempt has ended".format(act.verb)
-    if state == TaskState.RUNNING:
+    if task.state == TaskState.RUNNING:
         return "it runs: cancel it first, then {} it".format(act.verb)
-    if state == TaskState.PENDING and requeued:
-        return "already requeued{}: it has not started since".format(requeued)
-    if state == TaskState.PENDING:
+    if task.state == TaskState.PENDING and task.requeued:
+        return "already requeued{}: it has not started since".format(task.requeued)
+    if task.state == TaskState.PENDING:
         return "it has not run yet: there is nothing to {}".format(act.verb)
-    return "a task in {} cannot be {}".format(state, act.past)
+    return "a task in {} cannot be {}".format(task.state, act.past)
 
 
 # --- The types of the options of acts: one table, checked before an act reads them -----------------------------------

@@ -8,10 +8,11 @@ import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from ..domain import acts
+from ..domain.elements import GONE
 from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
-from ..domain.states import RunState, TaskState
+from ..domain.states import APPROVAL, RunState, TaskState, effect_key
 from ..domain.task_options import child_prefix
 from ..domain.text import format_duration, printable
 from .transitions import Transaction
@@ -96,6 +97,12 @@ class TaskSnapshot(NamedTuple):
     def read_spec(self) -> Dict[str, Any]:
         """Its options, as its flow gave them."""
         return dict(json.loads(self.spec))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is the child of a map task for an element that the list has no more."""
+        item = self.read_spec().get("item")
+        return item is not None and bool(item["index"] == GONE)
 
 
 class ActionContext(object):
@@ -189,16 +196,47 @@ def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, genera
     return "no longer {}: {}".format(state, now)
 
 
+_LIMITS = (
+    "SELECT expires_at, timeout_us FROM task LEFT JOIN attempt USING (run_id, name, attempt)"
+    " WHERE task.run_id = ? AND task.name = ?"
+)
+
+
 def refusal_of(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """Why the act cannot change a task; None if it can."""
-    requeued = " before" if row.generation else ""
-    if row.state == TaskState.READY and not row.attempt and context.act == "requeue" and _paused_by(context):
-        return acts.ONLY_PAUSED
+    expires_at, timeout_us = context.connection.execute(_LIMITS, (context.run_id, row.name)).fetchone()
+    is_approval = row.read_spec().get("kind") == APPROVAL
+    is_expired = is_approval and expires_at is not None and expires_at <= context.transaction.at
+    facts = acts.TaskFacts(
+        state=row.state,
+        has_run=bool(row.attempt),
+        has_instant=row.next_retry_at is not None,
+        is_approval=is_approval,
+        is_gone=row.is_gone,
+        is_ending=row.cancel_requested_at is not None,
+        is_lost=context.is_abandoned,
+        is_paused=bool(_paused_by(context)),
+        expired_at=expires_at if is_expired else None,
+        timeout_us=timeout_us,
+        repeated_key=repeated_key(context, row),
+        requeued=_requeued_by(context, row),
+    )
+    return acts.task_refusal(context.act, facts)
+
+
+def repeated_key(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    """The key of an effect that has happened and that the act does not say how to repeat: no payment is made twice."""
+    says_how = context.options.get("same_key") or context.options.get("new_key")
+    is_repeated = row.state == TaskState.SUCCESS and row.read_spec().get("effect") and not says_how
+    return effect_key(context.run_id, row.name, row.key_generation) if is_repeated else None
+
+
+def _requeued_by(context: ActionContext, row: TaskSnapshot) -> str:
     if row.state == TaskState.PENDING and row.generation and len(context.results) < _EXPLAINED_REFUSALS:
         last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
         if last is not None and verb_of(EventKind.TASK, last[3]) == acts.past_of("requeue"):
-            requeued = " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
-    return acts.act_refusal(context.act, row.state, row.cancel_requested_at is not None, requeued)
+            return " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
+    return " before" if row.generation else ""
 
 
 def text_of_note(text: object) -> str:

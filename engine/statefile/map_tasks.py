@@ -187,11 +187,6 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Re
     return found
 
 
-def is_gone(spec: Dict[str, Any]) -> bool:
-    """Whether a task is the child of a map task for an element that the list has no more. ``spec``: its JSON."""
-    return bool(spec.get("item")) and spec["item"]["index"] == GONE
-
-
 def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[str]) -> Optional[str]:
     """Store the keys of the elements that the map task has computed, and expand it; returns what ``expand`` does."""
     over = json.loads(_spec(transaction.connection, run_id, task))["map"]["over"]

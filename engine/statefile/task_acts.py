@@ -9,16 +9,25 @@ import json
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from ..domain import states
-from ..domain.acts import BY_NAME, DONE, NO_APPROVAL, REFUSED, RUNNING, Answer, act_refusal, extension_refusal
-from ..domain.elements import FOLLOWING, VANISHED_CHILD, describe_following
+from ..domain.acts import BY_NAME, DONE, REFUSED, RUNNING, Answer
+from ..domain.elements import FOLLOWING, describe_following
 from ..domain.event_payloads import RowsChange, TaskColumns
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
-from .action import ActionContext, TaskSnapshot, ago, check_target, refusal_of, summarize, who_cancelled
+from .action import (
+    ActionContext,
+    TaskSnapshot,
+    ago,
+    check_target,
+    refusal_of,
+    repeated_key,
+    summarize,
+    who_cancelled,
+)
 from .breakers import arm_probes, check_breaker
-from .lists import IS_APPROVAL, chunks, in_list, marks
-from .map_tasks import RemappedTask, expand_below, followers, is_gone
+from .lists import chunks, in_list, marks
+from .map_tasks import RemappedTask, expand_below, followers
 from .requeue import end_generation, overrides_from_options, resolve_targets, restart_cancelled, start_generation
 from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
 
@@ -47,10 +56,8 @@ def requeue_tasks(context: ActionContext) -> Answer:
         refused = refusal_of(context, row)
         if row.state == states.TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif refused or is_gone(row.read_spec()):
-            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
-        elif _repeat_refusal(context, row):
-            context.set_result(row.name, REFUSED, _repeat_refusal(context, row) or "")
+        elif refused:
+            context.set_result(row.name, REFUSED, refused)
         elif context.options.get("canary"):
             _requeue_as_canary(context, row, overrides)
         else:
@@ -105,8 +112,8 @@ def requeue_rows(context: ActionContext) -> Answer:
         if row is None:
             continue
         refused = refusal_of(context, row)
-        if refused or is_gone(row.read_spec()):
-            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
             continue
         start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
         quarantine.mark_rows(context, row.name, found[row.name], RowsChange.REQUEUED, row.generation + 1)
@@ -153,10 +160,10 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
     for root in context.done_names():
         for name in descendants_of(context.connection, context.run_id, root):
             row = context.read_task(name)
-            if row is None or row.state != states.TaskState.SUCCESS or is_gone(row.read_spec()):
+            if row is None or row.state != states.TaskState.SUCCESS or row.is_gone:
                 continue
             is_effect = _is_effect(row)
-            if is_effect and _repeat_refusal(context, row):
+            if repeated_key(context, row):
                 left[name] = "{}: {}; it stays as it is".format(name, states.HAPPENED)
                 continue
             start_generation(context, row, new_key=new_key and is_effect)
@@ -207,15 +214,6 @@ def _is_effect(row: TaskSnapshot) -> bool:
     return bool(row.read_spec().get("effect"))
 
 
-def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
-    """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
-    if row.state != states.TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
-        return None
-    if not _is_effect(row):
-        return None
-    return states.describe_repetition(states.effect_key(context.run_id, row.name, row.key_generation))
-
-
 def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
     now = context.read_task(row.name)
     assert now is not None
@@ -259,11 +257,11 @@ def cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
     stopped: List[str] = []
     for row in resolve_targets(context):
-        refused = act_refusal(context.act, row.state)
-        if row.state == states.TaskState.RUNNING:
-            _request_cancel(context, row)
-        elif refused:
+        refused = refusal_of(context, row)
+        if refused:
             context.set_result(row.name, REFUSED, refused)
+        elif row.state == states.TaskState.RUNNING:
+            _request_cancel(context, row)
         else:
             end_generation(context.transaction, context.run_id, row, states.TaskState.CANCELLED)
             context.set_result(row.name, DONE, "cancelled")
@@ -298,21 +296,12 @@ def extend(context: ActionContext) -> Answer:
         row = check_target(context, target)
         if row is None:
             continue
-        obstacle = _extension_refusal(context, row)
-        if obstacle:
-            context.set_result(row.name, REFUSED, obstacle)
+        refused = refusal_of(context, row)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
         else:
             context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
     return summarize(context)
-
-
-def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
-    if row.state != states.TaskState.RUNNING:
-        return act_refusal(context.act, row.state)
-    key = (context.run_id, row.name, row.attempt)
-    sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
-    (timeout_us,) = context.connection.execute(sql, key).fetchone() or (None,)
-    return extension_refusal(context.is_abandoned, row.cancel_requested_at is not None, timeout_us)
 
 
 def hurry(context: ActionContext) -> Answer:
@@ -321,10 +310,10 @@ def hurry(context: ActionContext) -> Answer:
         row = check_target(context, target)
         if row is None:
             continue
-        is_pending = row.state == states.TaskState.PENDING
-        if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
-            context.set_result(row.name, REFUSED, BY_NAME[context.act].refusal)
-        elif is_pending:
+        refused = refusal_of(context, row)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+        elif row.state == states.TaskState.PENDING:
             context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
             context.set_result(row.name, DONE, "starts as soon as its parents allow it")
         else:
@@ -398,9 +387,6 @@ def _needed_by(context: ActionContext, name: str, together: Set[str]) -> Optiona
 # --- The acts ``approve`` and ``reject``: an operator answers an approval --------------------------------------------
 
 
-_APPROVAL = "SELECT expires_at, " + IS_APPROVAL + " FROM task WHERE run_id = ? AND name = ?"
-
-
 def approve(context: ActionContext) -> Answer:
     """Make the approvals a success, whose result says who has approved and why."""
     author = context.transaction.author
@@ -417,7 +403,7 @@ def reject(context: ActionContext) -> Answer:
 
 def _answer_approvals(context: ActionContext, state: states.TaskState, columns: TaskColumns) -> Answer:
     for row in resolve_targets(context):
-        refused = _approval_refusal(context, row)
+        refused = refusal_of(context, row)
         if refused:
             context.set_result(row.name, REFUSED, refused)
         else:
@@ -430,12 +416,3 @@ def _answer_approvals(context: ActionContext, state: states.TaskState, columns: 
     context.add_consequence(stopped, "below stopped with it")
     restart_cancelled(context)
     return summarize(context)
-
-
-def _approval_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
-    expires_at, is_approval = context.connection.execute(_APPROVAL, (context.run_id, row.name)).fetchone()
-    if not is_approval or act_refusal(context.act, row.state):
-        return NO_APPROVAL if not is_approval else act_refusal(context.act, row.state)
-    if expires_at is not None and expires_at <= context.transaction.at:
-        return "{}: requeue it to be asked again".format(states.describe_unanswered(expires_at))
-    return None

@@ -45,7 +45,8 @@ def stored_runs(draw):
         parents = dag.parents(name)
         requires = draw(st.lists(st.sampled_from(parents), unique=True)) if parents else []
         effect = draw(st.sampled_from([{}, {}, {"effect": True, "idempotent": False}]))
-        spec = json.dumps({"name": name, "rule": rule, "requires": requires, **effect})
+        child = draw(st.sampled_from([{}, {}, {"item": {"task": "list", "over": "rows", "index": -1}}]))
+        spec = json.dumps({"name": name, "rule": rule, "requires": requires, **effect, **child})
         kind = draw(st.sampled_from(["poison", "indeterminate"])) if state is TaskState.DEAD_LETTER else None
         mode = draw(st.sampled_from(["deadline", None])) if state is TaskState.CANCELLED else None
         connection.execute(
