@@ -142,7 +142,15 @@ class CycleError(FlowError):
 
 
 class StateFileError(RedriveError):
-    """The state file cannot be used: it is missing, damaged, foreign, or of another version. Nothing was written."""
+    """The state file cannot be used: it is missing, damaged, foreign, or of another version. Nothing was written.
+
+    Attributes:
+        path: of the file of ``redrive serve``, if it is that which cannot be used.
+    """
+
+    def __init__(self, message: str, *, path: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class ForeignFileError(StateFileError):

@@ -272,9 +272,11 @@ class Supervisor:
                     self._scan_at = 0.0
                     service.wake_at = self._clock.now_us() + round(CHANGED_SECONDS * 1e6)
         except Exception as error:  # whatever it is, it must not stop the other flows
-            service.record_failure(
-                str(error) if isinstance(error, RedriveError) else f"{type(error).__name__}: {error}"
-            )
+            why = str(error) if isinstance(error, RedriveError) else f"{type(error).__name__}: {error}"
+            if isinstance(error, StateFileError) and error.path == self._shared.file.path:
+                self._report_once(why)  # the flow could start
+            else:
+                service.record_failure(why)
             service.wake_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
         finally:
             service.is_stepping = False

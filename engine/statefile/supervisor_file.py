@@ -571,7 +571,7 @@ def _translated_errors(path: str) -> Iterator[None]:
         is_damaged = type(error) is sqlite3.DatabaseError  # the others are of its subclasses
         kind = CorruptFileError if is_damaged else StateFileError
         what = "is damaged ({}): restore a copy or remove it" if is_damaged else "cannot be used: {}"
-        raise kind("{} {}".format(path, what.format(error))) from error
+        raise kind("{} {}".format(path, what.format(error)), path=path) from error
 
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
@@ -726,7 +726,7 @@ class SupervisorFile(object):
             return "a log of {} was removed".format(self.path)
         self._bytes = found[2]
         if self._bytes < before:
-            raise CorruptFileError("{} was cut short: restore a copy or remove it".format(self.path))
+            raise CorruptFileError("{} was cut short: restore a copy or remove it".format(self.path), path=self.path)
         return ""
 
     def register(self, pid: int, host: str, sources: str, now_us: int) -> None:

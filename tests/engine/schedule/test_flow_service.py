@@ -19,6 +19,7 @@ from redrive.engine.core.spec import Misfire
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
+from redrive.engine.schedule.supervisor import Supervisor
 from redrive.engine.statefile.supervisor_file import SupervisorFile
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
@@ -318,6 +319,21 @@ async def test_times_that_a_clock_ahead_gave_up_are_undecided_again(
             found = connection.execute("SELECT sum(times), sum(listed), max(last) FROM ledger WHERE fate <> 'run'")
             times, listed, last = found.fetchone()
         assert (times, listed) == (due, due) and BEGIN + due * HOUR <= last <= clock.now and last % HOUR == BEGIN % HOUR
+
+
+async def test_a_damaged_file_of_the_supervisor_is_no_failed_start_of_a_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, str]] = []
+    with hourly(tmp_path, "one") as (service, _clock, _started):
+        supervisor = Supervisor([], RunOptions(), report=lambda flow, line: said.append((flow, line)))
+        supervisor._stopping, supervisor._wake, supervisor._shared = False, asyncio.Event(), service._shared
+        supervisor._services[service.target] = service
+        monkeypatch.setattr(service._shared.file, "explain_loss", str)  # it is there
+        service._shared.file.close()
+        await supervisor._step(service, 0.0)
+        (told,) = said
+        assert told[0] == "" and service._shared.file.path in told[1]
 
 
 def given_up(service: FlowService) -> list[int]:
