@@ -10,11 +10,12 @@ import json
 import os
 import stat
 import weakref
+from contextlib import suppress
 
 from ..domain.rows import Health
 from ..statefile.health_file import HEADER, MAGIC, SLOT_BYTES, checksum, health_path
 
-TEXT_CHARACTERS = 400
+ERROR_CHARACTERS = 200  # of a sender
 SENDERS_MAX = 4
 
 
@@ -41,28 +42,25 @@ class HealthFile:
             return
         self._number += 1
         header = HEADER.pack(MAGIC, self._number, len(text), checksum(self._number, text))
-        try:
+        with suppress(OSError):  # an error of the disk: what a reader finds is older
             os.pwrite(self._descriptor, header + text, self._number % 2 * SLOT_BYTES)
             self._written = text
-        except OSError:  # an error of the disk: what a reader finds is older
-            pass
 
     def close(self) -> None:
         """Remove the file: its executor leaves in order."""
         if self._descriptor >= 0:
             self._close_descriptor()
             self._descriptor = -1
-            try:
+            with suppress(OSError):  # the folder is gone, or may no longer be written
                 os.unlink(self._path)
-            except OSError:  # the folder is gone, or may no longer be written
-                pass
 
 
 def _open_whole(path: str) -> int:
     """Open the file in its full size, new or as a killed executor has left it. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if not _is_ours(path):
-        _remove(path)
+        with suppress(OSError):
+            os.unlink(path)
     descriptor = os.open(path, flags, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -81,23 +79,22 @@ def _is_ours(path: str) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
 
 
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
 def _encode(health: Health) -> bytes:
-    """Return JSON that fits a slot; the least important is left out first."""
-    ended, senders, characters = list(health.ended.items()), list(health.senders[:SENDERS_MAX]), TEXT_CHARACTERS
+    """Return JSON that fits a slot; the sentence of the storage, which has the commands to type, is cut last."""
+    ended, characters = list(health.ended.items()), len(health.storage_why)
+    senders, error_characters = health.senders[:SENDERS_MAX], ERROR_CHARACTERS
     while True:
         short = health._replace(
             storage_why=health.storage_why[:characters],
             ended=dict(ended),
-            senders=[one._replace(error=one.error[: characters // 2]) for one in senders],
+            senders=[one._replace(error=one.error[:error_characters]) for one in senders],
         )
         text = json.dumps(short._asdict()).encode()
         if len(text) <= SLOT_BYTES - HEADER.size:
             return text
-        ended, characters = ended[: len(ended) // 2], characters if ended else characters // 2
+        if ended:
+            ended = ended[: len(ended) // 2]
+        elif error_characters:
+            error_characters //= 2
+        else:
+            characters = characters * 3 // 4

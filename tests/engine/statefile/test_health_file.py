@@ -129,6 +129,13 @@ def test_what_is_too_long_is_cut(state: str, lock: StateLock, text: str) -> None
     assert text.startswith(found.storage_why) and os.path.getsize(health_path(state)) == 2 * health_file.SLOT_BYTES
 
 
+def test_a_sentence_with_its_commands_stays_whole_as_long_as_it_fits(state: str, lock: StateLock) -> None:
+    why = "mv /a/long/path /another/long/path && " * 30 + "redrive resume"
+    HealthFile(state).write(Health("one", 1, why, dict.fromkeys(map(str, range(500)), 1), []))
+    found = read_health(state)
+    assert found is not None and found.storage_why == why and found.ended
+
+
 @pytest.mark.parametrize("plant", ["link", "hard link", "pipe", "folder"])
 def test_what_somebody_has_planted_is_not_written(state: str, lock: StateLock, tmp_path: Path, plant: str) -> None:
     target, path = tmp_path / "precious", Path(health_path(state))
