@@ -181,6 +181,13 @@ class AttemptSupervisor(AttemptListener):
         """Emit a step of the termination: deadline, stack, SIGTERM, SIGKILL, sweep or leak."""
         self._manager.emit(self.claim, payload)
 
+    def extend(self, seconds: float) -> float | None:
+        """Extend the timeout and return it. None: there is none, it has passed, or the process has not started yet."""
+        if self.timeout_seconds is None or not self.controls.extend(seconds):
+            return None
+        self.timeout_seconds += seconds
+        return self.timeout_seconds
+
     def mark_lost(self, why: str) -> None:
         """End the attempt as lost: its process vanished without a result."""
         if isinstance(self.controls, Attempt):
@@ -432,14 +439,6 @@ class AttemptManager:
         if supervisor is not None:
             supervisor.is_cancelled = True
             supervisor.controls.cancel(reason)
-
-    def extend(self, name: str, seconds: float) -> AttemptSupervisor | None:
-        """Extend the timeout of a running attempt. None: no timeout, timeout passed, or process not started yet."""
-        supervisor = self.running.get(name)
-        if supervisor is None or supervisor.timeout_seconds is None or not supervisor.controls.extend(seconds):
-            return None
-        supervisor.timeout_seconds += seconds
-        return supervisor
 
     def interrupt_all(self) -> None:
         """Terminate every attempt because the executor stops; their tasks run again on resume."""

@@ -284,11 +284,12 @@ class CommandServer:
         """Extend the timeout, which only this process holds, then emit the change."""
         if not is_new:  # a repeated command must not extend twice
             return True, "it was given more time when this came first"
-        seconds = float(command.options["seconds"])
-        supervisor = self._run.attempts.extend(result.task, seconds)
-        if supervisor is None or supervisor.timeout_seconds is None:
-            return False, "its deadline has just passed, or its process is only starting"
-        claim, timeout = supervisor.claim, supervisor.timeout_seconds
+        seconds, supervisor = float(command.options["seconds"]), self._run.attempts.running.get(result.task)
+        timeout = None if supervisor is None else supervisor.extend(seconds)
+        if supervisor is None or timeout is None:
+            is_forced = supervisor is not None and supervisor.controls.is_forced
+            return False, "SIGTERM was sent to it: it ends" if is_forced else "it ends now, or is only starting"
+        claim = supervisor.claim
         await self._run.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine import Flow
-from redrive.engine.testing import crash, down, error, play
+from redrive.engine import Flow, RetryPolicy
+from redrive.engine.testing import crash, down, error, hang, play
 from redrive.engine.testing.faults import Fault
 from support.marks import parametrize_mostly_long
 
@@ -144,6 +144,12 @@ def test_a_run_is_stopped_at_once_and_nobody_is_blamed() -> None:
 def test_more_time_is_given_to_a_running_task() -> None:
     night = play(siblings(1, timeout="10m"), durations={"t0": "15m"}, acts=[("+5m", "extend", "t0", {"seconds": 600})])
     assert night.state == "SUCCESS" and night.starts() == 1
+
+
+def test_no_more_time_is_given_to_a_task_that_was_told_to_end() -> None:
+    flow = siblings(1, timeout="10m", grace_seconds=60, retry=RetryPolicy(max_attempts=1))
+    night = play(flow, faults=[hang("t0", ignores_sigterm=True)], acts=[("+10m30s", "extend", "t0", {"seconds": 600})])
+    assert night.state == "FAILED" and "SIGTERM was sent to it" in night.answers[0][2]
 
 
 def test_the_executor_is_killed_between_an_act_and_its_work() -> None:
