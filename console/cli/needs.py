@@ -174,9 +174,10 @@ async def _lines_of_files(
 
 def _unserved_line(needs: Sequence[Need]) -> str:
     """One line for all schedules that wait for one supervisor: that it is dead, or hangs, is one cause."""
-    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), machine_now_us()
-    due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
-    words = f"{counted(len(flows), 'schedule')} ({first_names(flows)}){due}"
+    flows, now_us = [one.flow or one.path for one in needs], machine_now_us()
+    due = [one.since for one in needs if 0 < one.since < now_us]
+    first = f"; the first start was due {format_duration(now_us - min(due))} ago" if due else ""
+    words = f"{counted(len(flows), 'schedule')} ({first_names(flows)}){first}"
     hang = needs[0].detail
     return one_line(
         f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"

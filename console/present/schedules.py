@@ -600,7 +600,7 @@ def _due(need: Need, now_us: int) -> str:
 
 
 def _scheduler(need: Need, now_us: int) -> str:
-    due = f"{_due(need, now_us)}; " if need.since < now_us else ""
+    due = f"{_due(need, now_us)}; " if 0 < need.since < now_us else ""
     why = f"its supervisor {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
     return f"{due}{why}"
 

@@ -26,7 +26,8 @@ class Need(NamedTuple):
     Attributes:
         is_notice: it is listed until somebody has acknowledged it, but nothing waits for it.
         path: of the state file; of another host its address.
-        since: when it began; of a schedule that nobody serves, when its next start is due, or was.
+        since: when it began; of a schedule that nobody serves, when its next start is due, or was; 0: of a flow after
+            others, which has no due time of its own.
         counted: dead letters, failed tasks, approvals, rows, starts; else 1.
         detail: a task, a downstream, or an error, as the file has it.
         later_successes: of the flow, after an ended run.
@@ -252,7 +253,8 @@ def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
         is_due = row.stopped_at is not None and due_at < now_us - START_GRACE_US
         is_unserved = is_due or heartbeat_age_us(row, now_us) is not None
         if is_unserved:
-            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=due_at, detail=row.hang)
+            since = (late_since or 0) if row.after else due_at  # ``next_at`` is then that of the flows before it
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=since, detail=row.hang)
     if row.has_failed_start():
         yield need._replace(kind=NeedKind.FAILED_START, since=row.failed_since or 0, detail=row.start_error or "")
     elif row.missed_times:

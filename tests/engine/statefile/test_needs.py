@@ -21,7 +21,7 @@ from redrive.engine.statefile.lists import (
 )
 from redrive.engine.statefile.needs import attention_count, exit_code_of, needs_of
 from redrive.engine.statefile.state_files import FileRow, file_row_of
-from redrive.engine.statefile.supervisor_file import NightSummary, ServedSchedule
+from redrive.engine.statefile.supervisor_file import FlowBefore, NightSummary, ServedSchedule
 from support.marks import for_each
 
 MINUTE = 60_000_000
@@ -196,6 +196,14 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
         (NeedKind.NOT_STARTED, "f", 1),
     ]
     assert exit_code_of(needs_of([FileRow("s", supervised=facts[:1])], NOW)) == 1
+
+
+@pytest.mark.parametrize(("late_since", "since"), [(None, 0), (NOW - MINUTE, NOW - MINUTE)])
+def test_a_flow_after_others_has_no_due_time_of_its_own_until_it_is_late(late_since: int | None, since: int) -> None:
+    after = (FlowBefore("load", "goes on", None, ""),)
+    row = scheduled("mart", heartbeat_at=0, next_at=NOW - 5 * MINUTE, late_since=late_since, after=after)
+    (need,) = needs_of([FileRow("s", supervised=[row])], NOW)
+    assert (need.kind, need.since) == (NeedKind.SCHEDULER_DEAD, since)
 
 
 def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
