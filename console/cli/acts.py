@@ -14,11 +14,10 @@ from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunFacts, RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration, place_words, shell_command
+from ...engine.domain.text import advised, format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS, NeedKind, RunName, runs_named
 from ..model.replay import last_undoable
-from ..present.schedules import ack_command
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import Session, given_ids, listed_events, new_command
@@ -248,9 +247,11 @@ def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpo
         matching = [end for end in found if end[1].run_id in meant] or of_flow
     word = "@".join(filter(None, (file.name, file.run)))
     if not matching and not everything:
-        raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: redrive inbox")
+        raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: {advised('inbox', file.name or '')}")
     if len(matching) > 1 and not everything:
-        commands = "; ".join(ack_command(endpoint.target, run.run_id) for endpoint, run in matching[:_COMMANDS_SHOWN])
+        commands = "; ".join(
+            advised("ack", endpoint.target, run.run_id) for endpoint, run in matching[:_COMMANDS_SHOWN]
+        )
         raise RedriveError(f"{word!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
     return matching
 
@@ -274,8 +275,7 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
         found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:
             of_run = "this file" if run_id is None else f"run {run_id}"
-            place = [*place_words(session.address, run_id), *session.ssh_arguments]
-            events = shell_command(["redrive", "events", *place])
+            events = advised("events", session.address, run_id, session.ssh_arguments)
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: {events}")
         event, acted = found
         ago = format_duration(session.now_us() - event.at)

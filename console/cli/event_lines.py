@@ -135,7 +135,7 @@ class EventPrinter:
         except OSError as error:
             self._give_up()
             why = f"cannot print any more ({error.strerror})"
-            echo(f"redrive: {why}; the run goes on, redrive events shows it", err=True)
+            echo(f"redrive: {why}; the run goes on; its events have it", err=True)
 
     def _give_up(self) -> None:
         """Stop printing, and redirect stdout so that the interpreter's flush at exit does not fail."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...engine.core.projection import RunProjection
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.domain.text import place_words, shell_command
+from ...engine.domain.text import advised, place_words, shell_command
 from ...engine.executor.run_end import RunResult
 from ..keys.actions import shell_line
 from ..model.inbox import Inbox, InboxCause
@@ -19,7 +19,6 @@ from ..sessions.reads import OutputReader, load_memories
 from ..sessions.session import Session
 from ..text.pieces import plain
 from ..text.text import one_line
-from .group import command_line
 from .listings import cause_lines, load_board
 
 CAUSES_MAX = 10  # the others are counted
@@ -50,8 +49,8 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
             lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
         lines += [f"  {line}" for line in _commands(cause, projection, state, result.run_id)]
     if len(causes) > CAUSES_MAX:
-        lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]
-    return [*lines, "", command_line("attach", state, result.run_id)]
+        lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {advised('inbox', state, result.run_id)}"]
+    return [*lines, "", advised("attach", state, result.run_id)]
 
 
 async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from ... import __version__
 from ...engine import errors
-from ...engine.domain.text import place_words, shell_command
+from ...engine.domain.text import shell_command
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
@@ -365,11 +365,6 @@ def code_of_answers(*answers: Answer) -> ExitCode:
         return ExitCode.FAILED
     refused = any(result.outcome == REFUSED for answer in answers for result in answer.results)
     return ExitCode.PARTIAL_OR_BLOCKED if refused else ExitCode.SUCCESS
-
-
-def command_line(name: str, state: str, run_id: str) -> str:
-    """Return a command on a run, as a user types it."""
-    return shell_command(("redrive", name, *place_words(state, run_id)))
 
 
 def code_of_result(result: RunResult) -> ExitCode:

@@ -20,7 +20,7 @@ from ...engine.core.views import counted_states, row_style, run_code, run_style,
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
-from ...engine.domain.text import counted, format_duration, place_words, shell_command
+from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import NeedKind
@@ -31,7 +31,7 @@ from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
-from ..present.schedules import ack_command, need_sentence
+from ..present.schedules import need_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once, with_session
@@ -242,10 +242,10 @@ async def inbox_of_run(
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += filter(None, [one_line(present.executor_advice(run, status, address, now_us))])
     if may_be_acknowledged:
-        lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
+        lines.append(f"{begin} it: {advised('ack', address, run.run_id, session.ssh_arguments)}")
     if is_lost(run, session.status) and session.status.executor.original is None:
-        abandon = ["redrive", "abandon", *place_words(address, run.run_id), *session.ssh_arguments]
-        lines.append(one_line(f"or end it: {shell_command(abandon)}"))
+        abandon = advised("abandon", address, run.run_id, session.ssh_arguments)
+        lines.append(one_line(f"or end it: {abandon}"))
     runner = runner_of(run, status)
     counts = counted_states(summary.counts, summary.asked)
     state = Piece(run_code(run, runner, counts), run_style(run, runner, counts).role)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
+from ...engine.domain.text import advised, counted, first_names, format_duration, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.opening import open_readonly
 from ...engine.statefile.state_files import FileRow
 from ..model.inbox import InboxCause
-from ..present.schedules import ack_command, need_sentence, summary_sentence
+from ..present.schedules import need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
 from ..sessions.session import Query, Session, machine_now_us
@@ -256,9 +256,7 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
 def _same_in_line(others: Sequence[str], need: Need, place: Sequence[str]) -> str:
     words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
     if need.kind in ENDS and need.flow is not None:
-        return one_line(
-            words + shell_command(["redrive", "ack", *place_words(place[0], need.run_id), *place[1:], "--all"])
-        )
+        return one_line(words + advised("ack", place[0], need.run_id, [*place[1:], "--all"]))
     if need.fingerprint is None:
         return one_line(words + shell_command(["redrive", "runs", *place]))
     cause = ["--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"]
@@ -287,8 +285,8 @@ def _line_of_need(need: Need, place: Sequence[str], as_json: bool, now_us: int) 
 def _command_of(need: Need, place: Sequence[str]) -> str:
     """The command that ends a need; empty if its sentence names one, or if there is none."""
     if need.run_id is not None and need.kind in ENDS | {NeedKind.CHANGED_EFFECTS}:
-        return ack_command(place[0], need.run_id, place[1:])
+        return advised("ack", place[0], need.run_id, place[1:])
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return shell_command(["redrive", "systems", "rows", *place_words(place[0], need.run_id), *place[1:]])
+        return advised("systems rows", place[0], need.run_id, place[1:])
     listing = {NeedKind.BREAKER: "breakers", NeedKind.PAGER: "pages"}.get(need.kind)
     return shell_command(["redrive", "systems", listing, *place]) if listing is not None else ""

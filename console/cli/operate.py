@@ -23,7 +23,7 @@ from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
-from ...engine.domain.text import counted, first_names
+from ...engine.domain.text import advised, counted, first_names
 from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
@@ -298,7 +298,8 @@ def act_on_all_runs(file: NamedFile, request: ActRequest) -> int:
         if run_ids := [*dict.fromkeys(one.run_id for one in file_row.rows_of(NeedKind.DEAD_LETTERS))]:
             plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
     if not plans:
-        raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: redrive inbox")
+        inbox = advised("inbox", file.name or "")
+        raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: {inbox}")
     if request.dry_run:
         for plan in plans:
             print_preview(plan.preview, request.as_json, plan.place)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ...engine.domain.text import place_words, shell_command, shell_word
+from ...engine.domain.text import advised, shell_command, shell_word
 from ...engine.errors import AddressError, FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.target import MACHINE, is_remote, state_for_flow
 from ..text.text import echo
-from .group import ExitCode, code_of_error, code_of_result, command, command_line
+from .group import ExitCode, code_of_error, code_of_result, command
 from .options import Number, param_option, params_of, running_options, seconds_of, written_option
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
@@ -229,13 +229,13 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
 def end_sentence(result: RunResult, state: str) -> str:
     """The last line for a run that was interrupted, or that had ended or was blocked before."""
     if result.interrupted:
-        return f"run {result.run_id} interrupted; go on with: {command_line('resume', state, result.run_id)}"
+        return f"run {result.run_id} interrupted; go on with: {advised('resume', state, result.run_id)}"
     if result.blocked:
         from ..text.event_text import blocked_line  # imports the engine, and would delay the first frame
 
         return blocked_line(result.run_id, result.why, result.asked, os.path.abspath(state))
     if result.late:
-        go_on = shell_command(("redrive", "resume", *place_words(state, result.run_id), "--deadline", "1h"))
+        go_on = advised("resume", state, result.run_id, ["--deadline", "1h"])
         return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 

@@ -438,7 +438,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
         return self.service_pid is not None and self.stuck_run != run.run_id
 
 
-SHELL_REMEDY = "redrive resume starts an executor"
+SHELL_REMEDY = "resume starts an executor"
 
 
 def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:

@@ -157,7 +157,6 @@ _SHORT: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.FAILED_TASKS: lambda need, now_us: need.detail or counted(need.counted, "failed task"),
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for your yes or no",
     NeedKind.BLOCKED: lambda need, now_us: "nothing of it can start",
-    NeedKind.LOST: lambda need, now_us: need_sentence(need, now_us).replace(" is silent:", ":"),  # as STATE says
     NeedKind.FAILED: lambda need, now_us: need.detail or need_sentence(need, now_us),
 }
 #: What can be done about a need from here: actions, the first that is best.

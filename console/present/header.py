@@ -376,7 +376,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     running = board.counts[TaskState.RUNNING]
     since = f" since {wall(status.executor.gone_at)}" if status.executor.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
-    how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
+    how = f"{resume_key} to resume here" if resume_key else "resume it over there"
     pid = f" · pid {status.dead_pid} is gone" if status.dead_pid is not None else ""  # last: the end may have no room
     return [Piece(f"{_executor_loss(status)}{since} · {how}{were}{pid}", Role.WARNING)]
 

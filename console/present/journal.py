@@ -201,4 +201,4 @@ def _data_lines(event: Event) -> Iterator[Line]:
     for text in written[:_DATA_LINES_MAX]:
         yield [Piece(f"  {sanitize(text)}")]
     if len(written) > _DATA_LINES_MAX:
-        yield [Piece(f"  {number(len(written) - _DATA_LINES_MAX)} more lines: redrive events --json", Role.DIM)]
+        yield [Piece(f"  {number(len(written) - _DATA_LINES_MAX)} more lines: see events --json", Role.DIM)]

@@ -14,7 +14,15 @@ from ...engine.core.views import HALTED, Counts, OperatorPrompt, RunView, descri
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
-from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
+from ...engine.domain.text import (
+    advised,
+    counted,
+    first_names,
+    format_duration,
+    format_seconds,
+    place_words,
+    shell_command,
+)
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind, ScheduleRow
 from ...engine.statefile.needs import Need
@@ -263,8 +271,8 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return ""
     if status.has_executor_of(run):
         lasts = format_seconds(round(status.executor.silent_seconds))
-        is_silent = status.executor.silent_since is not None
-        return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
+        silent = f"executor {status.executor.pid} silent for {lasts}: {advised('doctor', target)}"
+        return silent if status.executor.silent_since is not None else ""
     if status.executor.original is not None:
         return one_line(f"{status.executor.copy_sentence}: act there")
     if status.service_pid is not None and status.stuck_run == run.run_id:

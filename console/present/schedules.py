@@ -10,7 +10,7 @@ from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from ...engine.domain.states import RunState
-from ...engine.domain.text import counted, format_duration, place_words, shell_command
+from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.errors import RefusedError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import MISSED, Need, attention_count
@@ -232,9 +232,8 @@ def row_notes(row: ServedSchedule, now_us: int) -> Iterator[str]:
     if row.warning is not None:
         yield f"{row.flow}: {row.warning}: {shell_command(['redrive', 'schedule', 'acknowledge', row.flow])}"
     if row.stuck_run_id is not None:
-        place = place_words(row.state_path or "", row.stuck_run_id)
-        resume = ["redrive", "resume", *place, "--accept-changes"]
-        yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
+        resume = advised("resume", row.state_path or "", row.stuck_run_id, ["--accept-changes"])
+        yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {resume}"
     yield from (_asked_note(row, request, now_us) for request in row.requests)
     yield from (f"{row.flow} waits for {one.flow}, which {one.waits}" for one in row.after if one.waits)
     yield from (_newer_note(row, one) for one in row.after if one.newer)
@@ -578,11 +577,6 @@ def instant(at_us: int, now_us: int) -> str:
     return (wall if now_us - at_us < DAY else wall_day)(at_us)
 
 
-def ack_command(path: str, run_id: str, ssh_arguments: Sequence[str] = ()) -> str:
-    """The command that acknowledges the end of a run. ``ssh_arguments``: what reaches the file."""
-    return shell_command(["redrive", "ack", *place_words(path, run_id), *ssh_arguments])
-
-
 def summary_sentence(needs: Iterable[Need]) -> str:
     """How much needs a human, as the badge of the inbox counts it, and notices: ``2 things need a human, 1 notice``."""
     found = list(needs)
@@ -614,6 +608,11 @@ def _dead_letters(need: Need, now_us: int) -> str:
     return f"{counted(need.counted, 'dead letter')}{f': {need.detail}' if need.detail else ''}"
 
 
+def _lost(need: Need, now_us: int) -> str:
+    doctor = f": {advised('doctor', need.path)}" if need.detail.endswith(" is silent") and need.path else ""
+    return f"{need.detail or 'no executor runs it'}{doctor}"
+
+
 def _act(need: Need, decision: str, *options: str) -> str:
     return shell_command(["redrive", "schedule", decision, need.flow or "", *options])
 
@@ -636,8 +635,8 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
         " redrive schedule on its machine says what to do"
     ),
     NeedKind.STUCK: lambda need, now_us: (
-        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail}; redrive resume --accept-changes does"
-        " it all the same"
+        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail};"
+        f" {advised('resume', need.path or need.flow or '', need.run_id)} --accept-changes does it all the same"
     ),
     NeedKind.AFTER: lambda need, now_us: (
         f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
@@ -645,9 +644,9 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     ),
     NeedKind.WARNING: lambda need, now_us: f"{need.detail}; {_act(need, 'acknowledge')}",
     NeedKind.DEAD_LETTERS: _dead_letters,
-    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
+    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
-    NeedKind.LOST: lambda need, now_us: need.detail or "no executor runs it",
+    NeedKind.LOST: _lost,
     NeedKind.FAILED_TASKS: lambda need, now_us: (
         f"{counted(need.counted, 'failed task')}{f': {need.detail}' if need.detail else ''}"
     ),

@@ -34,7 +34,7 @@ from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import ExecutorChange, ExecutorChanged, PageChange, RunChange, RunChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NO_CAUSE, SkipCause, TaskState
-from ...engine.domain.text import counted, format_duration, format_seconds, place_words, shell_command
+from ...engine.domain.text import advised, counted, format_duration, format_seconds, place_words, shell_command
 from .figures import FINGERPRINT_DIGITS, offset, wall
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
@@ -496,7 +496,7 @@ def _flow_difference(payload: RunChanged) -> FlowDifference:
 def _code_changed(event: Event, payload: RunChanged) -> str:
     if not payload.files:
         return "the code on the disk is again the code that the executor loaded"
-    return f"{join_names(payload.files)} changed since the executor loaded it: a requeue or redrive reload loads it"
+    return f"{join_names(payload.files)} changed since the executor loaded it: a requeue or a reload loads it"
 
 
 def _code_loaded(event: Event, payload: RunChanged) -> str:
@@ -538,17 +538,23 @@ def blocked_line(run_id: str, why: str, asked: Sequence[str], target: str) -> st
     return one_line(f"{_blocked_text(run_id, why)}{_unblocking_commands(asked, place_words(target, run_id))}")
 
 
+#: The list that has more of what an event names.
+_LISTINGS: Mapping[str, str] = {payloads.PageChange.UNSENT: "systems pages", payloads.RowsChange.HELD: "systems rows"}
+
+
 def _advice(event: Event, target: str) -> str:
     """The commands that end the wait of a run, as they are typed."""
     payload = event.payload
+    if isinstance(payload, (payloads.PageChanged, payloads.RowsChanged)):
+        listing = _LISTINGS.get(payload.what)
+        return f" ({advised(listing, target, event.run_id)})" if listing and target else ""
     if not isinstance(payload, RunChanged):
         return ""
     if payload.what == RunChange.BLOCKED:
         return _unblocking_commands(payload.asked, [target] if target else [])
     if payload.what != RunChange.CUT_OFF:
         return ""
-    place = place_words(target, event.run_id or "")
-    resume, abandon = (shell_command(["redrive", act, *place]) for act in ("resume", "abandon"))
+    resume, abandon = (advised(act, target, event.run_id) for act in ("resume", "abandon"))
     return f"; {resume} goes on with it, {abandon} ends it"
 
 
@@ -643,7 +649,7 @@ def _page_unsent(event: Event, payload: payloads.PageChanged) -> str:
 
 
 def _page_unsent_line(event: Event, payload: payloads.PageChanged) -> str:
-    return f"page {payload.id} NOT SENT: {_page_unsent(event, payload)} (redrive systems pages)"
+    return f"page {payload.id} NOT SENT: {_page_unsent(event, payload)}"
 
 
 def _page_refused_line(event: Event, payload: payloads.PageChanged) -> str:
@@ -666,7 +672,7 @@ _ROW_WORDS = {
 
 def _rows_line(event: Event, payload: payloads.RowsChanged) -> str:
     is_held = payload.what == payloads.RowsChange.HELD and payload.rows
-    return f"{_plain_sentence(event, payload)} (redrive systems rows)" if is_held else ""
+    return _plain_sentence(event, payload) if is_held else ""
 
 
 def _canary(sentence: str) -> Callable[[Event, payloads.CanaryEnded], str]:

@@ -48,7 +48,7 @@ def _parse(response: SocketMessage) -> Answer:
     try:
         return parse_answer(response)
     except (ValueError, TypeError):
-        raise LinkError("the process on the socket of the executor is not an executor: see redrive doctor") from None
+        raise LinkError("the process on the socket of the executor is not an executor") from None
 
 
 def _busy(state_path: str) -> ExecutorBusyError:

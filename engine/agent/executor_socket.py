@@ -188,4 +188,4 @@ def _parse(line: bytes) -> SocketMessage:
             return response
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise LinkError("the process on the socket of the executor is not an executor: see redrive doctor")
+    raise LinkError("the process on the socket of the executor is not an executor")

@@ -256,7 +256,7 @@ def _retrying(case: TaskCase) -> str:
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
-    slow = "; its timeout is too short: redrive extend, while it runs" if row.failure_mode == FailureMode.SLOW else ""
+    slow = "; its timeout is too short: extend it while it runs" if row.failure_mode == FailureMode.SLOW else ""
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{_charged(case)}{slow}"
 
 
@@ -353,10 +353,10 @@ def _waits_for_approval(case: TaskCase) -> str:
     row = case.row
     ends_at = row.expires_at
     if ends_at is not None and ends_at <= case.now:  # no executor was there to fail it
-        again = f"redrive requeue {shell_word(row.name)} asks again"
+        again = f"requeue {shell_word(row.name)} to be asked again"
         return f"{states.describe_unanswered(ends_at)}: the next executor fails it; {again}"
     ends = "" if ends_at is None else f"; without an answer it fails in {format_left(ends_at - case.now)}"
-    answer = case.context.runner.answers or f"redrive approve or reject {shell_word(row.name)}"
+    answer = case.context.runner.answers or f"approve or reject {shell_word(row.name)}"
     return f"waits for an approval for {case.since(row.started_at)}: {answer}{ends}"
 
 
@@ -373,7 +373,7 @@ _DEAD_LETTER = {
     "permanent": "its failure says that another try will not work",
     "auth": "its credential is refused; trying again could lock the account",
     "hang": "it hung at the same place again",
-    "timeout": "its timeout is too short (redrive requeue --timeout)",
+    "timeout": "its timeout is too short (requeue it with --timeout)",
     "oom": "it needs more memory than it may hold",
     "crash-loop": "it was lost with its executor or host too often",
     "deadline": "it can no longer finish before the run's deadline",
@@ -431,7 +431,7 @@ def _cancelled(case: TaskCase) -> str:
 
 
 def _ended_by_deadline(case: TaskCase) -> str:
-    return f"ended: {case.row.error}; redrive postpone gives the run another deadline, or requeue the task alone"
+    return f"ended: {case.row.error}; postpone the deadline of the run, or requeue the task alone"
 
 
 def _failure(case: TaskCase) -> str:

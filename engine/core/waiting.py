@@ -74,13 +74,13 @@ _SHUT = "held by a breaker that only an operator can close"
 _FAULT = "waits for nothing: a fault of redrive"
 
 HUMAN_WAITS: Mapping[WaitReason, HumanWait] = {
-    WaitReason.CREDENTIAL: HumanWait("redrive systems breakers --probe", _SHUT, "is held open"),
-    WaitReason.FORCED_OPEN: HumanWait("redrive systems breakers --close", _SHUT, "is held open"),
-    WaitReason.PAUSE: HumanWait("redrive unpause", "held by a pause", "paused"),
-    WaitReason.APPROVAL: HumanWait("redrive approve or reject", "waits for an approval", "approval"),
-    WaitReason.DECISION: HumanWait("redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),
-    WaitReason.DEADLINE: HumanWait("redrive postpone, or requeue", "ended by the deadline", "deadline missed"),
-    WaitReason.NOTHING: HumanWait("redrive requeue or skip of the tasks above it", _FAULT, _FAULT),
+    WaitReason.CREDENTIAL: HumanWait("probe it: systems breakers --probe", _SHUT, "is held open"),
+    WaitReason.FORCED_OPEN: HumanWait("close it: systems breakers --close", _SHUT, "is held open"),
+    WaitReason.PAUSE: HumanWait("unpause the run", "held by a pause", "paused"),
+    WaitReason.APPROVAL: HumanWait("approve or reject", "waits for an approval", "approval"),
+    WaitReason.DECISION: HumanWait("requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),
+    WaitReason.DEADLINE: HumanWait("postpone, or requeue", "ended by the deadline", "deadline missed"),
+    WaitReason.NOTHING: HumanWait("requeue or skip the tasks above it", _FAULT, _FAULT),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
@@ -126,7 +126,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     kind: RunnerKind = RunnerKind.ALIVE
     gone_at: int | None = None
     pid: int | None = None
-    remedy: str = "redrive resume starts an executor"
+    remedy: str = "resume starts an executor"
     has_left: bool = False
     answers: str = ""
     unsaved: Mapping[str, int] = {}

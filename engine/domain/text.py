@@ -161,6 +161,11 @@ def place_words(state: str, run_id: Optional[str] = None) -> List[str]:
     return [state + "@" + run_id] if "@" not in run_id else [state] * bool(state) + ["--run", run_id]
 
 
+def advised(act: str, state: str, run_id: Optional[str] = None, more: Sequence[str] = ()) -> ShellText:
+    """Return the command that a text advises: pasted anywhere on its machine, it means the same."""
+    return shell_command(["redrive"] + act.split(" ") + [*filter(None, place_words(state, run_id)), *more])
+
+
 # --- SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings ----
 #
 # Runs on Python 3.6.

@@ -26,6 +26,7 @@ from ..core import flow_difference
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
+from ..domain.text import advised
 from ..errors import FlowError, RedriveError
 from ..flow.source import digest_of_file, source_root, split_target
 from ..runner.zygote.client import OpenFlow
@@ -153,7 +154,7 @@ class ZygoteRestart:
         shown = flow_difference.join_names(files)
         try:
             if self._opened.runner.remote is not None:
-                raise FlowError("tasks on Dask need a new executor: redrive stop, then redrive resume")
+                raise FlowError("tasks on Dask need a new executor: stop it, and resume the run")
             difference = await self._adopt(await self._prepare(), files)
         except (FlowError, OSError) as error:
             self._reported = files
@@ -185,7 +186,8 @@ class ZygoteRestart:
         try:
             why = flow_difference.load_refusal(difference)
             if why is not None:
-                raise FlowError(f"{why}: redrive stop, then redrive resume, which shows what follows")
+                resume = advised("resume", self._opened.state_path, self._own.run_id)
+                raise FlowError(f"{why}: stop, then {resume}, which shows what follows")
             await opened.writer.submit(lambda t: flow_changes.load_code(t, projection, flow, difference, files))
         except BaseException:
             await opened.runner.discard(prepared)
@@ -216,7 +218,7 @@ def _consequences(difference: FlowDifference) -> tuple[tuple[str, Sequence[str]]
     return (
         ("changed tasks:", difference.changed),
         ("finished with the old code, and do not run again by themselves:", difference.outdated),
-        ("added tasks, which start after redrive stop and redrive resume:", difference.added),
+        ("added tasks, which start after a stop and a resume:", difference.added),
     )
 
 

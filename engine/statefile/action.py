@@ -287,7 +287,7 @@ def _warn_if_paused(context: ActionContext) -> None:
         return
     by = _paused_by(context)
     if by:
-        context.consequences.append("nothing starts before redrive unpause: the run is paused by {}".format(by))
+        context.consequences.append("nothing starts before it is unpaused: the run is paused by {}".format(by))
 
 
 def _paused_by(context: ActionContext) -> str:

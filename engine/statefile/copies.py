@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import NamedTuple, Optional
 
 from ..domain.rows import ExecutorState
+from ..domain.text import advised
 from ..errors import CopiedFileError
 from .lock_file import current_holder
 from .opening import has_log, read_or
@@ -67,8 +68,8 @@ def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]
     """Raise CopiedFileError if the run goes on in the original of this file."""
     original = living_original(connection, path, run_id)
     if original is not None:
-        sentence = ExecutorState(original=original.path, pid=original.pid).copy_sentence
-        raise CopiedFileError("{} is {}: act there; redrive resume --copy goes on here".format(path, sentence))
+        copy, resume = ExecutorState(original=original.path, pid=original.pid), advised("resume", path)
+        raise CopiedFileError("{} is {}: act there; {} --copy goes on here".format(path, copy.copy_sentence, resume))
 
 
 class _Identity(NamedTuple):

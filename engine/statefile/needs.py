@@ -179,7 +179,7 @@ def _need_of_whole(run: RunFacts, now_us: int, loss: Optional[str]) -> Optional[
 def loss_of(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> Optional[str]:
     """Why no process executes a run, empty if that is all that is known; None: one does, or starts an executor."""
     if executor.silent_since is not None:  # it holds the file: nobody else starts one
-        return "executor {} is silent: redrive doctor".format(executor.pid)
+        return "executor {} is silent".format(executor.pid)
     if (executor.alive and executor.run_id in (None, run_id)) or service_pid is not None:
         return None
     return "no sign of its executor {}".format(executor.place) if executor.is_unseen else executor.copy_sentence

@@ -286,7 +286,7 @@ def _living_process(context: ActionContext, attempt: _RunningAttempt) -> Optiona
         pid = _orphan_of(context, str(attempt.executor_id))
     if pid is None:
         return None
-    sentence = "its executor is dead, but process {0} of it still lives: redrive resume ends that, or kill -9 {0}"
+    sentence = "its executor is dead, but process {0} of it still lives: kill -9 {0}, or resume the run, which ends it"
     return sentence.format(pid)
 
 

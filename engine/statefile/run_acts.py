@@ -61,7 +61,7 @@ def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[T
     transaction.change_run(run_id, RunChanged(RunChange.ABANDONED, columns, why="{}: {}".format(ABANDONED, who)))
     resolve_cause(transaction, cut_off_cause(run_id))
     answer = "run {} is abandoned: {} cancelled; {} first".format(run_id, counted(cancelled, "task"), who)
-    how = ", which redrive resume starts" if context.is_abandoned else ""
+    how = ", which the next executor starts" if context.is_abandoned else ""
     return Answer(True, "{}{}; abandon it again to end it at once".format(answer, how))
 
 

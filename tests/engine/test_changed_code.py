@@ -168,9 +168,9 @@ def test_a_graph_that_no_longer_fits_is_not_loaded_and_the_answer_says_why(faile
     edited.write("night.py", edited.flow_text.replace("def report(load)", "def renamed(load)"))
     answer = edited.send("reload")
     assert not answer.ok
-    assert "it no longer defines report: redrive stop, then redrive resume" in answer.message
+    assert "it no longer defines report: stop, then redrive resume /" in answer.message
     edited.write("night.py", edited.flow_text + "\n@flow.task\ndef extra():\n    return 1\n")
-    assert "added tasks, which start after redrive stop and redrive resume: extra" in edited.send("reload").message
+    assert "added tasks, which start after a stop and a resume: extra" in edited.send("reload").message
 
 
 @pytest.mark.long

@@ -320,7 +320,7 @@ class Runner:
                 own = await self._open_zygote(flow.request, flow.python)
             if own.spec.code_hash != flow.spec.code_hash:
                 await self.discard(own)
-                raise FlowError("its code has changed: redrive reload")
+                raise FlowError("its code has changed: reload it")
         except (FlowError, OSError) as error:
             launch.on_failed(OSError(f"no process of its own could import the flow: {error}"))
             return

@@ -64,7 +64,7 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "1 × waits for an approval · holds 1" in inbox
     asked = next(line for line in inbox.splitlines() if line.startswith("  READY "))
-    assert re.fullmatch(r"  READY ok 0/1: asked at \S+; redrive approve or reject ok", asked)
+    assert re.fullmatch(r"  READY ok 0/1: asked at \S+; approve or reject ok", asked)
     assert redrive(folder, "inbox", "--quiet", "s.db", code=3).stdout == ""
     row = json.loads(redrive(folder, "inbox", "--json", "s.db", code=3).stdout)
     assert (row["need"], row["tasks"]) == ("approval", ["ok"])
@@ -134,7 +134,7 @@ def test_an_answer_after_its_timeout_is_refused_also_without_an_executor(folder:
     late = redrive(folder, "approve", "s.db", "ok", "--reason", "now", code=1).stdout
     assert "nobody has approved it by" in late
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
-    assert "without an answer; until then redrive approve or reject ok" in inbox
+    assert "without an answer; until then approve or reject ok" in inbox
     redrive(folder, "resume", "s.db", "--plain", code=1)
     assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
 

@@ -14,9 +14,8 @@ import redrive.console
 import redrive.engine
 from redrive.console.cli.group import GONE, MOVED, cli
 from redrive.console.keys.actions import shell_line
-from redrive.console.present.schedules import ack_command
 from redrive.engine.domain.acts import ACTS, Act, Scope
-from redrive.engine.domain.text import place_words, shell_command
+from redrive.engine.domain.text import advised, place_words, shell_command
 from redrive.engine.statefile.lists import LISTINGS
 from support.marks import for_each
 
@@ -117,7 +116,7 @@ def test_a_line_of_the_journal_is_read_as_the_act(act: Act, run: str | None) -> 
 
 
 def test_the_command_of_an_end_that_nobody_has_acknowledged() -> None:
-    words = shlex.split(ack_command("ssh://ana@etl/x%40y.db", "night", ["--python", "/opt/py"]))
+    words = shlex.split(advised("ack", "ssh://ana@etl/x%40y.db", "night", ["--python", "/opt/py"]))
     assert parse(words[1:]).params["words"] == ("ssh://ana@etl/x%40y.db@night",)
 
 

@@ -232,4 +232,4 @@ def test_a_command_to_type_quotes_the_name_of_a_downstream():
     board = Board(projection)
     board.snapshot.breakers["api; rm -rf ~"] = status_of("FORCED_OPEN")
     (cause,) = Inbox(board).causes()
-    assert cause.message.endswith("redrive systems breakers --close 'api; rm -rf ~'")
+    assert cause.message.endswith("close it: systems breakers --close 'api; rm -rf ~'")

@@ -50,7 +50,7 @@ def test_whether_an_executor_lives_has_three_answers() -> None:
         runner_of(run, SessionStatus(Link.LIVE, executor=executor))
         for executor in (ExecutorState(True), ExecutorState(gone_at=1, pid=7), ExecutorState(gone_at=1, is_unseen=True))
     ]
-    resume = "redrive resume starts an executor"
+    resume = "resume starts an executor"
     assert [run_code(run, runner) for runner in runners] == ["RUNNING", "CUT OFF", "NOT SEEN"]
     assert [state_style(TaskState.RUNNING, one).word for one in runners] == ["running", "cut off", "not seen"]
     gone = f"no executor runs it: {resume}"

@@ -285,7 +285,11 @@ def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged
         (GONE, "no executor runs it", ("resume_here",)),
         (ExecutorState(pid=7, original="/o/f.db"), "a copy of /o/f.db, whose executor (pid 7) lives", ()),
         (ExecutorState(original="/o/f.db"), "a copy of /o/f.db, where the run has ended", ()),
-        (ExecutorState(True, pid=7, silent_since=1), "executor 7: redrive doctor", ()),
+        (
+            ExecutorState(True, pid=7, silent_since=1),
+            "executor 7 is silent: redrive doctor /var/lib/etl/.local/state/redrive/rates.db",
+            (),
+        ),
         (ExecutorState(pid=7, is_unseen=True, host="b"), "no sign of its executor on b", ()),
     ],
 )

@@ -96,7 +96,7 @@ async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(reven
     async with shown(revenue, clock) as (app, pilot):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
-        assert "executor gone since 03:06:40 · redrive resume over there " in rows_of(app)[-1]
+        assert "executor gone since 03:06:40 · resume it over there " in rows_of(app)[-1]
         assert rows_of(app)[-1].endswith("? keys")
         revenue.set_status(executor=ExecutorState(gone_at=START, stopped=True), service_pid=812)
         await settle(app, pilot)

@@ -220,7 +220,7 @@ def test_a_running_task_reports_its_attempt_and_its_bound():
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
     gone = {"runner": RunnerStatus(RunnerKind.GONE, NOW - 12 * MINUTE)}
-    assert sentence(one("READY"), **gone) == "queued; no executor runs it: redrive resume starts an executor"
+    assert sentence(one("READY"), **gone) == "queued; no executor runs it: resume starts an executor"
     assert sentence(one("RUNNING", attempt=2), **gone).startswith(
         "attempt 2 ran when its executor ended, 12m00 ago; no executor runs it"
     )
@@ -278,12 +278,12 @@ def test_a_pool_of_the_machine_names_who_holds_it():
 def test_an_approval_whose_time_is_over_asks_for_no_answer_that_would_be_refused():
     projection = one("READY", started_at=NOW - MINUTE, expires_at=NOW + 30 * S)
     projection.tasks["task"].spec = TaskSpec("task", kind="approval")
-    waits = "waits for an approval for 1m00: redrive approve or reject task; without an answer it fails in 30s"
+    waits = "waits for an approval for 1m00: approve or reject task; without an answer it fails in 30s"
     assert sentence(projection) == waits
     projection.tasks["task"].expires_at = NOW - S
     late = f"nobody has approved it by {format_clock(NOW - S)}"
     gone = RunnerStatus(RunnerKind.GONE, NOW - MINUTE)
-    assert sentence(projection, runner=gone) == f"{late}: the next executor fails it; redrive requeue task asks again"
+    assert sentence(projection, runner=gone) == f"{late}: the next executor fails it; requeue task to be asked again"
 
 
 # --- Who holds a task -------------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def test_a_run_held_by_an_approval_is_shown(tmp_path):
     asking = FINE.replace("@flow", 'flow.approval("ok")\n@flow').replace('downstream="bank"', 'after="ok"')
     code, printed = run_flow(tmp_path, asking, "r")
     inbox = assert_shown(WaitReason.APPROVAL, tmp_path, "r", code, printed, "approval on ok")
-    assert "redrive approve or reject" in inbox and "holds 1" in inbox
+    assert "approve or reject" in inbox and "holds 1" in inbox
 
 
 @pytest.mark.long
@@ -236,7 +236,7 @@ def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again
         connection.execute("UPDATE page SET updated_at = updated_at - 86400000000")
     code, printed = run_flow(tmp_path, REFUSED, "second")
     inbox = assert_shown(WaitReason.CREDENTIAL, tmp_path, "second", code, printed, "auth on t0")
-    assert "credential refused to t0 and t1: waits for an operator; redrive systems breakers --probe bank" in inbox
+    assert "credential refused to t0 and t1: waits for an operator; probe it: systems breakers --probe bank" in inbox
     with sqlite3.connect(tmp_path / "s.db") as connection:
         attempts = connection.execute("SELECT count(*) FROM attempt WHERE run_id = 'second'").fetchone()
         (body,) = connection.execute("SELECT body FROM page WHERE run_id = 'second'").fetchone()
