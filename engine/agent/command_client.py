@@ -15,9 +15,8 @@ from typing import Any, List, Optional
 from ..domain.acts import Answer, Command, parse_answer
 from ..domain.text import shell_command
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
-from ..statefile.copies import refuse_copy
 from ..statefile.lock_file import last_holder
-from ..statefile.open_writing import open_existing, write_transaction
+from ..statefile.open_writing import open_existing, refuse_copy, write_transaction
 from ..statefile.operator_actions import apply
 from ..statefile.ownership import locked_file, try_acquire
 from ..statefile.transitions import Transaction

@@ -36,9 +36,9 @@ from ..errors import FlowChangesError, FlowError, RedriveError, StartInterrupted
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
-from ..statefile.copies import refuse_copy
 from ..statefile.durations import DurationStats, duration_stats
 from ..statefile.lists import BREAKERS, query
+from ..statefile.open_writing import refuse_copy
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause

@@ -11,9 +11,6 @@ import sqlite3
 from contextlib import closing
 from typing import NamedTuple, Optional
 
-from ..domain.rows import ExecutorState
-from ..domain.text import advised
-from ..errors import CopiedFileError
 from .lock_file import current_holder
 from .opening import has_log, read_or
 from .paths import file_uri
@@ -62,14 +59,6 @@ def living_original(connection: sqlite3.Connection, path: str, run_id: Optional[
 def original_of(path: str) -> Optional[Original]:
     """See ``living_original``. None for a file that cannot be read, which another sentence says."""
     return read_or(path, lambda connection: living_original(connection, path), None)
-
-
-def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]) -> None:
-    """Raise CopiedFileError if the run goes on in the original of this file."""
-    original = living_original(connection, path, run_id)
-    if original is not None:
-        copy, resume = ExecutorState(original=original.path, pid=original.pid), advised("resume", path)
-        raise CopiedFileError("{} is {}: act there; {} --copy goes on here".format(path, copy.copy_sentence, resume))
 
 
 class _Identity(NamedTuple):

@@ -1,4 +1,4 @@
-"""Opens a state file for writing.
+"""Opens a state file for writing; refuses to go on with a run in a copy of its file.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -8,9 +8,12 @@ creates the file; the command client uses ``open_existing``.
 
 import sqlite3
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Iterator, Optional
 
-from ..errors import ForeignFileError
+from ..domain.rows import ExecutorState
+from ..domain.text import advised
+from ..errors import CopiedFileError, ForeignFileError
+from .copies import living_original
 from .opening import APPLICATION_ID, check_tables, check_version, format_of
 from .paths import file_uri
 
@@ -53,6 +56,15 @@ def check_ours(connection: sqlite3.Connection, path: str) -> None:
         raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
     check_version(path, format_of(connection))
     check_tables(connection, path)
+
+
+def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]) -> None:
+    """Raise CopiedFileError if the run goes on, or has ended, in the original of this file."""
+    original = living_original(connection, path, run_id)
+    if original is not None:
+        copy = ExecutorState(original=original.path, pid=original.pid)
+        resume = advised("resume", path, run_id or None, ["--copy"])
+        raise CopiedFileError("{} is {}: act there; {} goes on here".format(path, copy.copy_sentence, resume))
 
 
 @contextmanager
