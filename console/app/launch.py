@@ -25,6 +25,7 @@ from ..text.text import echo_lines, sanitize
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..sessions.address import Endpoint, SshOptions
+    from ..sessions.login import Login
     from ..sessions.open import FleetTarget
     from ..sessions.session import LiveSession
     from .app import ConsoleApp, ConsoleEnd
@@ -46,14 +47,19 @@ def _chosen_theme() -> Theme:
     return load_theme(initial_theme_name())
 
 
-def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | None = None) -> ConsoleEnd:
-    """Open the console on a run of another process. ``opened``: from the list of state files, to which Esc returns."""
+def attach(
+    tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | None = None, login: Login | None = None
+) -> ConsoleEnd:
+    """Open the console on a run of another process.
+
+    ``opened``: from the list of state files, to which Esc returns; ``login``: on the host, shared with the list.
+    """
     from ..sessions.open import open_session
 
     target = endpoint.target
 
     def open_target() -> Awaitable[LiveSession]:
-        return open_session(endpoint, read_only=read_only)
+        return open_session(endpoint, read_only=read_only, login=login)
 
     context = LaunchContext(
         state_path=None if is_remote(target) else target,  # where an executor can be started
@@ -66,16 +72,14 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | N
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
-    from ..sessions.address import Endpoint, options_for
+    from ..sessions.address import Endpoint
     from ..sessions.open import open_session
     from .app import ConsoleEnd
     from .fleet import FleetApp
 
-    def endpoint_of(path: str) -> Endpoint:
-        return Endpoint(path, options_for(fleet.hosts, path) or ssh)  # with what the operator answered at sign-in
-
     def open_file(path: str) -> Awaitable[LiveSession]:
-        return open_session(endpoint_of(path), read_only=read_only, is_console=False, may_prompt=False)
+        login = fleet.login_for(path)
+        return open_session(Endpoint(path, ssh), read_only=read_only, is_console=False, may_prompt=False, login=login)
 
     theme, before, message = _chosen_theme(), None, ""
     while True:
@@ -89,7 +93,8 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
             return ConsoleEnd(code)
         before, message = app.chosen.path, ""
         try:
-            end = attach(tty, endpoint_of(app.chosen.path), read_only, opened=app.chosen)
+            login = fleet.login_for(app.chosen.path)
+            end = attach(tty, Endpoint(app.chosen.path, ssh), read_only, opened=app.chosen, login=login)
         except RedriveError as error:
             message = str(error)
             continue

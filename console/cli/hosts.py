@@ -15,6 +15,7 @@ from ...engine.statefile.state_files import FileRow
 from ..model.runs import latest_code
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.login import Login, connect_with_sign_in
 from ..sessions.once import print_clock
 from ..sessions.session import machine_now_us
 from ..sessions.ssh import SshSession
@@ -33,7 +34,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
     target = endpoint.target
     if parse(target).path:
         return endpoint
-    options, found = _files_of_host(target, endpoint.ssh)
+    options, found = _files_of_host(target, Login(parse(target), endpoint.ssh))
     return _only_file(endpoint._replace(ssh=options), found, to_act)
 
 
@@ -64,10 +65,11 @@ def fleet_of(
         return None if is_one_file(None) else sessions.FleetTarget("this machine"), None
     if not is_remote(target) or parse(target).path:
         return None, None
-    options, found = _files_of_host(target, ssh)
+    login = Login(parse(target), ssh)
+    options, found = _files_of_host(target, login)
     if all(file_row.has_file for file_row in found) and sum(file_row.problem is None for file_row in found) <= 1:
         return None, _only_file(Endpoint(target, options), found)
-    return sessions.FleetTarget(target, {target: options}), None
+    return sessions.FleetTarget(target, {target: login}), None
 
 
 def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[FileRow]:
@@ -97,14 +99,14 @@ def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> 
     return results[0]
 
 
-def _files_of_host(target: str, ssh: SshOptions) -> tuple[SshOptions, Sequence[FileRow]]:
-    """The state files of ``ssh://host``, and the login for what comes after. Raises AddressError, LinkError."""
+def _files_of_host(target: str, login: Login) -> tuple[SshOptions, Sequence[FileRow]]:
+    """The options that use the login, and the state files of ``ssh://host``. Raises AddressError, LinkError."""
 
-    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[FileRow]]:
-        options = await sessions.share_login(parse(target), options)
+    async def read(_: SshOptions) -> tuple[SshOptions, Sequence[FileRow]]:
+        options = await login.options()
         return options, await sessions.list_state_files(target, options)
 
-    return run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
+    return run_with_log(connect_with_sign_in(login, read))
 
 
 def _describe(file_row: FileRow) -> str:

@@ -34,10 +34,10 @@ from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.address import SshOptions, parse
-from ..sessions.connection import SILENCE_SECONDS
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session
 from ..sessions.session import Session, machine_now_us, new_command
+from ..sessions.ssh_errors import SILENCE_SECONDS
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import wall_day
 from ..text.text import echo, echo_json, one_line
@@ -80,7 +80,8 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
     """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files."""
     from ...engine.asyncio_log import run_with_log
     from ..sessions.bundle import interpreter
-    from ..sessions.open import Login, list_state_files
+    from ..sessions.login import Login
+    from ..sessions.open import list_state_files
 
     address, found, begun = replace(parse(target), path=""), list[DoctorFinding](), time.monotonic()
 
@@ -91,7 +92,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
 
     async def reach() -> None:
         is_shared = await asyncio.to_thread(ssh.has_shared_connection, address)
-        options = ssh if is_shared else await Login(address, ssh).done()
+        options = ssh if is_shared else await Login(address, ssh).options()
         if is_shared or options is not ssh:
             done("login", "by the shared connection (ControlMaster)" if is_shared else f"{address.place} lets you in")
             program = interpreter(options.python, options.become)

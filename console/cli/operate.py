@@ -33,8 +33,8 @@ from ..model.preview import PREVIEWS
 from ..present.preview import changes_anything, consequences
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
+from ..sessions.login import is_interactive
 from ..sessions.once import with_session
-from ..sessions.open import is_interactive
 from ..sessions.session import LiveSession, Session, answer_before, given_ids, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -184,6 +184,9 @@ class SshOptions(NamedTuple):
         return any(map(os.path.exists, paths))
 
 
+DEFAULT_OPTIONS = SshOptions()
+
+
 def _words(options: Iterable[str]) -> Iterator[str]:
     for option in options:
         yield from (option,) if option.startswith("-") else ("-o", option)
@@ -196,16 +199,8 @@ class Endpoint(NamedTuple):
     """
 
     target: str
-    ssh: SshOptions = SshOptions()
+    ssh: SshOptions = DEFAULT_OPTIONS
     run: str | None = None
-
-
-def options_for(hosts: Mapping[str, SshOptions], path: str) -> SshOptions | None:
-    """How the host of a state file is reached; ``hosts``: of each ``ssh://host``. None for this machine."""
-    if not path.startswith(SCHEME):
-        return None
-    host = replace(parse(path), path="")
-    return next((options for target, options in hosts.items() if parse(target) == host), None)
 
 
 def _program() -> list[str]:

@@ -23,15 +23,16 @@ from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFile
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from . import session as answers
-from .address import SshAddress, SshOptions, parse
+from .address import DEFAULT_OPTIONS, SshAddress, SshOptions, parse
+from .agent_process import AgentMessage, answered, clock_offset_us, file_rows_in
 from .bundle import SENDING, module_of
-from .connection import AgentMessage, Connection, EventBuffer, answered, clock_offset_us, file_rows_in
+from .connection import Connection, EventBuffer
+from .login import Login
 from .session import LiveSession, Query, Value, decoding
 
 if TYPE_CHECKING:
     from ...engine.statefile.state_files import FileRow
 
-DEFAULT_OPTIONS = SshOptions()
 ACKNOWLEDGED_EVENTS = 1000  # between two acknowledgements
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
 WINDOW_SECONDS = 0.5
@@ -53,7 +54,14 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
 class SshSession(LiveSession):
     """Created by ``open``."""
 
-    def __init__(self, address: SshAddress, options: SshOptions, read_only: bool, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        address: SshAddress,
+        options: SshOptions,
+        read_only: bool,
+        settings: dict[str, Any],
+        login: Login | None,
+    ) -> None:
         self._address = address
         self._options = options
         self._path = address.path
@@ -72,7 +80,9 @@ class SshSession(LiveSession):
         self.files: Sequence[FileRow] = ()  # of the host, if they were asked for
         self.is_whole = False
         self._acknowledged = 0  # the latest event of which the agent knows
-        self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
+        self._connection = Connection(
+            address, options, self._settings, self._on_hello, self._on_message, self._tick, login
+        )
 
     @classmethod
     async def open(
@@ -85,17 +95,19 @@ class SshSession(LiveSession):
         asks: Sequence[Query] = (),
         whole: str | None = None,
         is_list: bool = False,
+        login: Login | None = None,
     ) -> SshSession:
         """Connect. ``is_console``: it stays open, and waits longer for a silent host than a command.
 
         ``asks``: questions that are answered with the greeting.
         ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
         ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
+        ``login``: shared with other sessions.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
         address = parse(target)
         settings = {"path": address.path, "is_console": is_console, "asks": asks, "whole": whole, "list": is_list}
-        session = cls(address, options, read_only, settings)
+        session = cls(address, options, read_only, settings, login)
         await session._connection.open()
         return session
 

@@ -8,14 +8,12 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from redrive.console.sessions.connection import AgentProcess
-
 Send = Callable[[bytes], bytes]  # plain frames -> bytes of the stream
 Answer = Callable[[Mapping[str, Any]], bytes]  # a request -> plain frames
 
 
 class HostileHost:
-    """Stands in for ``asyncio.create_subprocess_exec``. ``answer``: what it says to a request, before compression.
+    """Stands in for ``PipedProcess``. ``answer``: what it says to a request, before compression.
 
     ``spoil`` changes the compressed bytes. All of it ends when the console kills ssh.
     """
@@ -27,7 +25,7 @@ class HostileHost:
         self._answer = answer
         self._spoil = spoil
 
-    async def __call__(self, *argv: str, **options: object) -> _Process:
+    def __call__(self, argv: object) -> _Process:
         self.connections += 1
         return _Process(self)
 
@@ -43,18 +41,18 @@ class HostileHost:
 
 
 class _Process:
-    """What ``AgentProcess`` uses of a process; its own standard input."""
-
-    pid = 0
+    """What ``AgentProcess`` uses of a process."""
 
     def __init__(self, host: HostileHost) -> None:
-        self.stdin = self
         self.stdout, self.stderr = asyncio.StreamReader(), asyncio.StreamReader()
         self._host = host
         self._packer = zlib.compressobj()
         self._received = b""
         self._is_booted = False
         self._has_ended = False
+
+    async def connect(self) -> None:
+        """Do nothing."""
 
     def write(self, data: bytes) -> None:
         if self._has_ended:
@@ -74,6 +72,8 @@ class _Process:
             self.stdout.feed_eof()
             self.stderr.feed_eof()
 
+    kill = close
+
     async def wait(self) -> int:
         return 0
 
@@ -91,9 +91,3 @@ class _Process:
     def _send(self, frames: bytes) -> None:
         if frames:
             self.stdout.feed_data(self._host.send(frames, self._packer))
-
-
-def kill(agent: AgentProcess) -> None:
-    """Replaces ``AgentProcess.kill``."""
-    process: Any = agent._process
-    process.close()

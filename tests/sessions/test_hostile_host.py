@@ -16,9 +16,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from redrive.console.sessions import bundle, connection
+from redrive.console.sessions import agent_process, bundle, connection
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.connection import AgentProcess
+from redrive.console.sessions.agent_process import AgentProcess
 from redrive.console.sessions.session import part_query, runs_query
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.acts import Command, Target
@@ -29,7 +29,7 @@ from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import RUN, write_rich_state
 from support.ssh_host import LocalSshHost
 
-from .hostile_host import HostileHost, kill
+from .hostile_host import HostileHost
 
 FRAMES = 200  # of one test
 GROWTH_BYTES_MAX = 300 * 1024 * 1024
@@ -179,8 +179,7 @@ async def visit(host: HostileHost, number: int) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     dice = random.Random(f"{number}:visit")
     with (
-        mock.patch("asyncio.create_subprocess_exec", host),
-        mock.patch.object(AgentProcess, "kill", kill),
+        mock.patch.object(agent_process, "PipedProcess", host),
         mock.patch.object(bundle, "module_sources", lambda modules: {}),  # this host runs no agent
     ):
         try:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from redrive.console.model.board import Link
-from redrive.console.sessions import connection
-from redrive.console.sessions.connection import LINE_BYTES_MAX, MessageDecoder
+from redrive.console.sessions import agent_process
+from redrive.console.sessions.agent_process import LINE_BYTES_MAX, MessageDecoder
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
 from support.commands import run_redrive
@@ -113,7 +113,7 @@ def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:
 
 
 def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.console.sessions.connection.LINE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("redrive.console.sessions.agent_process.LINE_BYTES_MAX", 1_000_000)
     unpacker = MessageDecoder("marker")
     bomb = zlib.compress(b"x" * 100_000_000)
     with pytest.raises(LinkError, match="more than 1,000,000 bytes"):
@@ -132,8 +132,8 @@ async def test_a_host_that_sends_without_end_is_left_with_a_sentence(
     far_side: Any, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """Meanwhile the loop runs: keys are handled while messages are."""
-    monkeypatch.setattr(connection, "MESSAGES_PER_SECOND_MAX", 2000)  # a busy machine handles less than 10,000
-    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.001)
+    monkeypatch.setattr(agent_process, "MESSAGES_PER_SECOND_MAX", 2000)  # a busy machine handles less than 10,000
+    monkeypatch.setattr(agent_process, "BUSY_SECONDS", 0.001)
     far_side(program)
     session = await SshSession.open("ssh://odd/x.db")
     turns = 0

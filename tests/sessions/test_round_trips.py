@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.connection import AgentProcess
+from redrive.console.sessions.agent_process import AgentProcess
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
 from support.rich_state import write_rich_state

@@ -20,9 +20,10 @@ import pytest
 from redrive.console.model.board import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions, parse
-from redrive.console.sessions.connection import last_line, link_error
-from redrive.console.sessions.open import list_state_files, share_login
+from redrive.console.sessions.login import Login
+from redrive.console.sessions.open import list_state_files
 from redrive.console.sessions.ssh import SshSession
+from redrive.console.sessions.ssh_errors import last_line, link_error
 from redrive.engine.errors import LinkError, StateFileError
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
@@ -157,7 +158,7 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
             connection.execute("UPDATE run SET started_at = started_at - ? * 3600000000", (age,))
     (folder / "odd.db").write_text("not a database")
     try:
-        new, old, odd = await list_state_files("ssh://far")
+        new, old, odd = await list_state_files("ssh://far", SshOptions())
         assert new.latest is not None and old.latest is not None
         assert (new.path, new.latest.run_id, new.latest.state) == (
             f"ssh://far{folder}/new.db",
@@ -223,7 +224,7 @@ async def test_a_login_is_shared_whatever_folders_the_shell_of_another_user_name
     for folder in ("/run/user/nobody", str(long)):
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         address = parse(f"ssh://far{run_file.path}")
-        ssh, *words = (await share_login(address, SshOptions())).argv(address)
+        ssh, *words = (await Login(address, SshOptions()).options()).argv(address)
         subprocess.run([ssh, "-O", "exit", *words], check=True, stderr=subprocess.DEVNULL)  # fails if none is shared
 
 

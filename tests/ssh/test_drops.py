@@ -7,17 +7,21 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redrive.console.model.board import Link
-from redrive.console.sessions import connection
-from redrive.console.sessions.address import SshOptions
+from redrive.console.sessions import agent_process, connection
+from redrive.console.sessions import open as open_files
+from redrive.console.sessions.address import Endpoint, SshOptions, parse
+from redrive.console.sessions.session import LiveSession
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.domain.acts import Command, Target
@@ -45,7 +49,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BACKOFF_SECONDS", (0.05, 0.1))
 
 
-async def until(session: SshSession, what: Any) -> None:
+def logins(far: Any) -> int:
+    return int((far.folder / "sshd.log").read_text().count("Accepted publickey"))
+
+
+async def until(session: LiveSession, what: Any) -> None:
     """Wait until the status is so."""
     await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
 
@@ -260,6 +268,33 @@ async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
         await session.snapshot()
 
 
+async def test_a_list_and_the_run_opened_from_it_log_in_once_again(
+    quick: None, far: Any, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have lost the connection that they share: who comes first makes it again."""
+    monkeypatch.setattr(open_files, "AGAIN_SECONDS", 0.05)
+    fleet = await open_files.log_in(["ssh://far"], SshOptions())
+    login = fleet.hosts["ssh://far"]
+    ssh, *words = (await login.options()).argv(parse("ssh://far"))
+    end_connection = [ssh, "-O", "exit", *words]
+    run = await open_files.open_session(Endpoint(f"ssh://far{run_file.path}"), may_prompt=False, login=login)
+    async with asyncio.timeout(LIMIT_SECONDS), aclosing(open_files.watch_hosts(fleet.hosts)) as lists:
+
+        async def until_row_of_host(is_there: bool) -> None:
+            while any(row.path == "ssh://far" for row in await anext(lists)) is not is_there:
+                pass
+
+        await until_row_of_host(False)  # it stands for a host that is not connected
+        before = logins(far)
+        subprocess.run(end_connection, check=True, stderr=subprocess.DEVNULL)
+        await until_row_of_host(True)
+        await until_row_of_host(False)
+        await until(run, lambda status: status.link is Link.LIVE)
+    await run.close()
+    subprocess.run(end_connection, check=True, stderr=subprocess.DEVNULL)
+    assert logins(far) - before == 1
+
+
 async def test_leaving_while_the_line_is_down_is_quick(
     quick: None, far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
@@ -267,7 +302,7 @@ async def test_leaving_while_the_line_is_down_is_quick(
     try:
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
-        async with asyncio.timeout(connection.REQUEST_TIMEOUT_SECONDS / 2):
+        async with asyncio.timeout(agent_process.REQUEST_TIMEOUT_SECONDS / 2):
             await session.close()
     finally:
         far.start()

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress, SshOptions
+from redrive.console.sessions.agent_process import AgentProcess
 from redrive.console.sessions.bundle import (
     AGENT,
     LISTING,
@@ -32,7 +33,6 @@ from redrive.console.sessions.bundle import (
     module_sources,
     with_imports,
 )
-from redrive.console.sessions.connection import AgentProcess
 from redrive.console.sessions.session import decode_projection, merge_history
 from redrive.console.sessions.ssh import unpacked_events
 from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
@@ -179,7 +179,7 @@ def test_what_goes_over_is_the_same_program(name: str) -> None:
 
 
 async def test_it_leaves_when_its_input_ends(connect: Connect, run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.console.sessions.connection.CLOSE_TIMEOUT_SECONDS", 60)
+    monkeypatch.setattr("redrive.console.sessions.agent_process.CLOSE_TIMEOUT_SECONDS", 60)
     pipe, _, _ = await connect(run_file.path)
     start = time.monotonic()
     await pipe.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.sessions.agent_process import MessageDecoder
 from redrive.console.sessions.bundle import (
     LISTING,
     SENDING,
@@ -29,7 +30,6 @@ from redrive.console.sessions.bundle import (
     packed_sources,
     with_imports,
 )
-from redrive.console.sessions.connection import MessageDecoder
 from redrive.engine.agent.agent import COMMANDS_MAX, LINE_BYTES_MAX
 from redrive.engine.statefile import reader
 from redrive.engine.statefile.lists import LISTINGS

@@ -1,0 +1,150 @@
+"""Logins: ssh asks for passwords on the terminal before the console starts, and several sessions share a connection.
+
+ssh keeps that connection open for a minute, or as long as it is used. An operator whose keys suffice is asked nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from ...engine.errors import LinkError
+from .address import SshAddress, SshOptions
+from .ssh_errors import SILENCE_SECONDS, link_error, silent_host
+
+Result = TypeVar("Result")
+
+PERSIST_SECONDS = 60
+POLL_SECONDS = 0.03
+SOCKET_FOLDER_BYTES = 64  # a socket's path may have 104; "/redrive-12345678/ssh" and 17 that ssh appends are 38
+
+
+def is_interactive() -> bool:
+    """Whether a person can answer prompts on the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class Login:
+    """A login on a host, whose connection the sessions share; it ends with this process.
+
+    ``own_options``: of the operator, with which a session logs in by itself.
+    """
+
+    def __init__(self, address: SshAddress, options: SshOptions) -> None:
+        self.own_options = options
+        self._address = address
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gives_up_at = 0.0
+
+    async def options(self) -> SshOptions:
+        """Options that use the connection; one that is lost is made again, once for all who ask.
+
+        Where there is none, the operator's: a session says why, or shares the connection of the operator. Raises
+        LinkError for a host that is silent, and for one that a person has to answer.
+        """
+        if await asyncio.to_thread(self.own_options.has_shared_connection, self._address):
+            return self.own_options
+        if not (self._is_going_on or self._is_open):
+            self._start()
+        while self._is_going_on:
+            if time.monotonic() > self._gives_up_at:
+                self.give_up()
+            await asyncio.sleep(POLL_SECONDS)
+        if self._is_open:
+            return self._shared
+        code = None if self._process is None else self._process.returncode
+        if code == -signal.SIGKILL:
+            raise silent_host(self._address.place, SILENCE_SECONDS)
+        said = self._stderr.read_text(errors="replace")
+        error = link_error(self._address.place, "", code, said, self.own_options.login(self._address))
+        if error.locked:
+            raise error
+        return self.own_options
+
+    def sign_in(self) -> SshOptions:
+        """Let ssh prompt on the terminal of this process. Raises LinkError when that failed."""
+        if subprocess.run(self._master.argv(self._address, "true", may_prompt=True)).returncode != 0:
+            raise LinkError(f"could not sign in to {self._address.place}", final=True)
+        return self._shared
+
+    def give_up(self) -> None:
+        """Wait no longer, if it is still going on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def _is_going_on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._socket.exists()
+
+    def _start(self) -> None:
+        words, nowhere = self._master.argv(self._address, "true"), subprocess.DEVNULL
+        self._process, self._gives_up_at = None, time.monotonic() + SILENCE_SECONDS
+        # no pipe: ssh holds it open for as long as the connection lasts
+        with self._stderr.open("wb") as stderr, suppress(OSError):
+            self._process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=stderr)
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Of the socket; mode 0700 keeps other users out."""
+        parents = filter(_fits_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
+        folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))
+        atexit.register(self._end)
+        return Path(folder)
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / "ssh"
+
+    @property
+    def _stderr(self) -> Path:
+        return self._folder / "stderr"
+
+    @property
+    def _shared(self) -> SshOptions:
+        return self.own_options.with_options(f"ControlPath={self._socket}")
+
+    @property
+    def _master(self) -> SshOptions:
+        return self._shared.with_options("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
+
+    def _end(self) -> None:
+        self.give_up()
+        if self._is_open:
+            program, *words = self._shared.argv(self._address)
+            subprocess.run([program, "-O", "exit", *words], capture_output=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _fits_socket(parent: str) -> bool:
+    """Whether a folder, which the shell of another user may name, can be used, and is short enough for ssh."""
+    return len(os.fsencode(parent)) <= SOCKET_FOLDER_BYTES and os.access(parent, os.W_OK | os.X_OK)
+
+
+async def connect_with_sign_in(login: Login, use: Callable[[SshOptions], Awaitable[Result]]) -> Result:
+    """Await ``use``; if ssh needs input and the terminal is interactive, let ssh prompt and await ``use`` again.
+
+    Raises what ``use`` raises, and LinkError when the sign-in failed.
+    """
+    try:
+        return await use(login.own_options)
+    except LinkError as error:
+        if not error.locked or not is_interactive():
+            raise
+    return await use(login.sign_in())
