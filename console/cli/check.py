@@ -13,7 +13,7 @@ import msgspec
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.check import flow_checks
-from ...engine.check.isolated import CheckedFlow, check_in_subprocess
+from ...engine.check.isolated import check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, PastByTask, duration_stats, stats_by_weekday
 from ...engine.core.predecessors import cycle_sentence
 from ...engine.core.spec import FlowSpec, work_of
@@ -97,6 +97,10 @@ async def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list
     return sorted(found)
 
 
+#: By task: from where each inherited option comes.
+Inherited = Mapping[str, Mapping[str, str]]
+
+
 class _Options(NamedTuple):
     """How flows are checked. ``follows``: of the flows that are known so far, those that each comes after."""
 
@@ -109,8 +113,8 @@ class _Options(NamedTuple):
 
 
 def _check(flow: str, options: _Options) -> ExitCode:
-    checked, follows = check_in_subprocess(flow, options.params), options.follows
-    spec, found = checked.spec, checked.findings
+    (spec, checked), follows = check_in_subprocess(flow, options.params), options.follows
+    found = checked.findings
     follows[spec.name] = follows_of(spec)
     seen = _observed(options.state, spec)
     left = [finding for finding in found if finding.rule == "import"]
@@ -123,12 +127,12 @@ def _check(flow: str, options: _Options) -> ExitCode:
         *(finding for finding in found if finding not in left),
     ]
     if options.as_json:
-        _echo_json(checked, flow, findings, seen, options.verbose)
+        _echo_json(spec, flow, findings, seen, checked.inherited if options.verbose else None)
     else:
         printed = _print_findings(findings)
         _print_sharing(spec)
         if options.verbose:
-            _print_checklists(checked, seen)
+            _print_checklists(spec, checked.inherited, seen)
         _print_summary(spec, printed)
     levels = {finding.level for finding in findings}
     if "error" in levels:
@@ -178,22 +182,27 @@ def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:
     echo_json(with_schema("check", {"flow": flow, "target": target, **msgspec.to_builtins(finding)}))
 
 
-def _echo_json(checked: CheckedFlow, target: str, findings: Sequence[Finding], seen: PastByTask, verbose: bool) -> None:
+def _echo_json(
+    spec: FlowSpec, target: str, findings: Sequence[Finding], seen: PastByTask, inherited: Inherited | None
+) -> None:
+    """Print the findings as JSON, and a line for each task. ``inherited`` None: the findings alone."""
     for finding in findings:
-        _echo_finding(checked.spec.name, target, finding)
-    for task in map(work_of, checked.spec.tasks) if verbose else ():
+        _echo_finding(spec.name, target, finding)
+    if inherited is None:
+        return
+    for task in map(work_of, spec.tasks):
         past = seen.get(task.name, ())
         took = duration_stats(past)
         worst = flow_checks.worst_case_seconds(task, took)
         held = [msgspec.to_builtins(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {
-            "flow": checked.spec.name,
+            "flow": spec.name,
             "target": target,
             "task": task.name,
             "worst_case_seconds": worst,
             "checklist": held,
             "group": task.group,
-            "inherited": checked.inherited.get(task.name, {}),
+            "inherited": inherited.get(task.name, {}),
         }
         if took is not None:
             days = {WEEKDAYS[day]: msgspec.to_builtins(one) for day, one in stats_by_weekday(past).items()}
@@ -201,17 +210,17 @@ def _echo_json(checked: CheckedFlow, target: str, findings: Sequence[Finding], s
         echo_json(with_schema("check", value))
 
 
-def _print_checklists(checked: CheckedFlow, seen: PastByTask) -> None:
+def _print_checklists(spec: FlowSpec, inherited: Inherited, seen: PastByTask) -> None:
     from ..present.evidence import duration_lines  # here: most checks print no checklist
 
-    for task in map(work_of, checked.spec.tasks):
+    for task in map(work_of, spec.tasks):
         past = seen.get(task.name, ())
         echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, duration_stats(past))}"))
         for line in duration_lines(past):
             echo(f"  {line}")
         for check in flow_checks.checklist(task):
             echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
-        for option, origin in checked.inherited.get(task.name, {}).items():
+        for option, origin in inherited.get(task.name, {}).items():
             echo(f"  {one_line(option)} comes from {one_line(origin)}")
 
 

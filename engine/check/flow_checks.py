@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 
 import msgspec
@@ -37,17 +38,17 @@ TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
 CALL_SECONDS_MAX = 60.0  # a longer task is a batch: its first wait may be shorter than the task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlowContext:
     """A flow, its graph, and the durations of earlier runs."""
 
     flow: FlowSpec
-    observed: PastByTask = field(default_factory=dict)
-    cost: ProcessCost | None = None
-    dag: Dag = field(init=False)
+    observed: PastByTask
+    cost: ProcessCost | None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dag", Dag((task.name, task.parents) for task in self.flow.tasks))
+    @cached_property
+    def dag(self) -> Dag:
+        return Dag((task.name, task.parents) for task in self.flow.tasks)
 
     def took(self, name: str) -> DurationQuantiles | None:
         """How long a task took in earlier runs."""

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -46,28 +46,22 @@ class ProcessCost(msgspec.Struct, frozen=True):
     packages: list[str]
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    """What the child found, beside the specification of the flow."""
+class CheckedImport(msgspec.Struct, frozen=True):
+    """Facts about a flow that only its import shows.
+
+    Attributes:
+        findings: of the import, the functions and the source.
+        inherited: by task, from where each inherited option comes.
+        cost: None if it cannot be known, as beside threads of the import.
+    """
 
     findings: list[Finding]
     inherited: dict[str, dict[str, str]]
     cost: ProcessCost | None
 
 
-class CheckedFlow(NamedTuple):
-    """A flow that was imported and checked; ``inherited``: by task, from where each inherited option comes.
-
-    ``cost``: None if it cannot be known, as beside threads of the import.
-    """
-
-    spec: FlowSpec
-    findings: list[Finding]
-    inherited: Mapping[str, Mapping[str, str]]
-    cost: ProcessCost | None
-
-
-def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
-    """Return a flow with the findings of its import, functions and source. Raises FlowError as `run` does.
+def check_in_subprocess(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, CheckedImport]:
+    """Import and check a flow. Raises FlowError as `run` does.
 
     Output of the flow goes to stderr, as ``ImportOutput`` prints it. The caller must have one thread, because the
     process forks.
@@ -80,7 +74,7 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     return run_with_log(_receive(child, protocol.Open(target, params)))
 
 
-async def _receive(child: ZygoteProcess, request: protocol.Open) -> CheckedFlow:
+async def _receive(child: ZygoteProcess, request: protocol.Open) -> tuple[FlowSpec, CheckedImport]:
     output = ImportOutput()
     connection = ZygoteConnection(child, on_exit=protocol.ignore, on_gone=protocol.ignore, on_printed=output.feed)
     try:
@@ -91,8 +85,7 @@ async def _receive(child: ZygoteProcess, request: protocol.Open) -> CheckedFlow:
         connection.kill()  # the child may not have its own process group yet
         await connection.end()
         output.close()
-    checked = msgspec.json.decode(opened.checked, type=_Checked)
-    return CheckedFlow(spec, checked.findings, checked.inherited, checked.cost)
+    return spec, msgspec.json.decode(opened.checked, type=CheckedImport)
 
 
 # --- In the child ----------------------------------------------------------------------------------------------------
@@ -132,7 +125,7 @@ def _import_and_check(target: str, params: Mapping[str, object]) -> protocol.Flo
         warnings = [Finding("warning", "import", text) for text in effects.warnings(time.monotonic() - before)]
         findings = [*warnings, *_missing_params(flow, missing), *check_tasks(spec, flow.functions)]
         cost = None if effects.threads else _process_cost(sys.modules.keys() - modules)
-        checked = msgspec.json.encode(_Checked(findings, flow.inherited, cost))
+        checked = msgspec.json.encode(CheckedImport(findings, flow.inherited, cost))
         return protocol.FlowOpened(msgspec.json.encode(spec), "", [], imports_per_process=False, checked=checked)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return failure_of(error)

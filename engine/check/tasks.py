@@ -1,6 +1,7 @@
 """Check each task: its function, the source of the function, its command.
 
-Functions are inspected and never called: a check may run on a machine where the tasks must not run.
+Functions are inspected and never called, and commands are read and never executed: a check may run on a machine where
+the tasks must not run.
 """
 
 from __future__ import annotations
@@ -30,15 +31,13 @@ from typing import Any
 from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.elements import KEY, keyless_effect
-from ..flow.source import Finding, split_target
+from ..flow.source import Finding, parse_source, split_target
 from ..flow.task_def import parameter_of
 from ..runner.call import check_calls, plan_of
 from ..runner.cgroups import cpus_problem, delegated
 from ..runner.command import SHELLS, argv_of, line_problem, options_of, variable_name, working_folder
 
 # --- Check the functions of a flow: their parameters, the types of their results, and captured objects ---------------
-#
-# Functions are inspected and never called: a check may run on a machine where the tasks must not run.
 
 
 Function = Callable[..., object]
@@ -286,22 +285,16 @@ _WAITS = frozenset(["sleep", "wait"])
 
 def check_source(flow: FlowSpec, functions: Iterable[Function]) -> list[Finding]:
     """Return findings with lines of the flow file; none if the file cannot be read."""
-    if flow.path is None:
-        return []
-    path, _ = split_target(flow.path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
+    if flow.path is None or (tree := parse_source(flow.path)) is None:
         return []
     findings = [finding for node in ast.walk(tree) for rule in SOURCE_RULES for finding in rule(node)]
-    findings += late_binding(tree, path, functions)
+    findings += late_binding(tree, split_target(flow.path)[0], functions)
     return sorted(findings, key=lambda finding: finding.line or 0)
 
 
 def _endless_retry(node: ast.AST) -> Iterator[Finding]:
     """A loop that catches every error, without a bound and without a wait (004.14)."""
-    if not isinstance(node, ast.While) or not _is_true(node.test):
+    if not isinstance(node, ast.While) or not isinstance(node.test, ast.Constant) or not node.test.value:
         return
     for statement in ast.walk(node):
         if isinstance(statement, ast.ExceptHandler) and _is_broad(statement) and not _leaves(statement):
@@ -351,10 +344,6 @@ SOURCE_RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
 # --- Syntax nodes ---------------------------------------------------------------------------------------------------
 
 
-def _is_true(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and bool(node.value)
-
-
 def _is_broad(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(kind is None or _name_of(kind) in _BROAD for kind in kinds)
@@ -380,9 +369,7 @@ def _name_of(node: ast.AST | None) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
-# --- Check commands before a run: what is missing on this machine, what goes on after its end, and secrets ------
-#
-# Commands are read and never executed: a check may run on a machine where the tasks must not run.
+# --- Check commands before a run: what is missing on this machine, what goes on after its end, and secrets ------------
 
 
 _NAME = re.compile(r"[A-Za-z0-9_./+-]+")

@@ -1,1 +1,1 @@
-"""Example flows: ``revenue`` (six tasks), ``invoices`` (an API), ``graph`` (recordings), ``demo`` (failures)."""
+"""Example flows: ``first_flow``, ``revenue`` (six tasks), ``invoices`` (an API), ``demo`` (each kind of failure)."""

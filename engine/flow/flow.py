@@ -435,7 +435,7 @@ class TaskDeclarations:
             raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {short_repr(definition)}")
         check_pool(definition.spec, self.pools)
         if definition.name in self._places:
-            first = self._location_of(definition.name) or "an unknown place"
+            first = source.location_of(self._places[definition.name]) or "an unknown place"
             raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
         self._places[definition.name] = source.caller_place()
         self.tasks.append(definition)
@@ -528,10 +528,6 @@ class TaskDeclarations:
             group.tasks.append(name)
             self._group_of[name] = group.name
         return name
-
-    def _location_of(self, task: str) -> str | None:
-        place = self._places.get(task)
-        return None if place is None else source.location_of(place)
 
 
 #: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
@@ -653,14 +649,15 @@ class Flow(TaskDeclarations):
         defaults = {option: options[option] for option in DEFAULTS if option in options}
         super().__init__(name, {**own_pools, **machine_pools}, defaults)
         file = options.get("env_file")
+        self._declared_at = source.caller_place()
         #: What was said when it was made; ``spec`` adds the rest.
         self.declared = FlowSpec(
             name,
             (),
             deadline_seconds=_deadline(name, options),
             machine_pools=tuple(machine_pools),
-            schedule=_schedule(name, options, source.caller_place()),
-            env_file=None if file is None else source.use_env_file(name, file, source.caller_place()),
+            schedule=_schedule(name, options, self._declared_at),
+            env_file=None if file is None else source.use_env_file(name, file, self._declared_at),
             secrets=options.get("secrets") or (),
             **{f"retention_{unit}": bound for unit, bound in (options.get("retention") or {}).items()},
             **{option: options[option] for option in _OF_SPEC if option in options},
@@ -676,7 +673,6 @@ class Flow(TaskDeclarations):
         self.path: str | None = None
         self.code_hash: str | None = None
         self.sources: Mapping[str, str] = {}
-        self._location = source.caller_location()
 
     # --- What holds for all tasks ----------------------------------------------------------------------------------
 
@@ -805,12 +801,12 @@ class Flow(TaskDeclarations):
         """
         if not self.tasks:
             raise FlowError(f"flow {short_repr(self.name)} has no tasks")
-        if self._refused_param is not None:
-            raise FlowError(self._refused_param).at(self._location)
         try:
+            if self._refused_param is not None:
+                raise FlowError(self._refused_param)
             self.params.check_complete()
         except FlowError as error:
-            raise error.at(self._location) from None
+            raise error.at(source.location_of(self._declared_at)) from None
         params = self.params.stored()
         check_params(self.name, params)  # again: user code may have changed them
         try:
@@ -818,7 +814,7 @@ class Flow(TaskDeclarations):
             specs = tuple(map(build, self.tasks))
             validate_graph([(spec.name, spec.parents) for spec in specs])
         except FlowError as error:
-            raise error.at(self._location_of(error.task or "")) from None
+            raise error.at(source.location_of(self._places.get(error.task or ""))) from None
         given = {name for task in specs if task.command_options is not None for name in task.command_options.env}
         return msgspec.structs.replace(
             self.declared,

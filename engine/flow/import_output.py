@@ -1,4 +1,4 @@
-"""What the code of a flow file prints at its import: lines on stderr, none of which acts on a terminal.
+"""Prints the output of a flow file's import: lines on stderr, none of which acts on a terminal.
 
 Never on stdout, where a command prints its own result.
 """
@@ -33,15 +33,6 @@ class ImportOutput:
             _print_line(self._rest)
             self._rest = ""
 
-    def feed_from(self, descriptor: int) -> bool:
-        """Feed what can be read now. Returns whether anything could."""
-        try:
-            data = os.read(descriptor, _PIECE_BYTES)
-        except BlockingIOError:
-            return False
-        self.feed(data)
-        return bool(data)
-
     def close(self) -> None:
         """Print a last line without its end."""
         rest, self._rest = self._rest + self._decoder.decode(b"", True), ""
@@ -57,7 +48,7 @@ def _print_line(line: str) -> None:
 
 @contextmanager
 def printed_afterwards() -> Iterator[None]:
-    """Print at the end what this process prints inside, also by programs that it starts and by C code."""
+    """Print at the end of the block what this process printed in it, also by programs that it started and by C code."""
     held = os.memfd_create("output")
     saved = {number: os.dup(number) for number in (1, 2)}
     try:
@@ -67,8 +58,8 @@ def printed_afterwards() -> Iterator[None]:
         _redirect(saved)
         os.lseek(held, 0, os.SEEK_SET)
         output = ImportOutput()
-        while output.feed_from(held):
-            pass
+        while data := os.read(held, _PIECE_BYTES):
+            output.feed(data)
         output.close()
         for descriptor in (held, *saved.values()):
             os.close(descriptor)

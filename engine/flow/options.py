@@ -655,24 +655,18 @@ def check_secret_params(flow: str, params: Mapping[str, object], secrets: Iterab
 def check_params(flow: str, params: Mapping[str, object]) -> None:
     """Raise OptionError for a parameter that cannot be stored as JSON."""
     for name, value in params.items():
-        _check_param(flow, name, value)
-
-
-def _check_param(flow: str, name: str, value: object) -> None:
-    try:
-        msgspec.json.encode(value)
-        msgspec.msgpack.encode(value)
-        json.dumps(value, allow_nan=False)  # no other type: it would arrive as a text
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise OptionError(
-            f"flow {short_repr(flow)}: parameter {name!r} is {short_repr(value)}, which cannot be kept as JSON "
-            f"({error}); use texts, finite numbers, true, false, null, lists and mappings of these, or a date,"
-            " a datetime, a Decimal or a Path"
-        ) from None
-    if isinstance(value, str) and ("\0" in value or (value and not is_text(value))):
-        raise OptionError(
-            f"flow {short_repr(flow)}: parameter {name!r} holds a NUL character or half of one: {short_repr(value)}"
-        )
+        called = f"flow {short_repr(flow)}: parameter {name!r}"
+        try:
+            msgspec.json.encode(value)
+            msgspec.msgpack.encode(value)
+            json.dumps(value, allow_nan=False)  # no other type: it would arrive as a text
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise OptionError(
+                f"{called} is {short_repr(value)}, which cannot be kept as JSON ({error}); use texts, finite numbers,"
+                " true, false, null, lists and mappings of these, or a date, a datetime, a Decimal or a Path"
+            ) from None
+        if isinstance(value, str) and not _is_environment_text(value):
+            raise OptionError(f"{called} holds a NUL character or half of one: {short_repr(value)}")
 
 
 # --- The values of the parameters of a flow: given now, stored by its run, or declared as defaults -------------------

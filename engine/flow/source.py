@@ -128,19 +128,20 @@ def declared_name(target: str) -> str | None:
     ``target`` is a path, optionally ``local.py:name``. None: only an import can find the name, or the file cannot be
     read.
     """
-    tree = _parse(target)
+    tree = parse_source(target)
     call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])
     return None if call is None else _literal(call.args[0] if call.args else _keyword(call, "name"))
 
 
 def declared_python(target: str) -> str | None:
     """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
-    tree = _parse(target)
+    tree = parse_source(target)
     call = None if tree is None else _declaration(tree, split_target(target)[1])
     return None if call is None else _literal(_keyword(call, "python"))
 
 
-def _parse(target: str) -> ast.Module | None:
+def parse_source(target: str) -> ast.Module | None:
+    """Return the syntax tree of a flow file; None if it cannot be read, or is not Python."""
     try:
         with warnings.catch_warnings(action="ignore"):  # the import shows them
             return ast.parse(read_source(split_target(target)[0]))
@@ -209,21 +210,19 @@ def _literal(node: ast.expr | None) -> str | None:
 # --- The line of user code that an error belongs to, as ``revenue.py:12``; frames of this package are skipped --------
 
 
-_ENGINE_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_ENGINE_PATH = Path(__file__).parents[1]
+_ENGINE_FOLDER = str(_ENGINE_PATH) + os.sep
 _EXAMPLES = os.path.join(_ENGINE_FOLDER, "examples") + os.sep  # treated as user code
-
-
-def caller_location() -> str | None:
-    """Return the innermost line of user code on the stack; None if there is only engine code."""
-    place = caller_place()
-    return None if place is None else location_of(place)
 
 
 SourceLocation = tuple[str, int]  # path and line
 
 
 def caller_place() -> SourceLocation | None:
-    """Return what ``location_of`` makes the location of: each task of a large flow has a place, and few are shown."""
+    """Return the innermost line of user code on the stack; None if there is only engine code.
+
+    ``location_of`` makes a text of it: each task of a large flow has a place, and few are shown.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
@@ -245,8 +244,10 @@ def _is_user_code(path: str) -> bool:
     return not path.startswith("<") and (not path.startswith(_ENGINE_FOLDER) or path.startswith(_EXAMPLES))
 
 
-def location_of(place: SourceLocation) -> str:
-    """Return the path relative to the working directory if the file is below it, else as it is."""
+def location_of(place: SourceLocation | None) -> str | None:
+    """Return "file:line", relative to the working directory for a file below it; None without a place."""
+    if place is None:
+        return None
     path, line = place
     try:
         relative = os.path.relpath(path)
@@ -283,7 +284,6 @@ DIGEST_CHARACTERS = 16
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _INTERPRETER = tuple({Path(sys.prefix), Path(sys.base_prefix)})
-_ENGINE_PATH = Path(__file__).parents[1]
 
 
 _of_no_flow: set[str] = set()  # names of modules
@@ -448,10 +448,10 @@ def _dates_of(line: str) -> list[date]:
             raise ValueError(f"is no range of at most {_RANGE_DAYS_MAX} days: {short_repr(line)}")
         return [first + timedelta(days=day) for day in range(days + 1)]
     word, *rest = line.split(None, 1)
-    found_date = _date_of(word)
+    dates = [_date_of(word)]
     if rest and _ANOTHER_DATE.match(rest[0]) is not None:
         raise ValueError(f"has more than a date and its name: {short_repr(line)}; a range is 2026-12-24 - 2026-12-27")
-    return [found_date]
+    return dates
 
 
 def _date_of(word: str) -> date:

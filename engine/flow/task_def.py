@@ -211,16 +211,15 @@ def _problem_of(task: TaskDef, given: Mapping[str, Any]) -> str | None:
 
 def check_pool(task: TaskSpec, pools: Mapping[str, int]) -> None:
     """Raise FlowError if the flow has no such pool, or one with fewer slots than the task takes."""
-    if problem := _pool_problem(task.pool, task.pool_slots, pools):
-        raise FlowError(f"task {task.name!r}: {problem}", task=task.name)
-
-
-def _pool_problem(pool: str | None, slots: int, pools: Mapping[str, int]) -> str | None:
+    pool, slots, problem = task.pool, task.pool_slots, ""
     if pool is None:
-        return None if slots == 1 else f"it wants {slots} slots and names no pool; add pool=..."
-    if pool not in pools:
-        return f"its pool {pool!r} is not declared; add it to Flow(pools={{{pool!r}: 2}})"
-    return None if slots <= pools[pool] else f"it wants {slots} slots of pool {pool!r}, which has {pools[pool]}"
+        problem = "" if slots == 1 else f"it wants {slots} slots and names no pool; add pool=..."
+    elif pool not in pools:
+        problem = f"its pool {pool!r} is not declared; add it to Flow(pools={{{pool!r}: 2}})"
+    elif slots > pools[pool]:
+        problem = f"it wants {slots} slots of pool {pool!r}, which has {pools[pool]}"
+    if problem:
+        raise FlowError(f"task {task.name!r}: {problem}", task=task.name)
 
 
 # --- Reads a task function: where it is defined, and which results it requires ---------------------------------------

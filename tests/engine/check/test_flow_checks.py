@@ -236,10 +236,10 @@ def test_the_cost_of_a_process_is_measured_with_the_imports_of_the_flow(tmp_path
         (tmp_path / "pack" / f"{name}.py").touch()
     source = "import pack.part\nfrom redrive.engine import Flow\nflow = Flow('f')\nflow.command('a', 'true')\n"
     (tmp_path / "f.py").write_text(source)
-    cost = check_in_subprocess(str(tmp_path / "f.py"), {}).cost
+    cost = check_in_subprocess(str(tmp_path / "f.py"), {})[1].cost
     assert cost is not None and 0 < cost.seconds < 10 and "pack" in cost.packages
     (tmp_path / "f.py").write_text(f"{source}import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n")
-    assert check_in_subprocess(str(tmp_path / "f.py"), {}).cost is None
+    assert check_in_subprocess(str(tmp_path / "f.py"), {})[1].cost is None
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
