@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import dropwhile, takewhile
+from functools import partial
+from itertools import count, dropwhile, takewhile
 from types import FunctionType
 from typing import Any
 
-from ..core.outcome import Failure
+from ..core.failures.failure import describe_error
 from ..core.result_codec import dump_result, load_result
 from ..core.spec import LOGICAL_TIME, TaskSpec
 from ..errors import RedriveError, TaskTerminated
@@ -331,8 +332,8 @@ class PlayedContext(Context):
             inputs,
             send=self._record,
             is_cancelled=lambda: self.is_cancelled,
-            describe=lambda error: describe_safely(_describe, error),
-            monotonic=_Ticks().monotonic,
+            describe=partial(describe_safely, describe_error),
+            monotonic=count(0.0, 10.0).__next__,  # no report comes too soon after the one before
         )
         self.item = item
 
@@ -347,23 +348,6 @@ class PlayedContext(Context):
             self.checkpoints.append(load_result(frame.value))
         elif isinstance(frame, protocol.Quarantined):
             self.bad_rows.append((frame.row["row_key"], frame.row["error"]))
-
-
-class _Ticks:
-    """A clock on which no report comes too soon after the one before."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    def monotonic(self) -> float:
-        self._seconds += 10.0
-        return self._seconds
-
-
-def _describe(error: BaseException) -> Failure:
-    from ..core.failures.failure import describe_error
-
-    return describe_error(error)
 
 
 def context(

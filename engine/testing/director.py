@@ -1,7 +1,8 @@
-"""Says what each attempt of a night does: by the faults, by given results and durations, else by its body."""
+"""Makes the script of each attempt of a night: by the faults, by given results and durations, else by its body."""
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sys
@@ -9,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from datetime import time as clock_time
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..core.spec import FlowSpec, TaskSpec
 from ..domain.text import sha256_hex
 from ..flow.flow import Flow
 from ..flow.loading import load_flow
-from ..flow.options import use_params
+from ..flow.options import read_params, use_params
 from ..flow.source import digest_of_file
 from ..runner.call import CallPlan, plan_of, plans_of, require_callable
 from ..runner.child import FlowFacts, Termination
@@ -83,6 +84,14 @@ class Times:
         if found < self._start:
             found += timedelta(days=1)
         return found.timestamp() - self._start.timestamp()
+
+    def span(self, when: When) -> tuple[float, float]:
+        """Return the seconds at which a fault begins and ends; it may be infinite. Raises StageError."""
+        start = self.seconds(when.at)
+        try:
+            return start, math.inf if when.lasts is None else start + parse_duration(when.lasts)
+        except ValueError as error:
+            raise StageError(str(error)) from None
 
 
 class Director:
@@ -147,8 +156,12 @@ class Director:
         """Return the flow with parameters, as it is played. Raises FlowError, StageError."""
         flow = self._load(params, remembered)
         spec = flow.spec()
-        if isinstance(self._flow, Flow):
-            spec = replace(spec, params=_merged(spec.params, remembered, params))
+        if isinstance(self._flow, Flow):  # was made before its parameters were given
+            with use_params(remembered, params):
+                values, refused = read_params(flow.name, {**flow.params, **flow.params.declared})
+            if refused is not None:
+                raise StageError(refused)
+            spec = replace(spec, params=values.stored())
         plans = plans_of(spec, flow.functions, flow.key_functions)
         require_callable(spec, plans)
         self._require_known_names(spec)
@@ -243,7 +256,8 @@ class Director:
             is_named = _meets(order.task, fault)
         else:
             is_named = order.spec.downstream == fault.downstream
-        if not is_named or not self._is_at(when, now) or not self._is_attempt(place, when, order):
+        start, end = self._times.span(when)
+        if not is_named or not start <= now < end or not self._is_attempt(place, when, order):
             return False
         dice = random.Random(f"{self._seed}:{place}:{order.run_id}:{order.task}:{order.attempt}")
         if when.share < 1.0 and dice.random() >= when.share:
@@ -252,10 +266,6 @@ class Director:
             return False
         self._met[place, order.task] += 1
         return True
-
-    def _is_at(self, when: When, now: float) -> bool:
-        start = self._times.seconds(when.at)
-        return start <= now and (when.lasts is None or now < start + parse_duration(when.lasts))
 
     def _is_attempt(self, place: int, when: When, order: AttemptOrder) -> bool:
         met = [when.attempt] if isinstance(when.attempt, int) else when.attempt
@@ -325,21 +335,6 @@ class Director:
     def _given(self, values: Mapping[str, object], order: AttemptOrder) -> object:
         value = values.get(order.task, values.get(order.task.partition("[")[0]))
         return value.at(self._counts[order.task]) if isinstance(value, in_turn) else value
-
-
-def _merged(
-    own: Mapping[str, object], remembered: Mapping[str, object], given: Mapping[str, object]
-) -> Mapping[str, object]:
-    """Return the parameters of a flow that was made before its values were given. Raises StageError."""
-    unknown = given.keys() - own.keys()
-    if unknown:
-        known = ", ".join(sorted(own)) or "none"
-        raise StageError(f"the flow has no parameter {min(unknown)!r}; it declares: {known}")
-    kept = {name: value for name, value in remembered.items() if name in own}
-    return {
-        name: value.isoformat() if isinstance(value, date) else value
-        for name, value in {**own, **kept, **given}.items()
-    }
 
 
 def _names(task: str, name: str) -> bool:

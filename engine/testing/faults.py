@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.message import Message
 from http.client import responses
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 from urllib.error import HTTPError
 
 from ..core.option_types import Duration
@@ -21,15 +21,9 @@ MakeError = Callable[[AttemptOrder], BaseException]
 Error = BaseException | type[BaseException] | Callable[[], BaseException]
 
 
-class Fault:
-    """What goes wrong in a night; the functions below make its kinds."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which attempts a fault meets. ``share``: so many of them, by the dice of the night."""
+    """When there is a fault, and which attempts it meets. ``share``: so many of them, by the dice of the night."""
 
     attempt: int | Collection[int] | None = None
     times: int | None = None  # the first ones of each task
@@ -49,11 +43,17 @@ class WhenOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong in a night, and when; the functions below make its kinds."""
+
+    when: When
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFault(Fault):
     """What attempts do instead of their work. ``task``: also the children of that map task; "*": every task."""
 
     task: str
-    when: When
     error: MakeError | None = None
     exit_code: int | None = None
     output: str = ""
@@ -72,7 +72,6 @@ class DownstreamFault(Fault):
     """What calls of a downstream get. ``per_second``: so many calls a second are well all the same."""
 
     downstream: str
-    when: When
     error: MakeError
     status: int
     per_second: float = 0.0
@@ -80,28 +79,11 @@ class DownstreamFault(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessFault(Fault):
-    """The executor, or the process that forks its attempts ("zygote"), is killed; a new executor starts later."""
+class MachineFault(Fault):
+    """A process is killed, the disk takes no write, or the wall clock is set by ``clock_step_seconds``."""
 
-    what: str
-    at: Instant
-    lasts: Duration
-
-
-@dataclass(frozen=True, slots=True)
-class DiskFull(Fault):
-    """The disk of the state file takes no write."""
-
-    at: Instant
-    lasts: Duration
-
-
-@dataclass(frozen=True, slots=True)
-class ClockStep(Fault):
-    """The wall clock is set."""
-
-    at: Instant
-    seconds: float
+    what: Literal["executor", "zygote", "disk", "clock"]
+    clock_step_seconds: float = 0.0
 
 
 def down(
@@ -126,7 +108,7 @@ def down(
     """
     when = When(at=at, lasts=lasts, share=share)
     made = _error_maker(error) if error is not None else lambda order: http_error(downstream, status, retry_after)
-    return DownstreamFault(downstream, when, made, status, seconds=takes)
+    return DownstreamFault(when, downstream, made, status, seconds=takes)
 
 
 def limited(
@@ -139,58 +121,58 @@ def limited(
 ) -> DownstreamFault:
     """A downstream answers ``per_second`` calls a second, and the others with 429 and ``Retry-After``."""
     when = When(at=at, lasts=lasts)
-    return DownstreamFault(downstream, when, lambda order: http_error(downstream, 429, retry_after), 429, per_second)
+    return DownstreamFault(when, downstream, lambda order: http_error(downstream, 429, retry_after), 429, per_second)
 
 
 def error(task: str, error: Error, *, takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task raise ``error`` where its function begins: an exception, its class, or what makes one."""
-    return TaskFault(task, When(**when), error=_error_maker(error), seconds=takes)
+    return TaskFault(When(**when), task, error=_error_maker(error), seconds=takes)
 
 
 def hang(task: str, *, ignores_sigterm: bool = False, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task do nothing until they are killed at their timeout."""
-    return TaskFault(task, When(**when), hangs=True, ignores_sigterm=ignores_sigterm)
+    return TaskFault(When(**when), task, hangs=True, ignores_sigterm=ignores_sigterm)
 
 
 def slow(task: str, factor: float = 1.0, *, seconds: Duration = 0, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
     if factor == 1.0 and not seconds:
         raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
-    return TaskFault(task, When(**when), factor=factor, more_seconds=seconds)
+    return TaskFault(When(**when), task, factor=factor, more_seconds=seconds)
 
 
 def exits(task: str, code: int, *, stderr: str = "", takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a command write ``stderr`` and exit with ``code``; so does a process that calls ``os._exit``."""
-    return TaskFault(task, When(**when), exit_code=code, output=stderr, seconds=takes)
+    return TaskFault(When(**when), task, exit_code=code, output=stderr, seconds=takes)
 
 
 def killed(
     task: str, signal: int = 9, *, out_of_memory: bool = False, takes: Duration = 0.05, **when: Unpack[WhenOptions]
 ) -> TaskFault:
     """A signal ends attempts of a task: 6 of an abort, 9 from outside, or of the kernel that is ``out_of_memory``."""
-    return TaskFault(task, When(**when), signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
+    return TaskFault(When(**when), task, signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
 
 
 def not_started(task: str, **when: Unpack[WhenOptions]) -> TaskFault:
     """The machine has no process for attempts of a task."""
-    return TaskFault(task, When(**when), not_started=True)
+    return TaskFault(When(**when), task, not_started=True)
 
 
-def crash(what: str = "executor", at: Instant = 0, lasts: Duration = "10s") -> ProcessFault:
+def crash(what: Literal["executor", "zygote"] = "executor", at: Instant = 0, lasts: Duration = "10s") -> MachineFault:
     """The "executor" is killed with all attempts, and a new one resumes the run after ``lasts``; or the "zygote" is."""
     if what not in ("executor", "zygote"):
         raise ValueError(f"what crashes is 'executor' or 'zygote', not {what!r}")
-    return ProcessFault(what, at, lasts)
+    return MachineFault(When(at=at, lasts=lasts), what)
 
 
-def disk_full(at: Instant = 0, lasts: Duration = "1m") -> DiskFull:
+def disk_full(at: Instant = 0, lasts: Duration = "1m") -> MachineFault:
     """The disk of the state file is full."""
-    return DiskFull(at, lasts)
+    return MachineFault(When(at=at, lasts=lasts), "disk")
 
 
-def clock_step(at: Instant, seconds: float) -> ClockStep:
+def clock_step(at: Instant, seconds: float) -> MachineFault:
     """The wall clock of the machine is set forward, or back by negative seconds."""
-    return ClockStep(at, seconds)
+    return MachineFault(When(at=at), "clock", seconds)
 
 
 def http_error(host: str, status: int, retry_after: float | None = None) -> HTTPError:

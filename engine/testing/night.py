@@ -1,4 +1,4 @@
-"""What came of a played night: everything that a user may ask."""
+"""The result of a played night, with all that a test may ask of it."""
 
 from __future__ import annotations
 
@@ -218,11 +218,8 @@ class Night:
 
     def _recovery_seconds(self, downstream: str | None) -> float:
         faults = [fault for fault in self._stored.faults if isinstance(fault, DownstreamFault)]
-        ends = [
-            self._stored.times.seconds(fault.when.at) + parse_duration(fault.when.lasts)
-            for fault in faults
-            if fault.when.lasts is not None and downstream in (None, fault.downstream)
-        ]
+        named = [fault.when for fault in faults if downstream in (None, fault.downstream)]
+        ends = [self._stored.times.span(when)[1] for when in named if when.lasts is not None]
         if not ends:
             raise StageError(f"the night has no fault of {downstream or 'a downstream'} that ends")
         return max(ends)

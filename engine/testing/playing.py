@@ -7,11 +7,11 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from ..agent.command_client import apply_under_lock
 from ..clock import ClockWatch
@@ -35,7 +35,7 @@ from ..store import database, lock, runs
 from ..store.schedules import served_flow
 from .bodies import StageError
 from .director import Director, PlayedFlow, Times, modules_restored
-from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault, When
+from .faults import Fault, MachineFault
 from .night import Night, Stored
 from .played_machine import Crash, PlayedRunner, PlayedWriter, VirtualClock, VirtualLoop
 
@@ -137,6 +137,7 @@ _ACTOR = "ana@night"
 P = ParamSpec("P")
 T = TypeVar("T")
 ActEntry = Sequence[Any]  # (instant, act, names ..., options)
+Respond = Callable[[bytes], Awaitable[Mapping[str, object]]]  # of an executor, to the line of a command
 
 
 class PlayOptions(TypedDict, total=False):
@@ -231,16 +232,6 @@ def _instant(at: str | datetime) -> datetime:
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
 
 
-def _require_instants(fault: Fault, times: Times) -> None:
-    """Raise StageError for an instant or a duration that cannot be read."""
-    when = fault.when if isinstance(fault, TaskFault | DownstreamFault) else fault
-    if not isinstance(when, When | ProcessFault | DiskFull | ClockStep):
-        raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
-    times.seconds(when.at)
-    if not isinstance(when, ClockStep) and when.lasts is not None:
-        times.seconds(when.lasts)
-
-
 def _require_no_loop() -> None:
     """Raise StageError in a coroutine: a night has an event loop of its own, and a thread runs one at a time."""
     try:
@@ -250,17 +241,12 @@ def _require_no_loop() -> None:
     raise StageError("a night is played in a plain function, not in a coroutine: write def test_...(), without async")
 
 
-def _line(command: Command) -> bytes:
-    return json.dumps(command.as_json()).encode()
-
-
-@dataclass(order=True, slots=True)
-class _PlannedAct:
+class _PlannedAct(NamedTuple):
     seconds: float
     number: int
-    act: str = field(compare=False)
-    names: tuple[Any, ...] = field(compare=False)
-    options: dict[str, Any] = field(compare=False)
+    act: str
+    names: tuple[Any, ...]
+    options: Mapping[str, Any]
 
 
 class _Play:
@@ -288,25 +274,24 @@ class _Play:
         )
         self._options = RunOptions(max_parallel=scene.get("max_parallel"), params=dict(scene.get("params") or {}))
         for fault in faults:
-            _require_instants(fault, self._times)
-        self._acts = sorted(self._planned(number, act) for number, act in enumerate(scene.get("acts", ())))
+            if not isinstance(fault, Fault):
+                raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
+            self._times.span(fault.when)  # refuse what cannot be read
+        self._machine_faults = [fault for fault in faults if isinstance(fault, MachineFault)]
+        acts = [self._planned(number, act) for number, act in enumerate(scene.get("acts", ()))]
+        self._acts = sorted(acts, key=lambda planned: planned.seconds)
         self._answers: list[tuple[str, bool, str]] = []
         writer = PlayedWriter()
         self._stage = Stage(self._clock, writer, self._new_runner, self._read_flow, seed=seed)
-        full = [
-            (self._times.seconds(fault.at), parse_duration(fault.lasts))
-            for fault in faults
-            if isinstance(fault, DiskFull)
-        ]
-        if full:
-            writer.refuses = lambda: any(at <= self._clock.seconds < at + lasts for at, lasts in full)
+        full = [self._times.span(fault.when) for fault in self._machine_faults if fault.what == "disk"]
+        writer.refuses = lambda: any(start <= self._clock.seconds < end for start, end in full)
 
     def _new_runner(self, executor_id: str) -> PlayedRunner:
         director = self._director
         load, script_of = self._ending_the_night(director.load), self._ending_the_night(director.script_of)
         return PlayedRunner(executor_id, load, script_of, project_root=director.project_root)
 
-    def _read_flow(self, params: Mapping[str, object]) -> FlowSpec:
+    async def _read_flow(self, target: str, params: Mapping[str, object]) -> FlowSpec:
         return self._ending_the_night(self._director.load)(params, {})
 
     def _ending_the_night(self, function: Callable[P, T]) -> Callable[P, T]:
@@ -336,7 +321,7 @@ class _Play:
                 self._clock.seconds += REOPEN_SECONDS
                 continue
             if result is None:
-                self._clock.seconds += self._downtime_seconds()
+                self._clock.seconds = self._end_of_crash()
             elif self._clock.seconds >= limit or not self._is_resumed(result, limit):
                 return
         raise StageError(f"run {run_id!r} has not ended after {EXECUTORS_MAX} executors")
@@ -345,11 +330,11 @@ class _Play:
         """Play services one after another for some seconds."""
         while self._clock.seconds < seconds:
             if self._stage.run(lambda: self._serve(seconds)) is None:
-                self._clock.seconds += self._downtime_seconds()
+                self._clock.seconds = self._end_of_crash()
 
     async def _serve(self, limit: float) -> bool:
         service = PlayedService(self._director.source, self._path, self._options, self._stage.machine)
-        async with self._with_planned_acts(self._operate_service(service), limit, service.stop):
+        async with self._with_planned_acts(self._operate(service.respond, applies_to_file=True), limit, service.stop):
             await service.serve()
         return True
 
@@ -369,14 +354,10 @@ class _Play:
             with suppress(asyncio.CancelledError):
                 await operator
 
-    def _downtime_seconds(self) -> float:
-        """Return how long no executor lives after the crash of this instant."""
-        now = self._clock.seconds
-        return max(
-            parse_duration(fault.lasts)
-            for fault in self._faults
-            if isinstance(fault, ProcessFault) and abs(self._times.seconds(fault.at) - now) < 1e-6
-        )
+    def _end_of_crash(self) -> float:
+        """Return when a new executor starts after the crash of this instant."""
+        spans = [self._times.span(fault.when) for fault in self._machine_faults if fault.what in ("executor", "zygote")]
+        return max(end for start, end in spans if abs(start - self._clock.seconds) < 1e-6)
 
     async def _session(self, run_id: str, limit: float) -> RunResult:
         opened = asyncio.Event()
@@ -388,23 +369,27 @@ class _Play:
             machine=self._stage.machine,
             on_open=lambda name: opened.set(),
         )
-        async with self._with_planned_acts(self._operate(executor, run_id, opened), limit, executor.stop):
+
+        async def operator() -> None:
+            await opened.wait()
+            await self._operate(executor.respond)
+
+        async with self._with_planned_acts(operator(), limit, executor.stop):
             return await executor.run_here()
 
     def _arm_faults(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self._clock.seconds
-        for fault in self._faults:
-            if isinstance(fault, ProcessFault | ClockStep):
-                at = self._times.seconds(fault.at)
-                if at > now or (at == now == 0):
-                    loop.call_at(at, self._strike, fault)
+        for fault in self._machine_faults:
+            at, _ = self._times.span(fault.when)
+            if at > now or (at == now == 0):
+                loop.call_at(at, self._strike, fault)
 
-    def _strike(self, fault: ProcessFault | ClockStep) -> None:
-        if isinstance(fault, ClockStep):
-            self._clock.step(fault.seconds)
+    def _strike(self, fault: MachineFault) -> None:
+        if fault.what == "clock":
+            self._clock.step(fault.clock_step_seconds)
         elif fault.what == "executor":
             raise Crash("killed")
-        elif self._stage.runner is not None:
+        elif fault.what == "zygote" and self._stage.runner is not None:
             self._stage.runner.lose_zygote()
 
     # --- Acts --------------------------------------------------------------------------------------------------------
@@ -418,32 +403,26 @@ class _Play:
         options = dict(names.pop()) if names and isinstance(names[-1], Mapping) else {}
         return _PlannedAct(self._times.seconds(at), number, name, tuple(names), options)
 
-    async def _operate(self, executor: Executor, run_id: str, opened: asyncio.Event) -> None:
-        """Send each act at its instant to the executor."""
-        await opened.wait()
-        while self._acts:
-            await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
-            command = self._command(self._acts[0], run_id)
-            if command is not None:
-                try:
-                    self._record_answer(command, await executor.respond(_line(command)))
-                except ConnectionError:
-                    return  # the executor leaves: the act is applied to the file
-            self._acts.pop(0)
+    async def _operate(self, respond: Respond, *, applies_to_file: bool = False) -> None:
+        """Send each act at its instant to the executor of the latest run.
 
-    async def _operate_service(self, service: PlayedService) -> None:
-        """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
+        ``applies_to_file``: where none is active, apply it to the file and go on.
+        """
         while self._acts:
             await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
-            planned, run_ids = self._acts.pop(0), self._run_ids()
+            run_ids = self._run_ids()
             if not run_ids:
-                self._stage.fail(StageError(f"{planned.act}: no run has started by then"))
-            command = self._command(planned, run_ids[-1])
+                self._stage.fail(StageError(f"{self._acts[0].act}: no run has started by then"))
+            command = self._command(self._acts[0], run_ids[-1])
             if command is not None:
+                line = json.dumps(command.as_json()).encode()
                 try:
-                    self._record_answer(command, await service.respond(_line(command)))
+                    self._record_answer(command, await respond(line))
                 except ConnectionError:
+                    if not applies_to_file:
+                        return  # the executor leaves: the act is applied when it has left
                     self._apply(command)
+            self._acts.pop(0)
 
     def _record_answer(self, command: Command, answer: Mapping[str, object]) -> None:
         self._answers.append((command.act, bool(answer["ok"]), str(answer["message"])))
@@ -549,7 +528,7 @@ class Stage:
 
     Parameters:
         new_runner: makes the runner of an executor, by its id.
-        read_flow: imports the flow with parameters, for a service.
+        read_flow: see ``Machine.read_flow``.
     """
 
     def __init__(
@@ -557,7 +536,7 @@ class Stage:
         clock: VirtualClock,
         writer: PlayedWriter,
         new_runner: Callable[[str], PlayedRunner],
-        read_flow: Callable[[Mapping[str, object]], FlowSpec],
+        read_flow: Callable[[str, Mapping[str, object]], Awaitable[FlowSpec]],
         *,
         seed: object,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
@@ -567,14 +546,13 @@ class Stage:
         self.failures: list[BaseException] = []  # errors that nobody has handled
         self._writer = writer
         self._new_runner = new_runner
-        self._read_flow = read_flow
         self._locks: list[lock.StateLock] = []
         self._connections: list[Any] = []
         dice = random.Random(f"{seed}:tokens")
         self.machine = Machine(
             clock=clock,
             acquire=self._acquire,
-            read_flow=self._read,
+            read_flow=read_flow,
             open_database=self._open_database,
             writer_thread=writer,
             environment_hash=lambda: "played",
@@ -628,9 +606,6 @@ class Stage:
         connection = database.open_for_writing(path, durability)
         self._connections.append(connection)
         return connection
-
-    async def _read(self, target: str, params: Mapping[str, object]) -> FlowSpec:
-        return self._read_flow(params)
 
 
 class _NoReaper:

@@ -276,6 +276,9 @@ def test_a_flow_file_is_played(tmp_path) -> None:
             "is over",
         ),
         (lambda flow: flow.task(name="a")(lambda: 1), {"faults": [down("x", at="soon")]}, "is not a duration"),
+        (lambda flow: flow.task(name="a")(lambda: 1), {"faults": [down("x", lasts="03:00")]}, "is not a duration"),
+        (lambda flow: flow.task(name="a")(lambda: 1), {"faults": ["down"]}, "is no fault"),
+        (lambda flow: flow.task(name="a")(lambda: 1), {"params": {"day": "x"}}, "no parameter 'day'"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_one_sentence(flow, given, sentence) -> None:

@@ -141,7 +141,7 @@ class _Simulation:
     def _load_flow(self, params: object, remembered: object) -> FlowSpec:
         return self.plan.flow
 
-    def _read_flow(self, params: object) -> FlowSpec:
+    async def _read_flow(self, target: str, params: object) -> FlowSpec:
         return self.plan.flow
 
     def run(self) -> str:
