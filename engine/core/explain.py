@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from ..domain import states
 from ..domain.states import SkipCause, TaskState
-from ..domain.text import counted, format_duration, format_left, shell_word
+from ..domain.text import counted, first_names, format_duration, format_left, shell_word
 from . import waiting
 from .outcome import FailureMode
-from .projection import AttemptRow, RunProjection, TaskRow
-from .ready_queue import is_approval, unended_above
-from .waiting import TaskCase, WaitReason, quoted
+from .projection import AttemptRow, RunProjection, TaskRow, state_text
+from .ready_queue import is_approval, unended_above, worker_pool
+from .waiting import RunnerKind, TaskCase, WaitReason, quoted
 
 
 def explain_task(
@@ -28,7 +28,10 @@ def explain_task(
 
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
-    case = TaskCase(projection, projection.tasks[name], now_us, context)
+    return _sentence(TaskCase(projection, projection.tasks[name], now_us, context))
+
+
+def _sentence(case: TaskCase) -> str:
     sentence = _explain(case)
     return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in states.MOVING else sentence
 
@@ -55,7 +58,7 @@ def fact_of(case: TaskCase) -> str:
         return "its end waits for the disk"
     if row.state in states.MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
         is_interrupted = row.state is TaskState.RUNNING
-        return case.interrupted_attempt() if is_interrupted else "queued, no executor runs it"
+        return _interrupted_attempt(case) if is_interrupted else "queued, no executor runs it"
     return (_ENDED[row.state] if reason is None else _WAITS[reason]).fact(case)
 
 
@@ -66,15 +69,14 @@ def blocking_chain(
 
     Of several tasks that hold it until a human decides, all that its sentence names are there.
     """
-    links: list[str] = [name]
+    links = [TaskCase(projection, projection.tasks[name], now_us, context)]
     while True:
-        case = TaskCase(projection, projection.tasks[links[-1]], now_us, context)
-        found = [holder for holder in case.holders()[: waiting.HOLDERS_MAX - 1] or (case.blocker(),) if holder]
-        new = [holder for holder in found if holder not in links]
-        links += new
+        case, known = links[-1], [link.row.name for link in links]
+        found = case.holders()[: waiting.HOLDERS_MAX - 1] or (case.blocker(),)
+        new = [case.for_task(holder) for holder in found if holder is not None and holder not in known]
         if not new:
-            break
-    return tuple((link, explain_task(projection, link, now_us, context)) for link in links)
+            return tuple((link.row.name, _sentence(link)) for link in links)
+        links += new
 
 
 # --- Waiting for parents -------------------------------------------------------------------------------------------
@@ -83,13 +85,10 @@ def blocking_chain(
 def _waits_for_parents(case: TaskCase) -> str:
     unmet, holders = waiting.unmet_parents(case.projection, case.row.name), case.holders()
     root = case.root_blocker()
-    sentence = f"waits for {_join_names(unmet)}"
+    sentence = f"waits for {first_names(unmet, 2, quoted) if len(unmet) > 3 else waiting.join_names(unmet)}"
     if len(holders) > 1:
-        return (
-            waiting.describe_holders(holders)
-            if set(unmet) == set(holders)
-            else f"{sentence}; {waiting.describe_holders(holders)}"
-        )
+        held = waiting.describe_holders(holders)
+        return held if set(unmet) == set(holders) else f"{sentence}; {held}"
     if root is None:
         return sentence
     standing = _state_text(case.for_task(root))
@@ -121,8 +120,7 @@ def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
 
 
 def _not_before(case: TaskCase) -> str:
-    assert case.row.next_retry_at is not None
-    return f"not before its time, in {format_left(case.row.next_retry_at - case.now)}"
+    return f"not before its time, {_in_or_ago(case, case.row.next_retry_at)}"
 
 
 def _state_text(case: TaskCase) -> str:
@@ -130,7 +128,8 @@ def _state_text(case: TaskCase) -> str:
     row = case.row
     match row.state:
         case TaskState.DEAD_LETTER:
-            note = case.context.page_notes.get(_cause(row), "")
+            cause = row.latest.fingerprint_loose if row.latest is not None else None
+            note = case.context.page_notes.get(cause or "", "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
         case TaskState.READY if waiting.waits_for_approval(row):
@@ -140,22 +139,15 @@ def _state_text(case: TaskCase) -> str:
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
-            return f"whose {case.interrupted_attempt()}"
+            return f"whose {_interrupted_attempt(case)}"
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
-        case TaskState.SKIPPED:
-            return f"skipped by {row.skip_cause or 'an operator'}"
         case TaskState.CANCELLED if row.failure_mode == states.DEADLINE_MODE:
             return "ended by the deadline of the run"
         case TaskState.CANCELLED:
             return "stopped by an operator"
         case _:
-            return row.state.lower().replace("_", " ")
-
-
-def _cause(row: TaskRow) -> str:
-    latest = row.latest
-    return (latest.fingerprint_loose if latest is not None else None) or ""
+            return state_text(row)
 
 
 # --- Waiting for capacity --------------------------------------------------------------------------------------------
@@ -179,17 +171,27 @@ def _probed(case: TaskCase) -> str:
 
 
 def _refused(case: TaskCase) -> str:
-    return f"breaker {case.spec.downstream} is open until an operator closes it: a credential was refused"
+    return f"{_open_breaker(case)} until an operator closes it: a credential was refused"
 
 
 def _down(case: TaskCase) -> str:
     breaker = case.breaker_against()
     assert breaker is not None and breaker.reopens_at is not None
-    left = breaker.reopens_at - case.now
-    when = f"lets a probe through in {format_left(left)}" if left > 0 else "is about to let a probe through"
-    if left <= 0 and case.has_no_slot():
+    if breaker.reopens_at > case.now:
+        when = f"lets a probe through in {format_left(breaker.reopens_at - case.now)}"
+    elif case.has_no_slot():
         when = "lets a probe through once a slot is free"
-    return f"breaker {case.spec.downstream} is open and {when}"
+    else:
+        when = "is about to let a probe through"
+    return f"{_open_breaker(case)} and {when}"
+
+
+def _open_breaker(case: TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is open"
+
+
+def _held_breaker(case: TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is held open by an operator"
 
 
 def _budget_spent(case: TaskCase) -> str:
@@ -226,7 +228,7 @@ def _machine_pool_holder(case: TaskCase) -> str:
 
 
 def _worker(case: TaskCase) -> str:
-    return case.worker_wait() or ""
+    return f"waits for a Dask worker: {waiting.pool_waits(case.projection).get(worker_pool(case.spec) or '')}"
 
 
 def _slots_used(case: TaskCase) -> str:
@@ -245,19 +247,29 @@ def _held_by(case: TaskCase, rows: list[TaskRow]) -> str:
 # --- The other states ----------------------------------------------------------------------------------------------
 
 
+def _in_or_ago(case: TaskCase, at: int | None) -> str:
+    left = (at or case.now) - case.now
+    return f"in {format_left(left)}" if left > 0 else f"{format_duration(-left)} ago"
+
+
 def _retrying(case: TaskCase) -> str:
     row = case.row
-    due = row.next_retry_at
-    if due is None:
+    if row.next_retry_at is None:
         return "to be retried; the executor starts it next"
-    left = due - case.now
-    when = f"due in {format_left(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
-    after = f", after {error_name(row)}" if error_name(row) else ""
     slow = "; its timeout is too short: extend it while it runs" if row.failure_mode == FailureMode.SLOW else ""
-    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{_charged(case)}{slow}"
+    due = f"due {_in_or_ago(case, row.next_retry_at)}"
+    return f"{_next_attempt(row)} {due}{drew}{_after_error(row)}{_charged(case)}{slow}"
+
+
+def _next_attempt(row: TaskRow) -> str:
+    return f"retry {row.failures + 1}/{row.max_attempts}"
+
+
+def _after_error(row: TaskRow) -> str:
+    return f", after {error_name(row)}" if error_name(row) else ""
 
 
 def _charged(case: TaskCase) -> str:
@@ -267,41 +279,37 @@ def _charged(case: TaskCase) -> str:
 
 
 def _queued_for_retry(case: TaskCase) -> str:
-    row = case.row
-    after = f", after {error_name(row)}" if error_name(row) else ""
-    return f"queued for retry {row.failures + 1}/{row.max_attempts}{after}"
+    return f"queued for {_next_attempt(case.row)}{_after_error(case.row)}"
 
 
 def _interrupted(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
-    return case.interrupted_attempt() + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+    return _interrupted_attempt(case) + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+
+
+def _interrupted_attempt(case: TaskCase) -> str:
+    until = "was last seen" if case.context.runner.kind is RunnerKind.UNSEEN else "ended"
+    return f"attempt {case.row.attempt} ran when its executor {until}"
 
 
 def _shortened(case: TaskCase) -> str:
     row, deadline = case.row, case.projection.run.deadline_at
     if row.shortened_us is None or row.delay_us is None or deadline is None:
         return ""
-    left = deadline - case.now
-    due = f"is due in {format_left(left)}" if left > 0 else f"was due {format_duration(-left)} ago"
+    due = f"{'is' if deadline > case.now else 'was'} due {_in_or_ago(case, deadline)}"
     return f"; shortened from {format_duration(row.shortened_us)} to {format_duration(row.delay_us)}: the run {due}"
 
 
 def _sensing(case: TaskCase) -> str:
-    row = case.row
-    due = row.next_retry_at
-    checks = _count_checks(case)
-    if due is None:
-        return checks
-    left = due - case.now
-    return (
-        f"{checks}; next check in {format_left(left)}"
-        if left > 0
-        else f"{checks}; next check due {format_duration(-left)} ago"
-    )
+    due_at = case.row.next_retry_at
+    if due_at is None:
+        return _count_checks(case)
+    is_due = " due" if due_at <= case.now else ""
+    return f"{_count_checks(case)}; next check{is_due} {_in_or_ago(case, due_at)}"
 
 
 def _count_checks(case: TaskCase) -> str:
-    return f"not there yet after {case.row.deferrals} check{'s' if case.row.deferrals != 1 else ''}"
+    return f"not there yet after {counted(case.row.deferrals, 'check')}"
 
 
 def _running(case: TaskCase) -> str:
@@ -464,10 +472,10 @@ _WAITS: Mapping[WaitReason, _Words] = {
     WaitReason.WORKER: _Words(_worker, _worker),
     WaitReason.RETRY_BUDGET: _Words(_budget_spent, lambda case: f"the retry budget of {case.spec.downstream} is spent"),
     WaitReason.RELEASE: _Words(_released, lambda case: f"{case.spec.downstream} is back, its tasks start one by one"),
-    WaitReason.OUTAGE: _Words(_down, TaskCase.open_breaker, TaskCase.open_breaker),
-    WaitReason.PROBE: _Words(_probed, TaskCase.open_breaker, TaskCase.open_breaker),
-    WaitReason.CREDENTIAL: _Words(_refused, TaskCase.open_breaker),
-    WaitReason.FORCED_OPEN: _Words(TaskCase.held_breaker, TaskCase.held_breaker),
+    WaitReason.OUTAGE: _Words(_down, _open_breaker, _open_breaker),
+    WaitReason.PROBE: _Words(_probed, _open_breaker, _open_breaker),
+    WaitReason.CREDENTIAL: _Words(_refused, _open_breaker),
+    WaitReason.FORCED_OPEN: _Words(_held_breaker, _held_breaker),
     WaitReason.PAUSE: _Words(_paused, lambda case: "the run is paused"),
     WaitReason.DECISION: _Words(_dead_lettered, _failure),
     WaitReason.APPROVAL: _Words(_waits_for_approval, lambda case: "waits for an approval"),
@@ -506,11 +514,3 @@ def error_name(row: TaskRow) -> str:
 def short_error(error_type: str) -> str:
     """Shorten a qualified exception name to its last word. ``exit:3`` and ``signal:9:oom`` stay."""
     return error_type if ":" in error_type else error_type.rpartition(".")[2]
-
-
-def _join_names(names: tuple[str, ...]) -> str:
-    if len(names) > 3:
-        return f"{quoted(names[0])}, {quoted(names[1])} and {len(names) - 2} more"
-    if len(names) > 1:
-        return f"{', '.join(quoted(name) for name in names[:-1])} and {quoted(names[-1])}"
-    return quoted(names[0])

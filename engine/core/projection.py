@@ -235,10 +235,10 @@ def missing_result(row: TaskRow) -> str | None:
     why = reason_of_unstored(row.result)
     if why is not None:
         return unstored_reason(why)
-    return _end_text(row) if row.state is not TaskState.SUCCESS and row.result is None else None
+    return state_text(row) if row.state is not TaskState.SUCCESS and row.result is None else None
 
 
-def _end_text(row: TaskRow) -> str:
+def state_text(row: TaskRow) -> str:
     """Return the state in words: ``skipped by operator``, ``upstream failed``."""
     by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
     return str(row.state).lower().replace("_", " ") + by

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.events import EventKind
+from ..domain.events import KILL_STEPS, EventKind
 from ..domain.rows import RunFacts, RunRow
 from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, RunState, TaskState
 from ..domain.text import format_clock, format_duration
@@ -31,7 +31,6 @@ from .waiting import (
     RunnerStatus,
     TaskCase,
     WaitReason,
-    may_promise,
     waits_for_approval,
 )
 
@@ -199,14 +198,10 @@ class TaskView(TaskCase, frozen=True, dict=True):
         """Why it is in its state, in a few words; empty if the word says all. Names in it come in raw."""
         return fact_of(self)
 
-    @property
-    def _is_promised(self) -> bool:
-        return may_promise(self.reason, self.context.runner)
-
     @cached_property
     def instant(self) -> int | None:
         """When the next step is due (microseconds UTC); None if nobody takes it."""
-        return _due_at(self, self.reason) if self._is_promised else None
+        return _due_at(self, self.reason) if self.is_promised else None
 
     @property
     def clock(self) -> int | None:
@@ -219,7 +214,7 @@ class TaskView(TaskCase, frozen=True, dict=True):
     @property
     def is_moving(self) -> bool:
         """Whether the clock ticks, or the instant comes nearer."""
-        return self._is_promised and (self.clock is not None or self.instant is not None)
+        return self.is_promised and (self.clock is not None or self.instant is not None)
 
 
 def task_view(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> TaskView:
@@ -454,10 +449,9 @@ def failure_word(attempt: AttemptRow) -> str:
 
 
 class KillStyle(NamedTuple):
-    """How a step of a kill is shown. ``column``: of the attempt, its instant; ``now``: while it is the latest step;
-    ``then``: as a part of a sentence, of what came before."""
+    """How a step of a kill is shown. ``now``: while it is the latest step; ``then``: as a part of a sentence, of what
+    came before."""
 
-    column: str
     sign: Sign
     role: StateRole
     now: str
@@ -474,35 +468,27 @@ def _sigterm_sent(attempt: AttemptRow, at: int) -> str:
 
 
 def _sigkill_sent(attempt: AttemptRow, at: int) -> str:
-    ignored = "" if attempt.sigterm_at is None else _ignored(at - attempt.sigterm_at)
+    ignored = "" if attempt.sigterm_at is None else f"ignored for {format_duration(at - attempt.sigterm_at)}; "
     return f"{ignored}SIGKILL at {format_clock(at)}"
 
 
 #: The steps of a kill in order, by the kind of their event.
 KILL_STYLES: Mapping[str, KillStyle] = {
-    EventKind.ATTEMPT_DEADLINE: KillStyle(
-        "deadline_at", Sign.DEADLINE, StateRole.WARNING, "timeout reached", _timeout_passed
-    ),
-    EventKind.ATTEMPT_SIGTERM: KillStyle("sigterm_at", Sign.SIGTERM, StateRole.WARNING, "SIGTERM sent", _sigterm_sent),
-    EventKind.ATTEMPT_SIGKILL: KillStyle(
-        "sigkill_at", Sign.SIGKILL, StateRole.FAILED, "SIGKILL, not gone yet", _sigkill_sent
-    ),
+    EventKind.ATTEMPT_DEADLINE: KillStyle(Sign.DEADLINE, StateRole.WARNING, "timeout reached", _timeout_passed),
+    EventKind.ATTEMPT_SIGTERM: KillStyle(Sign.SIGTERM, StateRole.WARNING, "SIGTERM sent", _sigterm_sent),
+    EventKind.ATTEMPT_SIGKILL: KillStyle(Sign.SIGKILL, StateRole.FAILED, "SIGKILL, not gone yet", _sigkill_sent),
 }
 
 
 def kill_steps(attempt: AttemptRow) -> list[tuple[KillStyle, int]]:
     """The steps of the kill of an attempt so far, in order, with their instants; empty if nothing kills it."""
-    found = ((style, getattr(attempt, style.column)) for style in KILL_STYLES.values())
+    found = ((style, getattr(attempt, KILL_STEPS[kind])) for kind, style in KILL_STYLES.items())
     return [(style, at) for style, at in found if at is not None]
 
 
 def describe_kill(attempt: AttemptRow) -> list[str]:
     """The same as parts of a sentence: ``timeout 3s passed at 02:29:27``, ``SIGTERM``."""
     return [style.then(attempt, at) for style, at in kill_steps(attempt)]
-
-
-def _ignored(lasts_us: int) -> str:
-    return f"ignored for {format_duration(lasts_us)}; "
 
 
 def kill_ends_at(attempt: AttemptRow) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -96,8 +96,8 @@ def needs_human(reason: WaitReason | None) -> bool:
 #
 # What happens next to a task or a run, who does it, and when: the rule behind every text about the future.
 #
-# A countdown, an ETA or "starts next" is a promise, and only a living executor can fulfil it. ``may_promise`` decides;
-# headers, rows, sentences, bars and answers promise nothing else.
+# A countdown, an ETA or "starts next" is a promise, and only a living executor can fulfil it. ``TaskCase.is_promised``
+# decides; headers, rows, sentences, bars and answers promise nothing else.
 
 
 class RunnerKind(StrEnum):
@@ -160,14 +160,6 @@ class RunnerStatus(msgspec.Struct, frozen=True):
 ALIVE = RunnerStatus()
 
 
-def may_promise(reason: WaitReason | None, runner: RunnerStatus) -> bool:
-    """Whether a text may speak of the next step of a task as of something that will happen.
-
-    ``reason``: what the task waits for; None for a task that has ended, after which no step follows.
-    """
-    return reason is not None and not needs_human(reason) and runner.is_alive
-
-
 # --- What a task waits for -------------------------------------------------------------------------------------------
 
 
@@ -224,6 +216,11 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
         found = next((reason for reason, holds in _CAPACITY_REASONS if holds(self)), WaitReason.DISPATCH)
         is_retry_due = found is WaitReason.DISPATCH and row.state in states.TIMED
         return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether a text may speak of the next step of the task as of something that will happen."""
+        return self.reason is not None and not needs_human(self.reason) and self.context.runner.is_alive
 
     def blocker(self) -> str | None:
         """Return the task that blocks this one; None if no other task does."""
@@ -290,35 +287,17 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
     def pool_use(self) -> tuple[int, int, list[TaskRow]] | None:
         """Return the slots of the pool, those in use, and their holders; None while the task has room."""
         pool = self.spec.pool
-        slots = pool_sizes(self.projection).get(pool) if pool is not None else None
+        slots = (json_object(self.projection.run.options).get("pools") or {}).get(pool)
         if slots is None:
             return None
         holders = sorted((row for row in self.running_rows() if spec_of(row).pool == pool), key=by_start)
         used = sum(spec_of(row).pool_slots for row in holders)
         return None if used + self.spec.pool_slots <= slots else (slots, used, holders)
 
-    def worker_wait(self) -> str | None:
-        """Return that and why no worker of the Dask cluster takes the task; None if none is waited for."""
-        why = pool_waits(self.projection).get(worker_pool(self.spec) or "")
-        return None if why is None else f"waits for a Dask worker: {why}"
-
     @property
     def is_unsaved(self) -> bool:
         """Whether the attempt has ended, and its end waits in the memory of the executor."""
         return self.context.runner.keeps_end_of(self.row)
-
-    def interrupted_attempt(self) -> str:
-        """Return which attempt the end of the executor cut off."""
-        until = "was last seen" if self.context.runner.kind is RunnerKind.UNSEEN else "ended"
-        return f"attempt {self.row.attempt} ran when its executor {until}"
-
-    def open_breaker(self) -> str:
-        """Return that the breaker of the task's downstream is open."""
-        return f"breaker {self.spec.downstream} is open"
-
-    def held_breaker(self) -> str:
-        """Return that an operator holds the breaker of the task's downstream open."""
-        return f"breaker {self.spec.downstream} is held open by an operator"
 
     def has_no_slot(self) -> bool:
         """Return whether as many attempts run as may."""
@@ -344,8 +323,13 @@ def describe_holders(names: Sequence[str]) -> str:
         return ""
     if len(names) == HOLDERS_MAX:
         return f"held by {', '.join(map(quoted, names[: HOLDERS_MAX - 2]))} and more"
+    return f"held by {join_names(names)}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """``a, b and c``; there is at least one name."""
     *others, last = map(quoted, names)
-    return f"held by {', '.join(others)} and {last}" if others else f"held by {last}"
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def quoted(name: str) -> str:
@@ -462,13 +446,7 @@ def _is_refused(case: TaskCase) -> bool:
 
 def pool_waits(projection: RunProjection) -> dict[str, str]:
     """Return the pools of the machine that tasks wait for, and who holds each; of Dask workers, why none takes them."""
-    return {pool: str(holders) for pool, holders in json_object(projection.run.pool_waits).items()}
-
-
-def pool_sizes(projection: RunProjection) -> dict[str, int]:
-    """Return the slots of each pool that the flow declares."""
-    pools = json_object(projection.run.options).get("pools")
-    return {name: slots for name, slots in pools.items() if isinstance(slots, int)} if isinstance(pools, dict) else {}
+    return json_object(projection.run.pool_waits)
 
 
 def by_start(row: TaskRow) -> tuple[int, int]:
@@ -510,7 +488,7 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.POOL, lambda case: case.pool_use() is not None),
     (WaitReason.SLOT, TaskCase.has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
-    (WaitReason.WORKER, lambda case: case.worker_wait() is not None),
+    (WaitReason.WORKER, lambda case: worker_pool(case.spec) in pool_waits(case.projection)),
 )
 
 
@@ -546,26 +524,22 @@ def long_wait(run: RunRow, row: TaskRow, now: int) -> LongWait | None:
     """Return the wait of a task that is longer than anybody has planned; None: it is not. ``now``: microseconds UTC."""
     if row.state not in states.TIMED or row.first_started_at is None:
         return None
-    spec, lasts = spec_of(row), (now - row.first_started_at) / 1e6
+    spec, lasts_us = spec_of(row), now - row.first_started_at
     if row.state is TaskState.SENSING:
         is_bounded = spec.retry.max_elapsed is not None or run.deadline_at is not None
-        why = f"has waited for {format_duration(now - row.first_started_at)} in {row.deferrals} checks, without a bound"
-        told = None if is_bounded or lasts < UNBOUNDED_SENSOR_SECONDS else why
-        return None if told is None else LongWait(row.name, f"wait:{row.name}", f"{row.name} {told}: set max_elapsed")
-    if is_unstarted(row):
-        why = f"no process has started for {format_duration(now - row.first_started_at)}: {row.error or 'refused'}"
-        return None if lasts < UNSTARTED_SECONDS else LongWait(row.name, "wait:start", why)
+        if is_bounded or lasts_us < UNBOUNDED_SENSOR_SECONDS * 1e6:
+            return None
+        waited = f"{row.name} has waited for {format_duration(lasts_us)} in {row.deferrals} checks"
+        return LongWait(row.name, f"wait:{row.name}", f"{waited}, without a bound: set max_elapsed")
+    if (row.failure_fingerprint or "").startswith(f"{NOT_STARTED}:"):
+        why = f"no process has started for {format_duration(lasts_us)}: {row.error or 'refused'}"
+        return None if lasts_us < UNSTARTED_SECONDS * 1e6 else LongWait(row.name, "wait:start", why)
     left = ((row.next_retry_at or 0) - now) / 1e6
     if left <= max(LONG_WAIT_SECONDS, 1.5 * spec.retry.cap):
         return None
     asks = spec.downstream or "what it calls"
     why = f"{asks} asks {row.name} to wait until {format_clock(row.next_retry_at or 0)}: {row.error or 'no reason'}"
     return LongWait(row.name, f"wait:{spec.downstream or row.name}", why)
-
-
-def is_unstarted(row: TaskRow) -> bool:
-    """Whether the machine has refused to start a process for the latest attempt."""
-    return (row.failure_fingerprint or "").startswith(f"{NOT_STARTED}:")
 
 
 # --- Decide the state of a run: running, blocked, or ended -----------------------------------------------------------
@@ -601,18 +575,16 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
             return ()
         downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
         found.setdefault((reason, downstream), []).append(name)
-    approvals = found.pop((WaitReason.APPROVAL, None), ())
-    asked = [_waiting_approvals([projection.tasks[name] for name in approvals])] if approvals else []
-    holder = partial(_holder, projection, now_us, context)
-    return (
-        *asked,
-        *(
-            _nothing(names)
-            if reason is WaitReason.NOTHING
-            else HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
-            for (reason, downstream), names in found.items()
-        ),
-    )
+    held: list[HeldTasks] = []
+    for (reason, downstream), names in found.items():
+        if reason is WaitReason.APPROVAL:
+            held.insert(0, _waiting_approvals([projection.tasks[name] for name in names]))
+        elif reason is WaitReason.NOTHING:
+            held.append(_nothing(names))
+        else:
+            holder = _holder(projection, now_us, context, downstream)
+            held.append(HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder}", downstream))
+    return tuple(held)
 
 
 def _waiting_approvals(rows: Sequence[TaskRow]) -> HeldTasks:
@@ -652,8 +624,8 @@ def pause_author(run: RunRow | RunFacts) -> str:
 
 def _holder(projection: RunProjection, now_us: int, context: ExplainContext, downstream: str | None) -> str:
     """Describe the breaker of a downstream; without a downstream the pause."""
+    run = projection.run
     if downstream is None:
-        run = projection.run
         return f"a pause since {format_clock(run.paused_since or now_us)} {pause_author(run)}"
     view = context.breakers.get(downstream)
     reason = f" ({view.breaker.why})" if view is not None and view.breaker.why else ""

@@ -17,6 +17,7 @@ from ..core.decide import ending_deadline
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, is_approval, spec_of
 from ..core.spec import TaskSpec, with_overrides
+from ..core.waiting import is_undecided
 from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, TIMED, WITH_INSTANT, TaskState
 from ..runner.protocol import ignore
@@ -145,8 +146,7 @@ class OwnRun:
 
 def _expires(row: TaskRow) -> bool:
     """True for a dead letter with a TTL, except while its canary runs, and for an approval with a timeout."""
-    is_undecided = row.state is TaskState.DEAD_LETTER or (row.state is TaskState.READY and is_approval(row))
-    return is_undecided and row.expires_at is not None and row.canary is None
+    return is_undecided(row) and row.expires_at is not None and row.canary is None
 
 
 def _is_bounded(row: TaskRow) -> bool:

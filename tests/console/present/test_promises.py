@@ -25,9 +25,7 @@ from redrive.engine.core.waiting import (
     ExplainContext,
     RunnerKind,
     RunnerStatus,
-    may_promise,
     needs_human,
-    wait_of,
 )
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, TaskState
@@ -112,10 +110,9 @@ def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, k
     runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
     for name, row in board.projection.tasks.items():
-        reason = wait_of(board.projection, name, NOW, context)
-        assert not may_promise(reason, runner)
-        assert task_view(board.projection, name, NOW, context).instant is None
-        if row.state in MOVING and not needs_human(reason):
+        view = task_view(board.projection, name, NOW, context)
+        assert not view.is_promised and view.instant is None
+        if row.state in MOVING and not needs_human(view.reason):
             sentence = explain_task(board.projection, name, NOW, context)
             held = any(words in sentence for words in ("dead-lettered", "failed", "held by"))  # a human moves it first
             assert runner.absence in sentence or held
