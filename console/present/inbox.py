@@ -376,7 +376,7 @@ def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, g
     line: Line = []
     parts: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
     for reason_characters in _REASON_CHARACTERS:
-        before = describe_last_incident(memory, now_us, None, reason_characters) or _past_runs(memory, now_us)
+        before = describe_last_incident(memory, now_us, reason_characters) or _past_runs(memory, now_us)
         line = join([*parts, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
         if width(line) < columns - 3:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import TypedDict
 from urllib.parse import urlsplit
 
@@ -284,32 +284,27 @@ class CauseHistory(msgspec.Struct, frozen=True):
 
 
 def describe_last_incident(
-    history: CauseHistory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+    history: CauseHistory, now_us: int, reason_characters: int = REASON_CHARACTERS
 ) -> str | None:
     """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None without one.
 
-    ``zone`` None: that of this machine. The reason is cut to ``reason_characters``.
+    The reason is cut to ``reason_characters``.
     """
-    return (
-        f"last time {describe_incident(history.episodes[0], now_us, zone, reason_characters)}"
-        if history.episodes
-        else None
-    )
+    latest = next(iter(history.episodes), None)
+    return None if latest is None else f"last time {describe_incident(latest, now_us, reason_characters)}"
 
 
-def describe_incident(
-    incident: PastIncident, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
-) -> str:
+def describe_incident(incident: PastIncident, now_us: int, reason_characters: int = REASON_CHARACTERS) -> str:
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
     at = incident.at if incident.at is not None else incident.decided_at
-    when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
+    when = f"{format_day(at, now_us)}: " if at is not None else ""
     count = f"{counted(incident.tasks, 'task')}{f' in {incident.runs} runs' if incident.runs > 1 else ''}"
     return f"{when}{', '.join([count, *_result_texts(incident, reason_characters)])}"
 
 
-def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
+def describe_note(note: Note, now_us: int) -> str:
     """``note by ana, 12 March: schema v7 was not loaded``."""
-    return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
+    return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us)}: {note.text}"
 
 
 def describe_history(history: CauseHistory, now_us: int) -> Iterator[tuple[str, str]]:
@@ -359,9 +354,9 @@ def actor_name(actor: str | None) -> str:
     return (actor or "").partition("@")[0] or "somebody"
 
 
-def format_day(at: int, now_us: int, zone: tzinfo | None = None) -> str:
+def format_day(at: int, now_us: int) -> str:
     """``at 03:14`` on the same day, ``12 March`` in the same year or less than half a year ago, ``12 March 2025``."""
-    then, now = (datetime.fromtimestamp(instant / 1e6, UTC).astimezone(zone) for instant in (at, now_us))
+    then, now = (datetime.fromtimestamp(instant / 1e6, UTC).astimezone() for instant in (at, now_us))
     if then.date() == now.date():
         return f"at {then:%H:%M}"
     date = f"{then.day} {_MONTHS[then.month - 1]}"

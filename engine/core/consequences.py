@@ -137,13 +137,13 @@ def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHist
         case Succeed():
             in_time: TaskColumns = {"failure_mode": None, "error": None}  # although its deadline has passed
             return {**success_columns(outcome), **(in_time if history.deadline_passed is not None else {})}
-        case Retry(delay=delay, shortened_from=shortened_from):
+        case Retry():
+            waits = _wait_columns(decision)
             return {
                 **_failure_columns(outcome.failure, decision.mode),
-                "next_retry_at": at + round(delay * 1e6),
-                "delay_us": round(delay * 1e6),
-                "ceiling_us": round(decision.ceiling * 1e6),
-                "shortened_us": None if shortened_from is None else round(shortened_from * 1e6),
+                "next_retry_at": at + waits["delay_us"],
+                "shortened_us": None,
+                **waits,
             }
         case Fail():
             return {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
@@ -171,6 +171,12 @@ def success_columns(outcome: Outcome) -> TaskColumns:
     """Return the columns of a task that has succeeded, besides those of every end."""
     keys: TaskColumns = {"element_keys": json.dumps(outcome.element_keys)} if outcome.element_keys else {}
     return {"result": outcome.result, "next_retry_at": None, **keys}
+
+
+def _wait_columns(decision: Retry) -> dict[str, int]:
+    """Return the columns that the task and the attempt have of a wait."""
+    columns = {"delay_us": decision.delay, "ceiling_us": decision.ceiling, "shortened_us": decision.shortened_from}
+    return {name: round(seconds * 1e6) for name, seconds in columns.items() if seconds is not None}
 
 
 def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
@@ -227,13 +233,8 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> Att
     failure = outcome.failure
     if failure is not None:
         fingerprint = failure.fingerprint
-        detail = {
-            "explain": fingerprint.explain,
-            "parts": fingerprint.parts,
-            "fields": fingerprint.fields,
-            "v1": fingerprint.v1,
-            "facts": dict(failure.facts),
-        }
+        detail = {name: getattr(fingerprint, name) for name in ("explain", "parts", "fields", "v1")}
+        detail["facts"] = dict(failure.facts)
         columns.update(
             {
                 "error_type": failure.error_type,
@@ -250,7 +251,5 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> Att
     if isinstance(decision, Retry | Fail | DeadLetter):
         columns["failure_mode"] = str(decision.mode)
     if isinstance(decision, Retry):
-        columns.update({"delay_us": round(decision.delay * 1e6), "ceiling_us": round(decision.ceiling * 1e6)})
-        if decision.shortened_from is not None:
-            columns["shortened_us"] = round(decision.shortened_from * 1e6)
+        columns.update(_wait_columns(decision))
     return columns

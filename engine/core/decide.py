@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from ..domain import states
 from ..domain.rows import RunRow
 from ..domain.states import OPEN, TIMED, DeadLetterKind, TaskState, describe_lost
-from ..domain.text import format_seconds
+from ..domain.text import counted, format_seconds
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from .breaker import DownstreamHealth
 from .failures.tables import is_shape_error, nature_of
@@ -192,7 +192,12 @@ class _FailureCase(msgspec.Struct, frozen=True):
     def failing_seconds(self) -> float:
         """How long the task has failed, from its first start on. A sensor has had answers in between: 0."""
         has_failed = self.history.first_failed_at is not None and not self.history.deferrals
-        return _elapsed_seconds(self.history, self.now) if has_failed else 0.0
+        return self.elapsed_seconds if has_failed else 0.0
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The time from the first start."""
+        return _seconds_since(self.history.first_started_at, self.now)
 
     @property
     def is_spent(self) -> bool:
@@ -207,13 +212,7 @@ class _FailureCase(msgspec.Struct, frozen=True):
     @property
     def alike_seconds(self) -> float:
         """The time from the first to the last of them."""
-        return (self.now - self.history.alike_at[-1]) / 1e6 if self.history.alike_at else 0.0
-
-    @property
-    def unanswered_seconds(self) -> float:
-        """The time since the first failure that counts."""
-        first = self.history.first_failed_at
-        return 0.0 if first is None else (self.now - first) / 1e6
+        return _seconds_since(self.history.alike_at[-1] if self.history.alike_at else None, self.now)
 
     @property
     def may_be_of_downstream(self) -> bool:
@@ -305,15 +304,16 @@ def _decide_deferral(
     recheck = max(asked, RECHECK_SECONDS_MIN, min(history.spec.recheck_seconds, ASKED_SECONDS_MIN))
     # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
-    if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
-        checks = "1 check" if history.deferrals == 0 else f"{history.deferrals + 1} checks"
+    elapsed = _seconds_since(history.first_started_at, now)
+    if policy.max_elapsed is not None and elapsed + delay > policy.max_elapsed:
+        checks = counted(history.deferrals + 1, "check")
         why = f"what it waits for did not come within {policy.max_elapsed:g} s, in {checks}"
         return Fail(FailureMode.OTHER, f"{why}: {outcome.defer_reason}" if outcome.defer_reason else why)
     return Defer(delay)
 
 
-def _elapsed_seconds(history: TaskHistory, now: int) -> float:
-    return 0.0 if history.first_started_at is None else (now - history.first_started_at) / 1e6
+def _seconds_since(at: int | None, now: int) -> float:
+    return 0.0 if at is None else (now - at) / 1e6
 
 
 def mode_of(failure: Failure) -> FailureMode:
@@ -378,7 +378,8 @@ def _no_answer(case: _FailureCase) -> Decision | None:
     """Check a sensor again at its rhythm when what it asks is not there: an outage is what it may well wait for."""
     if case.history.spec.kind != "sensor" or case.failure.failure_class is not FailureClass.TRANSIENT:
         return None
-    if case.policy.max_elapsed is None and case.unanswered_seconds >= NO_ANSWER_SECONDS:
+    unanswered_seconds = _seconds_since(case.history.first_failed_at, case.now)
+    if case.policy.max_elapsed is None and unanswered_seconds >= NO_ANSWER_SECONDS:
         return Fail(FailureMode.TRANSIENT, f"it has had no answer for {format_seconds(NO_ANSWER_SECONDS)}")
     asked = Outcome(OutcomeKind.DEFERRED, defer_reason=case.failure.message)
     decision = _decide_deferral(case.history, asked, case.policy, case.now, case.uniform)
@@ -394,7 +395,7 @@ NOT_STARTED_FLOOR_MAX = 10.0  # seconds; the floor of the wait doubles up to her
 
 def _not_started(case: _FailureCase) -> Decision | None:
     """Count a start that the machine refused as a refusal: the task has not run."""
-    if case.failure.fingerprint.loose != NOT_STARTED or _elapsed_seconds(case.history, case.now) > NOT_STARTED_SECONDS:
+    if case.failure.fingerprint.loose != NOT_STARTED or case.elapsed_seconds > NOT_STARTED_SECONDS:
         return None
     refusals = case.history.refusals
     delay, ceiling = draw_delay(case.policy, refusals, case.history.previous_delay, case.uniform)
@@ -576,8 +577,7 @@ def _retry(case: _FailureCase) -> Decision:
         shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), slack)
         if shorter is not None:
             shortened_from, (delay, ceiling) = delay, shorter
-    elapsed = _elapsed_seconds(case.history, case.now)
-    if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
+    if case.policy.max_elapsed is not None and case.elapsed_seconds + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
     bound, has_hung = case.history.bounded_until, case.failure.failure_class is FailureClass.TIMEOUT
     if bound is not None and (has_hung or case.now + delay * 1e6 >= bound):
@@ -601,7 +601,7 @@ def _retry_for_evidence(case: _FailureCase) -> Decision | None:
         return decision
     delay = least + decision.delay  # the sum, so that those that failed together do not return together
     limit = math.inf if case.policy.max_elapsed is None else case.policy.max_elapsed
-    if delay > min(_slack_seconds(case), limit - _elapsed_seconds(case.history, case.now)):
+    if delay > min(_slack_seconds(case), limit - case.elapsed_seconds):
         return decision
     return replace(decision, delay=delay, ceiling=least + decision.ceiling)
 

@@ -194,9 +194,9 @@ def parse_duration(value: object) -> float:
     """Return seconds. Raises ValueError for a text that is not a duration, a negative one, or more than 100 years."""
     seconds = _seconds(value)
     if seconds is None:
-        raise ValueError(f"{_shown(value)} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
+        raise ValueError(f"{short_repr(value)} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
     if seconds > LONGEST_SECONDS:
-        raise ValueError(f"{_shown(value)} is longer than 100 years")
+        raise ValueError(f"{short_repr(value)} is longer than 100 years")
     return float(seconds)
 
 
@@ -226,7 +226,9 @@ def parse_retention(value: object) -> dict[str, int | float]:
     if isinstance(text, str) and text.isdecimal():
         return {"runs": int(text)}
     if not isinstance(text, str):
-        raise ValueError(f"{_shown(value)} is not a retention; give a number of runs, as 20, or a duration, as '30d'")
+        raise ValueError(
+            f"{short_repr(value)} is not a retention; give a number of runs, as 20, or a duration, as '30d'"
+        )
     return {"seconds": parse_duration(text)}
 
 
@@ -243,8 +245,3 @@ def _seconds(value: object) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

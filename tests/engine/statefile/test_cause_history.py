@@ -85,7 +85,7 @@ class RunHistory:
         return msgspec.convert(row, CauseHistory)
 
     def last_time(self, run_id: str, loose: str = "schema") -> str | None:
-        return describe_last_incident(self.read(run_id, loose), self.state_file.now, UTC)
+        return describe_last_incident(self.read(run_id, loose), self.state_file.now)
 
     def wait(self, microseconds: int) -> None:
         self.state_file.now += microseconds
@@ -254,7 +254,7 @@ def test_a_note_is_shown_in_its_run_and_in_later_ones(history: RunHistory) -> No
     history.begin("second")
     assert write(history, "ask the vendor", run_id="second", actor="bob@desk")["ok"]
     known = history.read("second")
-    assert [describe_note(note, history.state_file.now, UTC) for note in known.notes] == [
+    assert [describe_note(note, history.state_file.now) for note in known.notes] == [
         f"note by bob, at {clock(history.state_file.now)}: ask the vendor",
         "note by ana, 14 November: reload schema v7 first",
     ]
@@ -312,4 +312,4 @@ def test_a_note_that_arrives_twice_is_one(history: RunHistory) -> None:
 
 
 def clock(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1e6, UTC):%H:%M}"
+    return f"{datetime.fromtimestamp(at / 1e6, UTC).astimezone():%H:%M}"
