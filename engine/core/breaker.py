@@ -71,8 +71,6 @@ FAILING_SHARE = 0.1
 #: A task waits as long as its downstream asks (Retry-After); all others no longer than this, until one of them asks.
 RETRY_AFTER_SECONDS_MAX = 300.0
 
-BUDGET_SPENT = "the retry budget is spent"
-
 #: So many different tasks whose credential was refused, without a success between, open the breaker for all.
 REFUSALS_TO_OPEN = 2
 
@@ -206,7 +204,6 @@ class Admission(NamedTuple):
 
     call: CallPermit | None  # None: refused for now
     retry_at: int | None = None  # when to ask again; None: after a change of state
-    why: str = ""
 
 
 def new_breaker(spec: DownstreamSpec) -> Breaker:
@@ -220,7 +217,7 @@ def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Ad
         breaker = _half_opened(breaker, spec, now)
     match breaker.state:
         case BreakerState.FORCED_OPEN | BreakerState.OPEN:
-            return breaker, Admission(None, breaker.reopens_at, breaker.why)
+            return breaker, Admission(None, breaker.reopens_at)
         case BreakerState.HALF_OPEN:
             return _admit_probe(breaker)
         case BreakerState.CLOSED if breaker.release_at is not None:
@@ -420,13 +417,6 @@ def refill(bucket: Bucket, spec: DownstreamSpec, now: int, successes: int) -> Bu
     return Bucket(min(bucket_size(spec, successes), bucket.tokens + gained), now)
 
 
-def acquire_token(bucket: Bucket, spec: DownstreamSpec) -> tuple[Bucket, Admission]:
-    """Request one retry from a bucket that is refilled."""
-    if bucket.tokens >= 1:
-        return spend_tokens(bucket, 1), Admission(CallPermit(0))
-    return bucket, Admission(None, next_retry_at(bucket, spec), BUDGET_SPENT)
-
-
 def spend_tokens(bucket: Bucket, count: int) -> Bucket:
     """Take ``count`` tokens, down to none."""
     return replace(bucket, tokens=max(0.0, bucket.tokens - count))
@@ -492,7 +482,9 @@ class BreakerStatus(msgspec.Struct, frozen=True):
         """The reason of the state, or of the hold of tasks by a closed breaker, in one sentence; may be empty."""
         if self.breaker.why or not self.held or self.state is not BreakerState.CLOSED:
             return self.breaker.why
-        return describe_release(self.breaker) if self.breaker.release_at else BUDGET_SPENT
+        return (
+            f"released at {self.breaker.release_rate:.3g}/s" if self.breaker.release_at else "the retry budget is spent"
+        )
 
     @property
     def is_blocking(self) -> bool:
@@ -669,7 +661,7 @@ def _closed(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
 def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
     """Admit one probe at a time: an outage costs few calls, and a second one asks only if the first has failed."""
     if breaker.probes.free < 1 or breaker.probes.running:
-        return breaker, Admission(None, None, "a probe is on its way")
+        return breaker, Admission(None)
     probes = breaker.probes._replace(free=breaker.probes.free - 1)
     return replace(breaker, probes=probes), Admission(CallPermit(breaker.episode, probe=True))
 
@@ -681,15 +673,10 @@ def _admit_paced(breaker: Breaker, now: int) -> tuple[Breaker, Admission]:
     longest = max(interval, int(RETRY_AFTER_SECONDS_MAX * _SECOND))
     release_at = min(breaker.release_at, now + longest)  # limits the wait after a clock that was ahead
     if now < release_at:
-        return replace(breaker, release_at=release_at), Admission(None, release_at, describe_release(breaker))
+        return replace(breaker, release_at=release_at), Admission(None, release_at)
     if now - release_at > max(interval, _SECOND):
         return replace(breaker, release_at=None, release_rate=0.0), Admission(CallPermit(breaker.episode))
     return replace(breaker, release_at=now + interval), Admission(CallPermit(breaker.episode))
-
-
-def describe_release(breaker: Breaker) -> str:
-    """Return the rate of paced calls in words."""
-    return f"released at {breaker.release_rate:.3g}/s"
 
 
 def _paced_by(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
@@ -705,11 +692,9 @@ def _paced_by(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) ->
 
 def _record_probe(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
     """Close the breaker once most of the probes so far have succeeded; open it once most of all have failed."""
-    probes = breaker.probes
-    if end.succeeded:
-        probes = probes._replace(succeeded=probes.succeeded + 1)
-    else:
-        probes = probes._replace(failed=probes.failed + 1)
+    probes = breaker.probes._replace(
+        succeeded=breaker.probes.succeeded + end.succeeded, failed=breaker.probes.failed + (not end.succeeded)
+    )
     if probes.succeeded > probes.failed:
         return _closed(breaker, spec, now)
     if probes.failed * 2 >= probes.total:

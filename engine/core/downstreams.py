@@ -67,9 +67,7 @@ class DownstreamStates:
         self._adapted: set[str] = set()  # downstreams whose row said another state
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
-        self._hints: dict[
-            str, DownstreamFinding
-        ] = {}  # outages that another executor has found, and no own call has met yet
+        self._hints: dict[str, DownstreamFinding] = {}  # outages that other executors have found, and no own call yet
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
@@ -84,10 +82,11 @@ class DownstreamStates:
         spec, now = self.specs[downstream], self._now_us()
         changed, admission = rules.admit(self._breaker(downstream), spec, now)
         if is_retry and admission.call is not None and not admission.call.probe:
-            bucket, afforded = rules.acquire_token(self._refilled(downstream), spec)
-            self._fill(downstream, bucket)
-            if afforded.call is None:
-                return afforded
+            bucket = self._refilled(downstream)
+            retry_at = rules.next_retry_at(bucket, spec)
+            self._fill(downstream, bucket if retry_at is not None else rules.spend_tokens(bucket, 1))
+            if retry_at is not None:
+                return Admission(None, retry_at)
         self._replace(downstream, changed)
         if admission.call is not None:
             self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))

@@ -19,7 +19,6 @@ from redrive.engine.core.breaker import (
     CallEnd,
     CallPermit,
     ProbeCandidate,
-    acquire_token,
     admit,
     after_act,
     choose_probe,
@@ -28,6 +27,7 @@ from redrive.engine.core.breaker import (
     new_breaker,
     new_bucket,
     new_status,
+    next_retry_at,
     probe_for_new_run,
     probe_now,
     record,
@@ -35,6 +35,7 @@ from redrive.engine.core.breaker import (
     refund,
     release_call,
     restore,
+    spend_tokens,
     totals,
 )
 from redrive.engine.core.outcome import FailureClass
@@ -212,8 +213,8 @@ class TestClosed:
         downstream.refuse_two()
         assert downstream.state is BreakerState.OPEN
         downstream.wait(86_400)
-        why = "credential refused to a and b: waits for an operator"
-        assert downstream.admit() == Admission(None, None, why)
+        assert downstream.admit() == Admission(None)
+        assert downstream.breaker.why == "credential refused to a and b: waits for an operator"
         downstream.breaker = probe_now(downstream.breaker, SPEC)
         downstream.call()
         assert (downstream.state, downstream.breaker.refused) == (BreakerState.CLOSED, ())
@@ -295,7 +296,8 @@ class TestOpen:
         """000.51, Part 5: of the document's two behaviours this is "refuses to dispatch": no attempt is spent."""
         downstream.break_it()
         downstream.wait(10)
-        assert downstream.admit() == Admission(None, START + 30 * SECOND, "5 of 5 calls failed in 60 s")
+        assert downstream.admit() == Admission(None, START + 30 * SECOND)
+        assert downstream.breaker.why == "5 of 5 calls failed in 60 s"
 
     def test_what_was_on_its_way_neither_reopens_nor_escalates(self, downstream):
         """4.12: in-flight failures after opening."""
@@ -362,7 +364,7 @@ class TestHalfOpen:
         downstream.break_it()
         downstream.wait(30)
         assert downstream.begin().probe
-        assert downstream.admit() == Admission(None, None, "a probe is on its way")
+        assert downstream.admit() == Admission(None)
 
     def test_a_failed_probe_opens_it_again(self, downstream):
         downstream.break_it()
@@ -428,7 +430,7 @@ class TestRelease:
         while len(released) < count:
             admission = downstream.admit()
             if admission.call is None:
-                assert admission.retry_at is not None and admission.why.startswith("released at ")
+                assert admission.retry_at is not None
                 downstream.now = admission.retry_at
             else:
                 released.append(downstream.now)
@@ -495,7 +497,8 @@ class TestOperator:
         downstream.act("open")
         downstream.end(call)
         downstream.wait(86_400)
-        assert downstream.admit() == Admission(None, None, "held by ana")
+        assert downstream.admit() == Admission(None)
+        assert downstream.breaker.why == "held by ana"
         downstream.act("close")
         downstream.call()
         assert downstream.state is BreakerState.CLOSED
@@ -542,19 +545,22 @@ def test_a_downstream_that_needs_retries_is_degraded_before_it_fails(downstream)
 class TestBucket:
     SPEC = replace(SPEC, bucket_capacity=3, bucket_refund=0.5, bucket_per_second=2)
 
-    def ask(self, bucket: Bucket, now: int, successes: int = 0) -> tuple[Bucket, Admission]:
-        return acquire_token(refill(bucket, self.SPEC, now, successes), self.SPEC)
+    def ask(self, bucket: Bucket, now: int) -> tuple[Bucket, int | None]:
+        """Return the bucket after one retry, if that may start now; and when the next one may: None: it did."""
+        bucket = refill(bucket, self.SPEC, now, 0)
+        retry_at = next_retry_at(bucket, self.SPEC)
+        return (spend_tokens(bucket, 1) if retry_at is None else bucket), retry_at
 
     def test_a_retry_costs_one_and_a_success_brings_a_share(self):
         """4.12, and the retry budgets of Finagle and Envoy."""
         bucket = refill(new_bucket(self.SPEC), self.SPEC, START, 0)
         for _ in range(3):
-            bucket, admission = self.ask(bucket, START)
-            assert admission.call is not None
-        bucket, refused = self.ask(bucket, START)
-        assert refused == Admission(None, START + SECOND // 2, "the retry budget is spent")
+            bucket, retry_at = self.ask(bucket, START)
+            assert retry_at is None
+        bucket, retry_at = self.ask(bucket, START)
+        assert retry_at == START + SECOND // 2
         bucket = refund(refund(bucket, self.SPEC, 1), self.SPEC, 2)
-        assert self.ask(bucket, START)[1].call is not None
+        assert self.ask(bucket, START)[1] is None
 
     def test_a_full_bucket_does_not_overflow(self):
         bucket = refill(new_bucket(self.SPEC), self.SPEC, START, 0)
@@ -573,13 +579,13 @@ class TestBucket:
         bucket, through = refill(Bucket(0.0), self.SPEC, START, 0), 0
         bucket = Bucket(0.0, START)
         for tenth in range(100):
-            bucket, admission = self.ask(bucket, START + tenth * SECOND // 10)
-            through += admission.call is not None
+            bucket, retry_at = self.ask(bucket, START + tenth * SECOND // 10)
+            through += retry_at is None
         assert 18 <= through <= 20
 
     def test_a_capacity_of_none_still_lets_a_retry_start(self):
         spec = replace(SPEC, bucket_capacity=0)
-        assert acquire_token(new_bucket(spec), spec)[1].call is not None
+        assert next_retry_at(new_bucket(spec), spec) is None
 
     def test_a_clock_set_back_neither_fills_nor_empties_it(self):
         bucket, _ = self.ask(Bucket(0.0, START + 10**15), START)
@@ -642,7 +648,8 @@ class TestStored:
         downstream.call()
         downstream.call()
         downstream.breaker = self.stored(downstream)
-        assert downstream.admit().why == "released at 5.7/s"
+        assert downstream.admit().call is None
+        assert replace(downstream.status, held=("load",)).why == "released at 5.7/s"
 
     def test_pacing_ends_with_the_rate_of_the_flow(self, downstream):
         """As after "breakers --close" without an executor, or a change of the flow."""
