@@ -152,13 +152,16 @@ class _Evidence(msgspec.Struct, frozen=True):
         """Return the evidence of an error inside this one, or of its cause."""
         return _Evidence(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
 
+    def has_one_of(self, names: Iterable[str]) -> bool:
+        """Return whether the error is of one of these types."""
+        return any(map(self.facts.has_type_name, names))
+
 
 _UNKNOWN = Classification(FailureClass.UNCLASSIFIED)
 
 
 def _classify(case: _Evidence) -> Classification:
-    name = _first_match(case, case.policy.never_retry if case.policy else ())
-    if name is not None:
+    if case.policy is not None and case.has_one_of(case.policy.never_retry):
         return Classification(FailureClass.PERMANENT)
     found = next((found for step in _STEPS if (found := step(case)) is not None), _UNKNOWN)
     return _apply_retry_on(case, found)
@@ -173,16 +176,11 @@ def _apply_retry_on(case: _Evidence, found: Classification) -> Classification:
     names = case.policy.retry_on if case.policy else ()
     if not names or found.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
         return found  # each child of a group was filtered
-    name = _first_match(case, tuple(name for name in names if name not in CATCH_ALL_NAMES))
-    if name is not None:
+    if case.has_one_of(name for name in names if name not in CATCH_ALL_NAMES):
         return replace(found, failure_class=FailureClass.TRANSIENT)
     if CATCH_ALL_NAMES.isdisjoint(names):
         return Classification(FailureClass.PERMANENT)
     return found
-
-
-def _first_match(case: _Evidence, names: Iterable[str]) -> str | None:
-    return next((name for name in names if case.facts.has_type_name(name)), None)
 
 
 def _by_rule(case: _Evidence) -> Classification | None:

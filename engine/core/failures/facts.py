@@ -92,24 +92,21 @@ class ProgramEnd(NamedTuple):
 def read_program_end(exit_code: int, output: str, command: str | Sequence[object] | None = None) -> ProgramEnd:
     """Return what is known of a program. ``output``: its end, where the error is; ``command``: a line or its words."""
     line = error_line(output[-_OUTPUT_CHARACTERS:])
-    if signal_of_exit(exit_code) is not None and not _is_error(line):
+    if signal_name(exit_code - 128) is not None and not _is_error(line):  # as a shell reports it
         line = ""  # what it wrote when the signal came
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
     status = _group(re.search(phrases.HTTP_STATUSES, line, re.IGNORECASE))
     return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate_in(line, text or ""))
 
 
-def signal_of_exit(exit_code: int) -> str | None:
-    """Return the name of the signal by which a program ended, as a shell reports it (128 and its number), or None."""
-    try:
-        return Signals(exit_code - 128).name if exit_code > 128 else None
-    except ValueError:
-        return None
+def signal_name(number: int) -> str | None:
+    """Return the name of a signal; None for a number that is none."""
+    return Signals(number).name if number in set(Signals) else None
 
 
 def describe_exit_signal(end: ProgramEnd) -> str:
     """Return what a signal did to a program of a line, as a shell reports it; empty if none ended it."""
-    name, programs = signal_of_exit(end.exit_code), programs_of(end.command or "")
+    name, programs = signal_name(end.exit_code - 128), programs_of(end.command or "")
     if name is None:
         return ""
     if name != "SIGPIPE" or "|" not in (end.command or ""):
@@ -301,10 +298,6 @@ def _status(error: BaseException, response: object) -> int | None:
     return next((one for one in candidates if isinstance(one, int) and 100 <= one <= 599), None)
 
 
-def _item(mapping: object, key: str) -> object:
-    return mapping.get(key) if isinstance(mapping, Mapping) else None
-
-
 def _header(headers: object, name: str) -> str | None:
     get = safe_attribute(headers, "get")
     if not callable(get):
@@ -409,8 +402,10 @@ def read_rest(error: BaseException) -> str:
 def _body(error: BaseException, response: object) -> str | None:
     for holder in (response, error):
         fields = safe_attribute(holder, "__dict__")  # stored values only: a property could fetch
+        if not isinstance(fields, Mapping):
+            continue
         for name in ("_content", "content", "text", "body"):
-            value = _item(fields, name)
+            value = fields.get(name)
             if isinstance(value, bytes) and value:
                 return value[: 4 * DIAGNOSTIC_MAX].decode(errors="replace")
             if isinstance(value, str) and value:

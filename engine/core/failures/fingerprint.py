@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import linecache
 import re
-import signal
 import sys
 import traceback
 from collections import Counter, deque
@@ -41,6 +40,7 @@ from .facts import (
     message_of,
     normalize_command,
     normalize_message,
+    signal_name,
     type_name,
 )
 
@@ -151,20 +151,13 @@ def fingerprint_of_signal(
     number: int, sender: str, stack_text: str = "", project_root: str | None = None, command: str | None = None
 ) -> Fingerprint:
     """Return the fingerprint of a signal and the crash dump. ``sender``: executor, oom, limit or unknown."""
-    words = _SENDER_WORDS.get(sender) or f"ended by {_signal_name(number)}"
+    words = _SENDER_WORDS.get(sender) or f"ended by {signal_name(number) or f'signal {number}'}"
     kind = ("signal", f"{number} from {sender}")
     frame = innermost_of_stack(stack_text)
     if frame is not None:
         return _fingerprint_at(kind, _relative_path(frame.path, project_root), frame, f"{words} at")
     fields = (kind, *([("command", normalize_command(command))] if command else []))
     return _fingerprint_of_fields(fields, words)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def fingerprint_of_stack(
@@ -244,7 +237,19 @@ def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
 
     First the thread that handled the signal, then the coroutines of its loop (``runner/stack.py``).
     """
-    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _THREAD_ORDER.index(thread[0]))]
+    threads: list[tuple[str, list[StackFrame]]] = []
+    for line in stack_text.splitlines():
+        head = _THREAD_HEAD.match(line)
+        if head is not None:
+            threads.append((head[1] or head[2], []))
+            continue
+        frame = _THREAD_FRAME.match(decode_frame(line))
+        if frame is None:
+            continue
+        if not threads:  # with all_threads=False the only head is "Stack (most recent call first):"
+            threads.append(("Current thread", []))
+        threads[-1][1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
+    return [frames for _, frames in sorted(threads, key=lambda thread: _THREAD_ORDER.index(thread[0]))]
 
 
 def is_engine_path(path: str) -> bool:
@@ -460,22 +465,6 @@ def _constant(value: object) -> str:
     if isinstance(value, CodeType):
         return _code_digest(value)
     return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-
-
-def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
-    threads: list[tuple[str, list[StackFrame]]] = []
-    for line in stack_text.splitlines():
-        head = _THREAD_HEAD.match(line)
-        if head is not None:
-            threads.append((head[1] or head[2], []))
-            continue
-        frame = _THREAD_FRAME.match(decode_frame(line))
-        if frame is None:
-            continue
-        if not threads:  # with all_threads=False the only head is "Stack (most recent call first):"
-            threads.append(("Current thread", []))
-        threads[-1][1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
-    return threads
 
 
 # --- hashing ----------------------------------------------------------------------------------------------------

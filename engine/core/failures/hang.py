@@ -302,33 +302,26 @@ def _unknown(case: _HangCase, process: Process) -> _Observation:
     return _Observation(f"blocked in {process.wait_channel}" if process.wait_channel else "blocked")
 
 
-def _reading(case: _HangCase, process: Process) -> _Observation:
-    return _transfer(case, process, "recv from", "reading", writes=False)
-
-
-def _writing(case: _HangCase, process: Process) -> _Observation:
-    return _transfer(case, process, "send to", "writing to", writes=True)
-
-
-def _transfer(case: _HangCase, process: Process, socket_text: str, file_text: str, *, writes: bool) -> _Observation:
+def _of_transfer(case: _HangCase, process: Process) -> _Observation:
+    writes = process.activity in (Activity.WRITE, Activity.SEND)
+    call, towards, doing = ("send", "to", "writing to") if writes else ("recv", "from", "reading")
     ends = case.waited_on(process)
     if not ends:
-        return _infer_peer(case, process, socket_text)
+        return _infer_peer(case, process, call, towards)
     end = ends[0]
     if end.kind == "pipe":
         return _of_pipe(case, process, end, writes=writes)
     if end.kind in ("tcp", "udp", "unix"):
-        return _Observation(f"blocked in {socket_text} {_peer(end)}")
-    return _Observation(f"{file_text} {end.name or 'a descriptor'}")
+        return _Observation(f"blocked in {call} {towards} {_peer(end)}")
+    return _Observation(f"{doing} {end.name or 'a descriptor'}")
 
 
-def _infer_peer(case: _HangCase, process: Process, socket_text: str) -> _Observation:
+def _infer_peer(case: _HangCase, process: Process, call: str, towards: str) -> _Observation:
     """Without the system call: a single connection is likely the one in use."""
     known = [end for end in case.descriptors_of(process) if end.is_connection]
-    verb = socket_text.split()[0]
     if process.is_exact or len(known) != 1:
-        return _Observation(f"blocked in {verb}")
-    return _Observation(f"blocked in {verb}, perhaps {socket_text.split()[1]} {_peer(known[0])}")
+        return _Observation(f"blocked in {call}")
+    return _Observation(f"blocked in {call}, perhaps {towards} {_peer(known[0])}")
 
 
 def _peer(end: Descriptor) -> str:
@@ -353,7 +346,7 @@ def _of_pipe(case: _HangCase, process: Process, end: Descriptor, *, writes: bool
     return _Observation(f"{'writing to' if writes else 'reading'} a pipe")
 
 
-def _polling(case: _HangCase, process: Process) -> _Observation:
+def _of_poll(case: _HangCase, process: Process) -> _Observation:
     ends = case.waited_on(process)
     known = [end for end in ends if end.is_connection]
     if known:
@@ -377,10 +370,8 @@ def _of_connect(case: _HangCase, process: Process) -> _Observation:
 def _of_lock(case: _HangCase, process: Process) -> _Observation:
     lock = next((lock for lock in case.autopsy.locks if lock.pid == process.pid), None)
     if lock is None:
-        ends = case.waited_on(process)
-        return _Observation(
-            f"waits for a lock on {ends[0].name}" if ends and ends[0].name else "waits for a lock on a file"
-        )
+        path = next((end.name for end in case.waited_on(process)), "")
+        return _Observation(f"waits for a lock on {path or 'a file'}")
     if not lock.holder:
         return _Observation(f"waits for a lock on {lock.path}")
     name = f" (`{lock.holder_name}`)" if lock.holder_name else ""
@@ -417,15 +408,15 @@ def _constant(words: str) -> Callable[[_HangCase, Process], _Observation]:
 
 
 _DESCRIBERS: dict[Activity | None, Callable[[_HangCase, Process], _Observation]] = {
-    Activity.READ: _reading,
-    Activity.RECEIVE: _reading,
-    Activity.WRITE: _writing,
-    Activity.SEND: _writing,
+    Activity.READ: _of_transfer,
+    Activity.RECEIVE: _of_transfer,
+    Activity.WRITE: _of_transfer,
+    Activity.SEND: _of_transfer,
     Activity.CONNECT: _of_connect,
     Activity.ACCEPT: _constant("waits for a connection to accept"),
-    Activity.POLL: _polling,
-    Activity.SELECT: _polling,
-    Activity.EPOLL: _polling,
+    Activity.POLL: _of_poll,
+    Activity.SELECT: _of_poll,
+    Activity.EPOLL: _of_poll,
     Activity.LOCK_FILE: _of_lock,
     Activity.FUTEX: _of_futex,
     Activity.WAIT_CHILD: _of_child,
