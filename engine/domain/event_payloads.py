@@ -216,7 +216,6 @@ class AttemptStack(NamedTuple):
 
     where: Text = None
     hang: Text = None
-    kernel: Text = None
 
 
 class AttemptSigterm(NamedTuple):

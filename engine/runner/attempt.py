@@ -63,10 +63,6 @@ class AttemptHost:
         """Return the processes to inspect. ``line``: shown instead of the command line; None: that itself."""
         return UsageSubject(0)
 
-    def kernel_view(self) -> str | None:
-        """Return what the kernel says that the process does."""
-        return None
-
     async def dump_stack(self) -> str:
         """Return the stacks as text; empty if the process does not answer within 100 ms."""
         return ""
@@ -369,7 +365,7 @@ class Attempt(RunningAttempt):
         output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._output_at
         self._hang_report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
-        self.report(AttemptStack(where, self._hang or None, self.place.kernel_view()))
+        self.report(AttemptStack(where, self._hang or None))
 
     async def _ended_within(self, seconds: float) -> bool:
         await asyncio.wait([self._done], timeout=seconds)

@@ -121,10 +121,6 @@ class ForkedProcess(AttemptHost):
         """Return the processes to inspect."""
         return UsageSubject(self.pid, line=line, start_ticks=self.start_ticks)
 
-    def kernel_view(self) -> str | None:
-        """Return what the kernel says that the process does."""
-        return process.kernel_view(self.pid)
-
     async def dump_stack(self) -> str:
         """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
         self._ticks = process.thread_use(self.pid, self.pid)[1]
