@@ -202,22 +202,16 @@ def older_days(started: Mapping[date, int], one: Predecessor) -> list[date]:
     return [day for day, at in started.items() if any((run.ended_at or 0) > at for _, run in runs_of_day(one, day))]
 
 
-def cycle_of(flow: str, follows: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the flows by which a flow comes after itself, from it to it; empty: it does not."""
+def cycle_sentence(flow: str, follows: Mapping[str, Sequence[str]]) -> str:
+    """Return why a flow can never start: it comes after itself; empty: it does not."""
     paths = [[flow]]
     seen = set()
     while paths:
         path = paths.pop()
         for name in follows.get(path[-1], ()):
             if name == flow:
-                return [*path, name]
+                return f"flow {flow!r} comes after itself: {' after '.join([*path, name])}"
             if name not in seen:
                 seen.add(name)
                 paths.append([*path, name])
-    return []
-
-
-def cycle_sentence(flow: str, follows: Mapping[str, Sequence[str]]) -> str:
-    """Return why a flow can never start; empty: it can."""
-    path = cycle_of(flow, follows)
-    return f"flow {flow!r} comes after itself: {' after '.join(path)}" if path else ""
+    return ""

@@ -186,9 +186,8 @@ class ReadyQueue:
     def startable_like(self, row: TaskRow, limit: int) -> int:
         """Count the startable tasks that wait for the same capacity as a task, at most up to ``limit``."""
         names = (name for _, _, name in self._lanes.get(lane_of(row), ()))
-        return sum(
-            1 for _ in islice((name for name in names if self._is_startable(self._projection.tasks[name])), limit)
-        )
+        startable = (name for name in names if self._is_startable(self._projection.tasks[name]))
+        return sum(1 for _ in islice(startable, limit))
 
     def startable_for(self, downstream: str) -> list[str]:
         lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)

@@ -25,7 +25,7 @@ DEPTH_MAX = 200  # nested lists and mappings
 LATER = "#later"  # ends the text of a time that a change of the clocks makes twice, if it is the later one
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _decode_plain = json.JSONDecoder().decode
 _SHORT = 10**18  # such a number needs no encoder, which costs a forked attempt 40 copied pages
 _UNCHANGED = (str, bool, int, type(None))
@@ -164,7 +164,7 @@ def _parts_of(value: object) -> _Parts | None:
     """Return the parts of a container, a dataclass or a member of an enum; None for another value."""
     kind = type(value)
     if isinstance(value, tuple) and kind is tuple:
-        return _Parts("tuple", _numbered(value))
+        return _Parts("tuple", [(f"[{position}]", part) for position, part in enumerate(value)])
     if isinstance(value, set | frozenset) and kind in (set, frozenset):
         items = [(f" (the item {item!r})"[:80], item) for item in value]
         return _Parts(kind.__name__, items, lambda parts: sorted(parts, key=_text))  # one order, whatever the hash seed
@@ -174,7 +174,8 @@ def _parts_of(value: object) -> _Parts | None:
     if isinstance(value, Enum):
         if value.name not in type(value).__members__:  # a sum of flags
             raise UnstorableError(f"is {value!r}, which is not a single member of its enum")
-        return _of_class("enum", kind, [(".name", value.name)])
+        reference = _class_reference(kind)
+        return _Parts("enum", [(".name", value.name)], lambda parts: [reference, parts[0]])
     if isinstance(value, tuple) and _is_named_tuple(kind):
         names: tuple[str, ...] = getattr(kind, "_fields")  # noqa: B009
         return _of_class("namedtuple", kind, [(f".{name}", part) for name, part in zip(names, value, strict=True)])
@@ -187,15 +188,9 @@ def _in_pairs(parts: list[object]) -> object:
     return [list(pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def _numbered(values: Sequence[object]) -> list[tuple[str, object]]:
-    return [(f"[{position}]", part) for position, part in enumerate(values)]
-
-
 def _of_class(tag: str, kind: type, values: Sequence[tuple[str, object]]) -> _Parts:
     reference = _class_reference(kind)
     names = [place.removeprefix(".") for place, _ in values]
-    if tag == "enum":
-        return _Parts(tag, values, lambda parts: [reference, parts[0]])
     return _Parts(tag, values, lambda parts: [reference, dict(zip(names, parts, strict=True))])
 
 
@@ -275,10 +270,6 @@ def dump_result(value: object) -> str:
     except UnicodeEncodeError:  # half of a character
         return json.dumps(stored, allow_nan=False, separators=(",", ":"))
     return text
-
-
-def _text(stored: object) -> str:
-    return _encode(stored)
 
 
 def _stored(value: object, place: str, depth: int) -> object:

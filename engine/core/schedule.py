@@ -12,6 +12,7 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
@@ -74,10 +75,14 @@ class Cron(msgspec.Struct, frozen=True):
         """The expression in words: ``At 02:00 every day``."""
         return CronSim(self.expression, _EPOCH).explain()
 
+    @property
+    def _has_real_intervals(self) -> bool:
+        minute, hour, *_ = self.expression.split()
+        return minute.startswith("*") or hour.startswith("*")
+
     def after(self, instant: int) -> Iterator[int]:
         """Yield the logical times after an instant, in order."""
-        minute, hour, *_ = self.expression.split()
-        if minute.startswith("*") or hour.startswith("*"):
+        if self._has_real_intervals:
             yield from self._at_every_match(instant)
             return
         latest = instant
@@ -114,11 +119,9 @@ class Cron(msgspec.Struct, frozen=True):
     def meaning(self) -> tuple[object, ...]:
         """What the expression selects, however it is written: ``0 2`` and ``00 2`` are equal."""
         fields = CronSim(self.expression, _EPOCH)
-        minute, hour, *_ = self.expression.split()
-        keeps_intervals = minute.startswith("*") or hour.startswith("*")
         weekdays = {0 if day == 7 else day for day in fields.weekdays}
         sets = fields.minutes, fields.hours, fields.days, fields.months, weekdays
-        return keeps_intervals, fields.day_and, *(frozenset(map(str, one)) for one in sets)
+        return self._has_real_intervals, fields.day_and, *(frozenset(map(str, one)) for one in sets)
 
     def matches(self, wall: datetime) -> bool:
         """True if the expression matches this hour and minute; False for a time that a gap of the clock moved."""
@@ -459,19 +462,10 @@ def _offset_change(after: int, until: int, zone: tzinfo) -> int | None:
     while after < until:
         step = min(after + _OFFSET_STEP_US, until)
         if _offset_us(step, zone) != offset:
-            return _first_change(after, step, offset, zone)
+            instants = range(after // 1_000_000 * 1_000_000, step + 1, 1_000_000)
+            return instants[bisect(instants, False, key=lambda instant: _offset_us(instant, zone) != offset)]
         after = step
     return None
-
-
-def _first_change(same: int, changed: int, offset: int, zone: tzinfo) -> int:
-    while changed - same > 1_000_000:
-        middle = (same + changed) // 2
-        if _offset_us(middle, zone) == offset:
-            same = middle
-        else:
-            changed = middle
-    return changed // 1_000_000 * 1_000_000
 
 
 def to_microseconds(time: datetime) -> int:
@@ -498,9 +492,7 @@ def daylight_note(schedule: Schedule, logical: int) -> str:
         return "the clocks go forward over the time that it names: the first instant after the gap"
     if wall.utcoffset() != wall.replace(fold=1 - wall.fold).utcoffset():
         return f"the clocks go back and show {wall:%H:%M} twice: the {'second' if wall.fold else 'first'} time"
-    moved = wall - local_time(
-        logical - 86_400_000_000, schedule.zone
-    )  # a difference of wall clock times, not of instants
+    moved = wall - local_time(logical - 86_400_000_000, schedule.zone)  # of wall clock times, not of instants
     if moved != timedelta(days=1):
         return f"the clocks have gone {'forward' if moved > timedelta(days=1) else 'back'} within the day before"
     return ""
