@@ -31,7 +31,8 @@ from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
-from ..present.schedules import need_sentence
+from ..present.needs import need_sentence
+from ..present.next_start import next_start, start_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once, with_session
@@ -460,8 +461,9 @@ def _needing_lines(session: Session, waiting: Mapping[str, WaitingRun]) -> list[
 async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, and whether a process serves them."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
-    coming = present.describe_next_runs(await session.query(lists.SCHEDULES), session.now_us())
-    return [f"{words}{unserved}" for words in coming]
+    rows, now_us = await session.query(lists.SCHEDULES), session.now_us()
+    coming = [start_sentence(next_start(row, None, now_us, unserved), now_us) for row in rows]
+    return [f"{one_line(row.dag_name)}: {words}{unserved}" for row, words in zip(rows, coming, strict=True)]
 
 
 # --- ``redrive fleet`` -----------------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ from ...engine.statefile.pruning import PrunePreview
 from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
-from ..present.runs import describe_next_runs, executor_advice
+from ..present.next_start import NOT_SERVED, next_start, start_sentence
+from ..present.runs import executor_advice
 from ..sessions.address import SshOptions, parse
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session
@@ -233,8 +234,12 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     rows = lists.query(connection, lists.SCHEDULES, {})
     status = lock_file.served_by(path)
     now_us = machine_now_us()
-    hang = next((row.hang for row in read_schedules().schedules if row.state_path == path and row.hang), None)
-    for row, words in zip(rows, describe_next_runs(rows, now_us, is_served=hang is None), strict=True):
+    served = {row.flow: row for row in read_schedules().schedules if row.state_path == path}
+    hang = next((row.hang for row in served.values() if row.hang), None)
+    hindrance = hang or (NOT_SERVED if status is None else "")
+    for row in rows:
+        start = next_start(row, served.get(row.dag_name), now_us, hindrance)
+        words = f"{one_line(row.dag_name)}: {start_sentence(start, now_us)}"
         if is_ahead(row.decided_until, now_us):
             until = f"{datetime.fromtimestamp(row.decided_until / 1e6, UTC).astimezone():%Y-%m-%d %H:%M}"
             words += f"; decided until {until}, ahead of the clock: redrive serve takes that back"

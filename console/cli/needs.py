@@ -19,7 +19,7 @@ from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_co
 from ...engine.statefile.opening import open_readonly
 from ...engine.statefile.state_files import FileRow
 from ..model.inbox import InboxCause
-from ..present.schedules import need_sentence, summary_sentence
+from ..present.needs import need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
 from ..sessions.session import Query, Session, machine_now_us

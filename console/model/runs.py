@@ -195,10 +195,11 @@ class FleetEntry(msgspec.Struct, frozen=True):
         """The schedules in its file, and those that a supervisor writes there once no other process owns the file."""
         written = {row.dag_name for row in self.file_row.schedules}
         new = [row for row in self.file_row.supervised if row.next_at is not None and row.flow not in written]
-        return [*self.file_row.schedules, *map(_schedule_row, new)] if new else self.file_row.schedules
+        return [*self.file_row.schedules, *map(schedule_row, new)] if new else self.file_row.schedules
 
 
-def _schedule_row(row: ServedSchedule) -> ScheduleRow:
+def schedule_row(row: ServedSchedule) -> ScheduleRow:
+    """The schedule as its supervisor writes it into the state file."""
     next_local = datetime.fromtimestamp((row.next_logical or 0) / 1e6, UTC).astimezone(zone_of(row)).isoformat()
     return ScheduleRow(row.flow, row.expression or "", row.timezone or "", "", None, 0, 0, row.next_at, next_local)
 

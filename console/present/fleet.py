@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
@@ -15,25 +14,24 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ...engine.statefile.supervisor_file import FlowBefore, NightSummary, ServedSchedule, skips_next
+from ...engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
-from ..text.figures import DAY, age, need_human, number
+from ..text.figures import age, need_human, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
+from .needs import need_sentence
+from .next_start import CANNOT_START, NOT_SERVED, StartKind, awaited_text, start_of_entry, start_sentence, start_word
 from .run_grid import run_words
-from .runs import describe_next_run
-from .schedules import after_text, awaited_text, need_sentence, paused_text, schedule_state
+from .schedules import paused_text, schedule_state
 from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
 from .tasks import RunContext, task_line
 
 _RUNNING = RUN_STYLES[RunState.RUNNING]
-_STARTS_US = 5_000_000  # the time that a due run takes to start
-_WEEK = 6 * DAY
 _NEXT_FROM = 100  # columns
 _NOTES_COUNTED = 10  # from so many on, their number has no room
 _NAME_CELLS_MIN = 8  # of a task beside its error
@@ -50,11 +48,11 @@ def executor_text(entry: FleetEntry) -> str:
     if entry.executor.alive:
         return "alive" if entry.executor.silent_since is None else SILENT.word
     if any(row.has_failed_start() for row in entry.file_row.supervised):
-        return "cannot start"
+        return CANNOT_START
     if entry.file_row.service_pid is not None:
         return "served"
     if any(row.next_at is not None for row in entry.file_row.schedules):
-        return "not served"
+        return NOT_SERVED
     if not any(run.ended_at is None for run in entry.file_row.runs):
         return ""
     if entry.executor.original is not None:
@@ -63,36 +61,12 @@ def executor_text(entry: FleetEntry) -> str:
 
 
 def _next_text(entry: FleetEntry, context: RowContext) -> str:
-    """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
-    if entry.is_paused:
-        return "paused"
-    if before := _flows_before(entry):
-        return ": ".join(filter(None, (after_text(before), awaited_text(before))))
-    return describe_next_run(entry.coming, _now_us(entry, context), is_served=entry.file_row.service_pid is not None)
-
-
-def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
-    """The flows after which it starts."""
-    return [one for row in entry.file_row.supervised for one in row.after]
+    start = start_of_entry(entry, _now_us(entry, context))
+    return "" if start.kind is StartKind.NONE else start_sentence(start, _now_us(entry, context))
 
 
 def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
-    """The same in a few cells, by the clock of this machine."""
-    at = entry.next_at
-    if entry.is_paused:
-        return Piece("paused", Role.WAITING)
-    if before := _flows_before(entry):
-        return Piece(after_text(before), Role.DIM)
-    if at is None:
-        return Piece("")
-    if at < _now_us(entry, context) - _STARTS_US:
-        return Piece(f"due {age(_now_us(entry, context) - at)}", Role.WARNING)
-    if executor_text(entry) in ("not served", "cannot start"):
-        return Piece(executor_text(entry), Role.WARNING)
-    if any(map(skips_next, entry.file_row.supervised)):
-        return Piece("left out", Role.WAITING)
-    wall, away = datetime.fromtimestamp(at / 1e6).astimezone(), at - _now_us(entry, context)
-    return Piece(format(wall, "%H:%M" if away < DAY else "%a %H:%M" if away < _WEEK else "%d %b"), Role.DIM)
+    return start_word(start_of_entry(entry, _now_us(entry, context)), _now_us(entry, context))
 
 
 def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
@@ -207,7 +181,7 @@ def why_of(entry: FleetEntry, now_us: int) -> Why:
         return Why(f"paused for {since} {why}", mends, role, f"{PAUSED.word}{colon}{reason}")
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
         return Why(f"schedule {pause}", ("schedule",))
-    if awaited := awaited_text(_flows_before(entry)):
+    if awaited := awaited_text([one for row in entry.file_row.supervised for one in row.after]):
         return Why(awaited, ("schedule",))
     if slow := _slowness(entry, now_us):
         return Why(slow, ("open",), Role.WARNING)

@@ -43,9 +43,9 @@ from ..text.figures import SECOND, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
 from ..text.text import cells, one_line, pad
+from .needs import instant, need_sentence
 from .preview import consequences
 from .runs import waiting_text
-from .schedules import instant, need_sentence
 from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import RunContext, attempts_text, named_tasks
 

@@ -1,10 +1,9 @@
-"""Runs in one row each, with their executor and their schedule; a run in a few lines; a fleet."""
+"""Runs in one row each, with their executor; and a run in a few lines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -24,18 +23,19 @@ from ...engine.domain.text import (
     shell_command,
 )
 from ...engine.statefile.durations import quantile
-from ...engine.statefile.lists import NeedKind, ScheduleRow
+from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
 from ..sessions.address import parse
 from ..text.columns import FILL, Column, Columns, Width, field, measured, with_fields
-from ..text.figures import DAY, SECOND, clock, column, need_human, number, times_text, wall, wall_day
+from ..text.figures import clock, column, need_human, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line
 from . import states
+from .needs import instant
 from .states import RowContext, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
@@ -294,7 +294,7 @@ def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> s
         return f"no executor runs it: executor {status.executor.pid} runs {status.executor.run_id}"
     if status.executor.gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - status.executor.gone_at < DAY else wall_day)(status.executor.gone_at)
+    since = instant(status.executor.gone_at, now_us)
     if status.executor.run_id not in (None, run.run_id):
         return f"no executor since {since}"
     pid = "its process" if status.executor.pid is None else f"pid {status.executor.pid}"
@@ -327,41 +327,6 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
         "stopped": status.executor.stopped,
         "advice": executor_advice(run, status, target, now_us) or None,
     }
-
-
-# --- Sentences about schedules in the list of runs: the next run, and how late a run is -----------------------------
-
-
-_STARTS_US = 5 * SECOND  # the time that a due run takes to start
-
-
-def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int, *, is_served: bool = True) -> list[str]:
-    """One sentence per schedule: ``revenue: next 02:00 Asia/Kolkata, in 3 h 12 min``."""
-    return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us, is_served=is_served)}" for row in rows]
-
-
-def describe_next_run(rows: Iterable[ScheduleRow], now_us: int, *, is_served: bool = True) -> str:
-    """The next run of all schedules; empty if there is none. ``is_served``: a process will start it."""
-    coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
-    return _describe_next(min(coming)[2], now_us, is_served=is_served) if coming else ""
-
-
-def _describe_next(row: ScheduleRow, now_us: int, *, is_served: bool = True) -> str:
-    if row.expression.startswith("after "):
-        return one_line(row.expression)
-    if row.next_at is None or not row.next_local:
-        return "nothing comes any more"
-    wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
-    if left_us < -_STARTS_US:
-        return f"due {format_duration(-left_us)} ago and not started"
-    today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
-    day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
-    left = f", in {format_duration(max(left_us, 0))}" if is_served else ""
-    return f"next {day}{_clock(wall)} {one_line(row.timezone)}{left}"
-
-
-def _clock(wall: datetime) -> str:
-    return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
 
 
 def lateness(run: RunRow, now_us: int) -> str:

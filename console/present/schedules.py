@@ -1,8 +1,8 @@
-"""What a machine starts and what it needs: its schedules in one row each, and what waits for a human, in sentences."""
+"""The schedules of a machine in one row each, their acts, and what came and comes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from functools import lru_cache
@@ -12,8 +12,6 @@ from typing import NamedTuple
 from ...engine.domain.states import RunState
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.errors import RefusedError
-from ...engine.statefile.lists import NeedKind
-from ...engine.statefile.needs import MISSED, Need, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import (
     FOREVER,
@@ -39,10 +37,11 @@ from ..text.columns import (
     screen_titles,
     with_fields,
 )
-from ..text.figures import DAY, local_day, need_human, number, wall, wall_day
+from ..text.figures import DAY, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
+from .next_start import NOT_SERVED, StartKind, after_text, awaited_text, start_of_schedule, start_words
 from .states import named_rule
 
 NAMED_MAX = 3  # missed runs in a note, and in the list of acts
@@ -242,7 +241,7 @@ def row_notes(row: ServedSchedule, now_us: int) -> Iterator[str]:
 def _served_text(row: ServedSchedule, now_us: int) -> str:
     if heartbeat_age_us(row, now_us) is not None:
         return "not served: the supervisor hangs" if row.hang else "not served: the supervisor is dead"
-    return "not served" if row.stopped_at is not None else ""
+    return NOT_SERVED if row.stopped_at is not None else ""
 
 
 def needs_attention(row: ServedSchedule, now_us: int) -> bool:
@@ -262,36 +261,21 @@ def describe_recurrence(expression: str | None) -> str:
     return rhythm.description if isinstance(rhythm, Cron) else expression or ""
 
 
-def _next_screen(row: ServedSchedule, now_us: int) -> str:
-    """The same in fewer cells: without seconds, and without what it waits for, which stands under the list."""
-    return _next_start(row, now_us, _minute)
-
-
 def _next_text(row: ServedSchedule, now_us: int) -> str:
-    """Return when the next run starts, or after which flows and for which of them it waits."""
-    start = _next_start(row, now_us, _time)
-    return ": ".join(filter(None, (start, awaited_text(row.after) if start else "")))
+    """When the next run starts, unless the column of the state says why none does."""
+    start = start_of_schedule(row, now_us)
+    is_stated = start.kind in (StartKind.PAUSED, StartKind.NONE) or start.hindrance == NOT_SERVED
+    return start_words(start, now_us) if not is_stated or start.kind is StartKind.DUE else ""
 
 
-def _next_start(row: ServedSchedule, now_us: int, time: Callable[[int, int], str]) -> str:
-    """Return when the next run starts, or after which flows; empty if nobody would start it."""
-    if row.after and row.gone_since is None and is_served(row, now_us):
-        return after_text(row.after)
-    if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
-        return ""
-    next_at = max(row.next_at, row.paused_until)
-    if next_at >= FOREVER:
-        return ""
-    return f"{time(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
+def _next_screen(row: ServedSchedule, now_us: int) -> str:
+    """The same without what it waits for, which stands under the list."""
+    is_after = start_of_schedule(row, now_us).kind is StartKind.AFTER
+    return after_text(row.after) if is_after else _next_text(row, now_us)
 
 
 def _last_text(row: ServedSchedule, now_us: int) -> str:
     return "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
-
-
-def _minute(at: int, now_us: int) -> str:
-    """The same time without its seconds."""
-    return _time(at, now_us)[:-3]
 
 
 def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
@@ -299,7 +283,7 @@ def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
     if row.last_started_at is None:
         return Piece("")
     is_well = row.last_state in (RunState.SUCCESS, RunState.RUNNING)
-    words = _minute(row.last_started_at, now_us)
+    words = _time(row.last_started_at, now_us)[:-3]  # without its seconds
     return Piece(words if is_well else f"{words} {row.last_state}", Role.DIM if is_well else Role.FAILED)
 
 
@@ -407,17 +391,6 @@ def rule_line(row: ServedSchedule | None, glyphs: Glyphs, columns: int) -> Line:
     return named_rule(
         f"{one_line(row.flow)}{f'  {one_line(expression)}' if expression else ''}", row.file, glyphs, columns
     )
-
-
-def after_text(before: Sequence[FlowBefore]) -> str:
-    """Return after which flows one starts: ``after load, prices``."""
-    return one_line(f"after {', '.join(one.flow for one in before)}")
-
-
-def awaited_text(before: Sequence[FlowBefore]) -> str:
-    """Return for which of these flows one waits: ``waits for prices``; empty if for none."""
-    waits = ", ".join(one.flow for one in before if one.waits)
-    return one_line(f"waits for {waits}") if waits else ""
 
 
 def _time(at: int, now_us: int) -> str:
@@ -549,117 +522,3 @@ def _day_and_time(row: ServedSchedule, at: int) -> str:
     """``Sun 29 Nov 02:00`` by the clock of the flow; with its seconds, if it has some."""
     moment = _of_flow(row, at)
     return format(moment, "%a %d %b %H:%M:%S" if moment.second else "%a %d %b %H:%M")
-
-
-# --- What needs a human, in sentences: the same in lists, in the inbox and beside a run ------------------------------
-
-
-#: Kind of an ended run -> what became of it, after its time.
-_ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKind.LATE: "ended after its deadline"}
-
-
-def need_sentence(need: Need, now_us: int) -> str:
-    """One need in a few words, without its file, flow and run."""
-    return one_line(_SENTENCES[need.kind](need, now_us))
-
-
-def end_sentence(need: Need, now_us: int) -> str:
-    """How a run ended, and what came after it: ``02:00:03 failed, 5 later runs succeeded``."""
-    if need.later_successes:
-        later = f", {counted(need.later_successes, 'later run')} succeeded"
-    else:
-        later = f": {need.detail}" if need.detail else ""
-    return f"{instant(need.since, now_us)} {_ENDS[need.kind]}{later}"
-
-
-def instant(at_us: int, now_us: int) -> str:
-    """A time of day, with its date if it is not of the last 24 hours."""
-    return (wall if now_us - at_us < DAY else wall_day)(at_us)
-
-
-def summary_sentence(needs: Iterable[Need]) -> str:
-    """How much needs a human, as the badge of the inbox counts it, and notices: ``2 things need a human, 1 notice``."""
-    found = list(needs)
-    notices = sum(need.is_notice for need in found)
-    count = attention_count(found)
-    first = f"{counted(count, 'thing')} {need_human(count)}" if count else "nothing needs a human"
-    return f"{first}, {counted(notices, 'notice')}" if notices else first
-
-
-def _due(need: Need, now_us: int) -> str:
-    if need.detail == MISSED:
-        at = f"{'of' if need.counted == 1 else 'since'} {instant(need.since, now_us)}"
-        return f"{counted(need.counted, 'start')} missed {at}"
-    return f"due {format_duration(now_us - need.since)} ago and not started"
-
-
-def _scheduler(need: Need, now_us: int) -> str:
-    due = f"{_due(need, now_us)}; " if 0 < need.since < now_us else ""
-    why = f"its supervisor {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
-    return f"{due}{why}"
-
-
-def _run(need: Need, now_us: int) -> str:
-    is_running = need.kind is NeedKind.LATE and not need.is_notice
-    return f"late by {format_duration(now_us - need.since)}" if is_running else end_sentence(need, now_us)
-
-
-def _dead_letters(need: Need, now_us: int) -> str:
-    return f"{counted(need.counted, 'dead letter')}{f': {need.detail}' if need.detail else ''}"
-
-
-def _lost(need: Need, now_us: int) -> str:
-    doctor = f": {advised('doctor', need.path)}" if need.detail.endswith(" is silent") and need.path else ""
-    return f"{need.detail or 'no executor runs it'}{doctor}"
-
-
-def _act(need: Need, decision: str, *options: str) -> str:
-    return shell_command(["redrive", "schedule", decision, need.flow or "", *options])
-
-
-_SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
-    NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
-    NeedKind.UNREADABLE: lambda need, now_us: need.detail,
-    NeedKind.STORAGE: lambda need, now_us: (
-        f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"
-    ),
-    NeedKind.SCHEDULER_DEAD: _scheduler,
-    NeedKind.FAILED_START: lambda need, now_us: (
-        f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"
-    ),
-    NeedKind.NOT_STARTED: lambda need, now_us: (
-        f"{_due(need, now_us)}: redrive schedule on its machine says why, and what to do"
-    ),
-    NeedKind.ASKED_START: lambda need, now_us: (
-        f"a start that {need.detail or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
-        " redrive schedule on its machine says what to do"
-    ),
-    NeedKind.STUCK: lambda need, now_us: (
-        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail};"
-        f" {advised('resume', need.path or need.flow or '', need.run_id)} --accept-changes does it all the same"
-    ),
-    NeedKind.AFTER: lambda need, now_us: (
-        f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
-        f" {_act(need, 'skip-next')} leaves it out"
-    ),
-    NeedKind.WARNING: lambda need, now_us: f"{need.detail}; {_act(need, 'acknowledge')}",
-    NeedKind.DEAD_LETTERS: _dead_letters,
-    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval",
-    NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
-    NeedKind.LOST: _lost,
-    NeedKind.FAILED_TASKS: lambda need, now_us: (
-        f"{counted(need.counted, 'failed task')}{f': {need.detail}' if need.detail else ''}"
-    ),
-    NeedKind.LATE: _run,
-    NeedKind.FAILED: _run,
-    NeedKind.PARTIAL: _run,
-    NeedKind.BREAKER: lambda need, now_us: f"breaker {need.detail} open for {format_duration(now_us - need.since)}",
-    NeedKind.CHANGED_EFFECTS: lambda need, now_us: (
-        f"{counted(need.counted, 'effect')} happened for an element that has changed since:"
-        f" {need.detail}{'' if need.counted == 1 else ', ...'}"
-    ),
-    NeedKind.PAGER: lambda need, now_us: (
-        f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.detail}"
-    ),
-    NeedKind.HELD_ROWS: lambda need, now_us: f"{counted(need.counted, 'row')} held in quarantine",
-}

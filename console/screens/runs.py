@@ -19,8 +19,9 @@ from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_filter
 from ..present import run_grid as grids
 from ..present.header import ReplayPosition
-from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
-from ..present.schedules import need_sentence
+from ..present.needs import need_sentence
+from ..present.next_start import NOT_SERVED, StartKind, nearest, next_start, start_sentence
+from ..present.runs import ListedRun, heading_line, run_columns
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
 from ..sessions.past import HistoryReader
@@ -218,12 +219,14 @@ class RunsScreen(DetailedList):
     def _show_heading(self) -> None:
         live, glyphs = self.console.live, self.console.glyphs
         waiting = sum(not one.is_notice for one in self._waiting.values())
-        coming = describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
-        more = [*(grids.grid_parts(self._grid, glyphs) if self.has_grid and self._grid.runs else ()), [Piece(coming)]]
+        more = list(grids.grid_parts(self._grid, glyphs)) if self.has_grid and self._grid.runs else []
+        unserved = "" if live.status.service_pid is not None else NOT_SERVED
+        start = nearest(next_start(row, None, live.now_us, unserved) for row in self._schedules)
+        if start.kind is not StartKind.NONE:
+            more.append([Piece(start_sentence(start, live.now_us))])
         shown = len((self.grid if self.is_in_grid else self.table).order)
         known = len(self._summaries)
-        parts = more if coming else more[:-1]
-        left, order = heading_line(shown, known, waiting, self.filter_text, self._order, glyphs, parts)
+        left, order = heading_line(shown, known, waiting, self.filter_text, self._order, glyphs, more)
         self.heading.show(left, [] if self.is_in_grid else order)
 
     def _place(self) -> RowContext:

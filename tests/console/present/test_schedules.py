@@ -6,48 +6,19 @@ from datetime import datetime
 
 import pytest
 from redrive.console.cli import schedule as commands
-from redrive.console.present.runs import describe_next_run, describe_next_runs, lateness
-from redrive.console.present.schedules import TIMES_MAX, as_ranges, need_sentence, require_acts, summary_sentence
+from redrive.console.present.needs import need_sentence, summary_sentence
+from redrive.console.present.runs import lateness
+from redrive.console.present.schedules import TIMES_MAX, as_ranges, require_acts
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import supervisor_file
-from redrive.engine.statefile.lists import NeedKind, ScheduleRow
+from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import MISSED, Need, attention_count
 from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule
 from support.marks import for_each
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
-
-
-def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
-    due = round(datetime.fromisoformat(local).timestamp() * 1e6) + splay_us
-    return ScheduleRow(name, "0 2 * * *", "Asia/Kolkata", "one", None, 0, 0, due, local)
-
-
-@for_each(
-    "local, sentence",
-    [
-        ("2026-11-22T02:00:00+05:30", "next 02:00 Asia/Kolkata, in 3h12"),
-        ("2026-11-21T22:48:30+05:30", "next 22:48:30 Asia/Kolkata, in 30s"),
-        ("2026-11-24T02:00:00+05:30", "next 24 Nov 02:00 Asia/Kolkata, in 51h12"),
-        ("2026-11-21T22:34:00+05:30", "due 14m00 ago and not started"),
-    ],
-)
-def test_what_comes_next_is_said_by_its_own_clocks_and_by_how_long_it_takes(local, sentence):
-    assert [f"revenue: {sentence}"] == describe_next_runs([row(local)], NOW)
-    assert sentence == describe_next_run([row(local)], NOW)
-
-
-def test_where_there_is_room_for_one_it_is_the_nearest():
-    rows = [row("2026-11-22T02:00:00+05:30"), row("2026-11-21T23:00:00+05:30", "other")]
-    assert describe_next_run(rows, NOW).startswith("next 23:00")
-    assert "" == describe_next_run([], NOW)
-
-
-def test_a_name_cannot_do_anything():
-    (sentence,) = describe_next_runs([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
-    assert "\x1b" not in sentence
 
 
 @pytest.mark.parametrize(

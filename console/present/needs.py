@@ -1,0 +1,116 @@
+"""What needs a human, in sentences: the same in lists, in the inbox and beside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ...engine.domain.text import advised, counted, format_duration, shell_command
+from ...engine.statefile.lists import NeedKind
+from ...engine.statefile.needs import MISSED, Need, attention_count
+from ..text.figures import DAY, need_human, wall, wall_day
+from ..text.text import one_line
+
+#: Kind of an ended run -> what became of it, after its time.
+_ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKind.LATE: "ended after its deadline"}
+
+
+def need_sentence(need: Need, now_us: int) -> str:
+    """A need in a few words, without its file, flow and run."""
+    return one_line(_SENTENCES[need.kind](need, now_us))
+
+
+def instant(at_us: int, now_us: int) -> str:
+    """A time of day, with its date if it is not of the last 24 hours."""
+    return (wall if now_us - at_us < DAY else wall_day)(at_us)
+
+
+def summary_sentence(needs: Iterable[Need]) -> str:
+    """How much needs a human, as the badge of the inbox counts it, and notices: ``2 things need a human, 1 notice``."""
+    found = list(needs)
+    notices = sum(need.is_notice for need in found)
+    count = attention_count(found)
+    first = f"{counted(count, 'thing')} {need_human(count)}" if count else "nothing needs a human"
+    return f"{first}, {counted(notices, 'notice')}" if notices else first
+
+
+def _due(need: Need, now_us: int) -> str:
+    if need.detail == MISSED:
+        at = f"{'of' if need.counted == 1 else 'since'} {instant(need.since, now_us)}"
+        return f"{counted(need.counted, 'start')} missed {at}"
+    return f"due {format_duration(now_us - need.since)} ago and not started"
+
+
+def _scheduler(need: Need, now_us: int) -> str:
+    due = f"{_due(need, now_us)}; " if 0 < need.since < now_us else ""
+    why = f"its supervisor {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
+    return f"{due}{why}"
+
+
+def _run(need: Need, now_us: int) -> str:
+    """How late a run is; of an ended one also what came after it: ``02:00:03 failed, 5 later runs succeeded``."""
+    if need.kind is NeedKind.LATE and not need.is_notice:
+        return f"late by {format_duration(now_us - need.since)}"
+    later = f": {need.detail}" if need.detail else ""
+    if need.later_successes:
+        later = f", {counted(need.later_successes, 'later run')} succeeded"
+    return f"{instant(need.since, now_us)} {_ENDS[need.kind]}{later}"
+
+
+def _counted_tasks(what: str) -> Callable[[Need, int], str]:
+    """How many tasks need somebody, and why."""
+    return lambda need, now_us: f"{counted(need.counted, what)}{f': {need.detail}' if need.detail else ''}"
+
+
+def _lost(need: Need, now_us: int) -> str:
+    doctor = f": {advised('doctor', need.path)}" if need.detail.endswith(" is silent") and need.path else ""
+    return f"{need.detail or 'no executor runs it'}{doctor}"
+
+
+def _act(need: Need, decision: str, *options: str) -> str:
+    return shell_command(["redrive", "schedule", decision, need.flow or "", *options])
+
+
+_SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
+    NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
+    NeedKind.UNREADABLE: lambda need, now_us: need.detail,
+    NeedKind.STORAGE: lambda need, now_us: (
+        f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"
+    ),
+    NeedKind.SCHEDULER_DEAD: _scheduler,
+    NeedKind.FAILED_START: lambda need, now_us: (
+        f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"
+    ),
+    NeedKind.NOT_STARTED: lambda need, now_us: (
+        f"{_due(need, now_us)}: redrive schedule on its machine says why, and what to do"
+    ),
+    NeedKind.ASKED_START: lambda need, now_us: (
+        f"a start that {need.detail or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
+        " redrive schedule on its machine says what to do"
+    ),
+    NeedKind.STUCK: lambda need, now_us: (
+        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail};"
+        f" {advised('resume', need.path or need.flow or '', need.run_id)} --accept-changes does it all the same"
+    ),
+    NeedKind.AFTER: lambda need, now_us: (
+        f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
+        f" {_act(need, 'skip-next')} leaves it out"
+    ),
+    NeedKind.WARNING: lambda need, now_us: f"{need.detail}; {_act(need, 'acknowledge')}",
+    NeedKind.DEAD_LETTERS: _counted_tasks("dead letter"),
+    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval",
+    NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
+    NeedKind.LOST: _lost,
+    NeedKind.FAILED_TASKS: _counted_tasks("failed task"),
+    NeedKind.LATE: _run,
+    NeedKind.FAILED: _run,
+    NeedKind.PARTIAL: _run,
+    NeedKind.BREAKER: lambda need, now_us: f"breaker {need.detail} open for {format_duration(now_us - need.since)}",
+    NeedKind.CHANGED_EFFECTS: lambda need, now_us: (
+        f"{counted(need.counted, 'effect')} happened for an element that has changed since:"
+        f" {need.detail}{'' if need.counted == 1 else ', ...'}"
+    ),
+    NeedKind.PAGER: lambda need, now_us: (
+        f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.detail}"
+    ),
+    NeedKind.HELD_ROWS: lambda need, now_us: f"{counted(need.counted, 'row')} held in quarantine",
+}
