@@ -24,14 +24,12 @@ from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import run_in
 from ..text.text import echo, echo_lines, one_line
 from . import operate
+from . import options as shared
 from .group import ExitCode, code_of_answers, command
+from .run import RunArguments, require_here, run_arguments, start_executor
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
-
-
-from . import options as shared
-from .run import RunArguments, require_here, run_arguments, start_executor
 
 
 @command("resume")
@@ -47,6 +45,9 @@ from .run import RunArguments, require_here, run_arguments, start_executor
 @click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
 @shared.running_options
 def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | None, **options: Any) -> int:
+    from ...engine.core.flow_difference import refusal
+    from ...engine.executor.resume_plan import require_accepted
+
     endpoint = file.to_change()
     state = endpoint.target
     arguments = run_arguments(shared.params_of(param), **options)
@@ -61,24 +62,16 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
         if code != ExitCode.SUCCESS:
             return code
     plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)
-    shown = [f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()]
-    echo_lines(map(one_line, shown), err=True)
-    if plan.doubts:
-        from ...engine.executor.resume_plan import refusal
-
-        why = refusal(plan.flow_path, plan.doubts)
-        if not _is_accepted("; ".join(plan.doubts), "Run this code?"):
-            raise errors.UntrustedFlowError(why)
+    echo_lines(map(one_line, [*plan.code_lines(), *plan.difference_lines()]), err=True)
+    if plan.doubts and _is_accepted("; ".join(plan.doubts), "Run this code?"):
         arguments = _with_options(arguments, trust=True)
         plan = _plan(state, plan.run_id, arguments.run)
         echo_lines(map(one_line, plan.difference_lines()), err=True)
     if plan.difference is not None and plan.needs_acceptance and not arguments.run.accept_changes:
-        from ...engine.core.flow_difference import refusal as refusal_of_changes
-
-        why = refusal_of_changes(plan.run_id, plan.difference)
-        if not _is_accepted(why, "Resume with these changes?"):
-            raise errors.FlowChangesError(why, plan.run_id)
-        arguments = _with_options(arguments, accept_changes=True)
+        why = refusal(plan.run_id, plan.difference)
+        arguments = _with_options(arguments, accept_changes=_is_accepted(why, "Resume with these changes?"))
+    require_accepted(plan, accepts_changes=arguments.run.accept_changes)
+    echo(one_line(f"resumes {plan.run_id}"), err=True)
     return start_executor(None, state, plan.run_id, arguments, resume=True)
 
 
@@ -111,10 +104,11 @@ def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) ->
         )
     if not arguments.run.trust:
         check_trust(source, state)
-    if source.logical_time is not None:
-        arguments = _with_options(arguments, logical_time=source.logical_time, replaced_run=run_id)
-    new_id = None if source.logical_time is None else run_id  # gets a number
     arguments = _with_options(arguments, params={**source.params, **arguments.run.params})
+    new_id = None
+    if source.logical_time is not None:
+        new_id = run_id  # gets a number
+        arguments = _with_options(arguments, logical_time=source.logical_time, replaced_run=run_id)
     return start_executor(source.flow_path, state, new_id, arguments)
 
 

@@ -194,6 +194,7 @@ class BuiltCommand(NamedTuple):
     run: RunRow
     needs_consent: bool = False
     foreseen: acts.ActPreview = acts.ActPreview(True, "")  # by the whole run, where its rules are known here
+    resume_lines: Sequence[str] = ()  # about the executor that goes on with the run then
 
     async def preview(self, session: Session) -> acts.ActPreview:
         """What it would change, with what may go on or is held then."""
@@ -217,20 +218,27 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
     if request.dry_run:
         return _preview_command(endpoint, build, request)
 
+    resume_lines: Sequence[str] = ()
+
     async def use(session: Session) -> Acted:
+        nonlocal resume_lines
         exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
         if before := await acted_before(session, request.act, exact, request.reason, request.options):
             return before
-        built = await _announced(build, session, request)
+        built = await _with_resume_lines(await build(session), session, request)
         require_reason(request.act, request.reason)  # after what it names is known to exist
         if built.needs_consent:
             _show_preview(await built.preview(session), place_of(session, built.run))
+            echo_lines(built.resume_lines, err=True)
             if not request.yes:
                 await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
+        else:
+            resume_lines = built.resume_lines
         return await session.send(built.command), place_of(session, built.run)
 
     answer, place = act_on(endpoint, use, as_json=request.as_json)
     if request.resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
+        echo_lines(resume_lines, err=True)
         return detach(ExecutorStart(None, place.address, place.run.run_id, RunOptions(resume=True)))
     if request.hints:
         print_resume_hints(request.act, (answer, place))
@@ -241,14 +249,10 @@ def _is_run(status: SessionStatus, run: RunRow) -> bool:
     return status.has_executor_of(run) or status.service_pid is not None
 
 
-async def _announced(build: Build, session: Session, request: ActRequest) -> BuiltCommand:
-    """Build a command, and print what an executor would run that goes on with the run after it.
-
-    Raises RedriveError if none could start.
-    """
+async def _with_resume_lines(built: BuiltCommand, session: Session, request: ActRequest) -> BuiltCommand:
+    """Add what an executor runs that goes on with the run after a command. Raises RedriveError if none could start."""
     from ...engine.executor.resume_plan import plan_resume, require_accepted
 
-    built = await build(session)
     if not request.resume or _is_run(session.status, built.run):
         return built
     try:
@@ -258,15 +262,15 @@ async def _announced(build: Build, session: Session, request: ActRequest) -> Bui
         echo("nothing was changed, because no executor could go on:", err=True)
         raise
     lines = [f"then an executor goes on with {built.run.run_id}", *plan.code_lines(), *plan.difference_lines()]
-    echo_lines(map(one_line, lines), err=True)
-    return built
+    return built._replace(resume_lines=[*map(one_line, lines)])
 
 
 def _preview_command(endpoint: Endpoint, build: Build, request: ActRequest) -> ExitCode:
     """Print what a command would change. Exit code 1: nothing."""
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
-        built = await _announced(build, session, request)
+        built = await _with_resume_lines(await build(session), session, request)
+        echo_lines(built.resume_lines, err=True)
         return await built.preview(session), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)

@@ -125,11 +125,11 @@ def check_trust(source: RunSource, state_path: str) -> None:
         raise UntrustedFlowError(refusal(source.flow_path or "", doubts))
 
 
-def require_accepted(plan: ResumePlan) -> None:
-    """Raise the error of a plan that a person has to look at first."""
+def require_accepted(plan: ResumePlan, *, accepts_changes: bool = False) -> None:
+    """Raise the error of a plan that a person has to look at first. ``accepts_changes``: of the flow."""
     if plan.doubts:
         raise UntrustedFlowError(refusal(plan.flow_path, plan.doubts))
-    if plan.difference is not None and plan.needs_acceptance:
+    if plan.difference is not None and plan.needs_acceptance and not accepts_changes:
         raise FlowChangesError(flow_difference.refusal(plan.run_id, plan.difference), plan.run_id)
 
 

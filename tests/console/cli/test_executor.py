@@ -110,9 +110,11 @@ def test_a_removed_unfinished_task_needs_a_word_and_is_skipped_then(two: Path) -
     code, output = resume(two)
     assert code == 2
     assert "still has to do broken, which the flow no longer defines" in output and "--accept-changes" in output
+    assert "resumes r" not in output
     assert ask(two / "two.db", "SELECT count(*) FROM task WHERE name = 'mended'") == [(0,)], "nothing is changed"
     code, output = resume(two, "--accept-changes")
     assert code == 3, "PARTIAL, because a task was skipped"
+    assert "resumes r" in output
     assert ask(two / "two.db", "SELECT name, state FROM task WHERE name IN ('broken', 'mended') ORDER BY name") == [
         ("broken", "SKIPPED"),
         ("mended", "SUCCESS"),

@@ -112,6 +112,8 @@ def test_a_requeue_goes_on_with_an_executor_or_changes_nothing(blocked: Path) ->
     """In one command, also in a dry run; if none can start, the reason is said and no task has moved."""
     previewed = run_redrive("requeue", blocked, "a", "--resume", "--dry-run")
     assert "then an executor goes on" in previewed.stderr and "would run again (1): a" in previewed.stdout
+    without_reason = run_redrive("requeue", blocked, "a", "--resume")
+    assert without_reason.returncode == 2 and "goes on" not in without_reason.stderr
     flow = blocked.with_name("f.py")
     flow.write_text("syntax(")
     refused = run_redrive("requeue", blocked, "a", "--resume", "--reason", "x")
@@ -122,4 +124,4 @@ def test_a_requeue_goes_on_with_an_executor_or_changes_nothing(blocked: Path) ->
     assert done.returncode == 2, "no such option: a change of the flow is accepted by redrive resume"
     flow.write_text(FLOW)
     done = run_redrive("requeue", blocked, "a", "--resume", "--reason", "x")
-    assert done.returncode == 0 and "runs; redrive attach" in done.stdout
+    assert done.returncode == 0 and "runs; redrive attach" in done.stdout and "an executor goes on" in done.stderr
