@@ -8,18 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import TextIO
 
-from ...engine.domain import event_payloads as payloads
-from ...engine.domain.event_payloads import ExecutorChange, RunChange, RunChanged, TaskMoved
+from ...engine.domain.event_payloads import (
+    ExecutorChange,
+    ExecutorChanged,
+    RunChange,
+    RunChanged,
+    ScheduleChanged,
+    TaskMoved,
+)
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ..model.log import LineAssembler
 from ..text.event_text import pieces_of_event, sensor_checks
 from ..text.pieces import Line
 from ..text.text import echo, one_line, sanitize_lines
+from .group import discard_output
 from .output import Shown, painted
-
-#: The events whose lines name their run.
-_NAMING_RUNS = (payloads.RunChanged, payloads.ScheduleChanged)
 
 
 class EventLabeller:
@@ -39,11 +43,11 @@ class EventLabeller:
     def lines(self, event: Event) -> Iterator[Line]:
         """The lines of the next event."""
         payload = event.payload
-        if isinstance(payload, payloads.TaskMoved) and self._is_repeated_check(event, payload):
+        if isinstance(payload, TaskMoved) and self._is_repeated_check(event, payload):
             return
-        if isinstance(payload, payloads.ExecutorChanged) and payload.what == ExecutorChange.STARTED:
+        if isinstance(payload, ExecutorChanged) and payload.what == ExecutorChange.STARTED:
             self.run_id = event.run_id
-        is_named = isinstance(payload, _NAMING_RUNS)
+        is_named = isinstance(payload, RunChanged | ScheduleChanged)  # by its lines
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
         day = None if self._has_date else datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
@@ -51,7 +55,7 @@ class EventLabeller:
             self._day = day
             yield line
 
-    def _is_repeated_check(self, event: Event, payload: payloads.TaskMoved) -> bool:
+    def _is_repeated_check(self, event: Event, payload: TaskMoved) -> bool:
         """Whether a move of a task is the start or the end of a check that needs no line."""
         if self._sensing is None or event.task is None:
             return False
@@ -141,9 +145,7 @@ class EventPrinter:
         """Stop printing, and redirect stdout so that the interpreter's flush at exit does not fail."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, stream.fileno())
-            os.close(devnull)
+            discard_output(stream.fileno())
 
 
 def _output_line(task: str, text: str) -> str:

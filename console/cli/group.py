@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib import import_module
 from inspect import cleandoc
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 
 STDOUT = 1
+
+
+def discard_output(descriptor: int = STDOUT) -> None:
+    """Send what is still written to a stream nowhere: flushing the rest of its buffer would fail again."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, descriptor)
+    os.close(devnull)
 
 
 class ListedCommand(NamedTuple):
@@ -179,6 +186,15 @@ class CommandWithCommands(click.Group):
 
     command_class = OrderedCommand
 
+    def refuse_mistyped(self, ctx: click.Context, word: str, sentence: str, meant: Sequence[str] = ()) -> None:
+        """Raise UsageError with the commands that a word means: ``meant``, else those that are like it, if there are
+        any.
+        """
+        from difflib import get_close_matches  # here: most lines name a command
+
+        if close := meant or get_close_matches(word, self.list_commands(ctx), n=2):
+            raise click.UsageError(f"{sentence} (Did you mean {' or '.join(map(repr, close))}?)", ctx)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line, or more, for each command."""
         with formatter.section("Commands"):
@@ -202,12 +218,8 @@ class CommandGroup(CommandWithCommands):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # here: most lines name a command
-
-            close = WORDS_OF_OTHER_TOOLS.get(args[0]) or get_close_matches(args[0], self.list_commands(ctx), n=2)
-            if not close:
-                raise
-            raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None
+            self.refuse_mistyped(ctx, args[0], error.message, WORDS_OF_OTHER_TOOLS.get(args[0], ()))
+            raise
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. Output whose reader has left, as ``| head`` does, is no failure; to click it is one."""
@@ -218,7 +230,7 @@ class CommandGroup(CommandWithCommands):
             stdout.register(STDOUT, 0)
             if not stdout.poll(0):  # another pipe is broken
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # flushing the rest of the buffer would fail again
+            discard_output()
             return ExitCode.SUCCESS
 
     def list_commands(self, ctx: click.Context) -> list[str]:

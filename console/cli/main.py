@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ...engine import errors
-from .group import ExitCode, cli, code_of_error, code_of_usage
+from .group import ExitCode, cli, code_of_error, code_of_usage, discard_output
 
 __all__ = ["cli", "main"]
 
@@ -50,7 +50,7 @@ def main() -> None:
             _exit_with(_LIMITS[error.errno], ExitCode.BAD_USAGE)
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
+        discard_output()
         _exit_with(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)
     except MemoryError:
         _exit_with(_LACK, ExitCode.BAD_USAGE)

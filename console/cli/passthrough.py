@@ -22,8 +22,9 @@ from contextlib import suppress
 from typing import IO
 
 from ...engine.executor.attempts import AttemptSupervisor
+from .group import STDOUT
 
-STDIN, STDOUT, STDERR = 0, 1, 2
+STDIN, STDERR = 0, 2
 WAITING_BYTES = 256 * 1024  # of a stream
 CHUNK_BYTES = 64 * 1024
 
@@ -67,7 +68,10 @@ class Passthrough:
 
     def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
         """Pass data on."""
-        if stream == STDOUT and self._spool is not None:
+        if stream == STDOUT and stream not in self._writers:
+            self.failure = "its stdout cannot be written: it is closed"
+            attempt.controls.close_stdout()
+        elif stream == STDOUT and self._spool is not None:
             self._write_spool(attempt, self._spool, data)
         elif stream in self._writers:
             self._writers[stream].put(attempt, data, is_stdout=stream == STDOUT)
@@ -81,7 +85,7 @@ class Passthrough:
 
     def finish(self) -> None:
         """Write what is left: wait for the readers, as the command would have."""
-        if self._spool is not None and STDOUT in self._writers:
+        if self._spool is not None and STDOUT in self._writers:  # else nothing was kept
             self._writers[STDOUT].write_all(_chunks(self._spool))
         for stream, writer in self._writers.items():
             writer.finish()

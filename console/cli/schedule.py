@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -242,11 +241,8 @@ class ScheduleGroup(CommandWithCommands):
         """Return the command of a line; a word that is none is a flow, unless it is a command with a typing error."""
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
-        close = get_close_matches(args[0], self.commands, n=2)
-        if close and not os.path.exists(args[0]) and not _served(args[0]):
-            raise click.UsageError(
-                f"there is no flow or command {args[0]!r} (Did you mean {' or '.join(map(repr, close))}?)", ctx
-            )
+        if not os.path.exists(args[0]) and not _served(args[0]):
+            self.refuse_mistyped(ctx, args[0], f"there is no flow or command {args[0]!r}")
         return super().resolve_command(ctx, ["next", *args])
 
 

@@ -147,7 +147,14 @@ def test_a_full_disk_is_told(states: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@parametrize_mostly_long("option", ["", "--retry 1", "--log-only"])
+def test_output_for_a_closed_stdout_is_lost_and_told(option: str) -> None:
+    done = shell(f"$R exec {option} --name closed -- sh -c 'echo out' >&-")
+    lost = b"redrive: its stdout cannot be written: it is closed\n"
+    assert (done.returncode, done.stderr) == ((0, b"") if option == "--log-only" else (125, lost))
+
+
 @pytest.mark.long
 def test_closed_streams_are_no_error() -> None:
-    done = shell("$R exec --name closed -- sh -c 'echo out' >&- 2>&- <&-")
+    done = shell("$R exec --name closed -- sh -c 'echo err >&2' >&- 2>&- <&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
