@@ -44,7 +44,7 @@ def _only_file(endpoint: Endpoint, found: Sequence[FileRow], to_act: bool = Fals
     if to_act:
         usable = [file_row for file_row in usable if file_row.has_work] or usable
     if len(usable) > 1:
-        files = "; ".join(f"{file_row.path} ({_describe(file_row)})" for file_row in usable)
+        files = "; ".join(f"{file_row.path} ({describe_latest(file_row)})" for file_row in usable)
         raise AddressError(f"{target} has {len(usable)} state files; name one of them: {files}")
     return endpoint._replace(target=usable[0].path) if usable else endpoint  # opening it reports the problem
 
@@ -109,7 +109,8 @@ def _files_of_host(target: str, login: Login) -> tuple[SshOptions, Sequence[File
     return run_with_log(connect_with_sign_in(login, read))
 
 
-def _describe(file_row: FileRow) -> str:
+def describe_latest(file_row: FileRow) -> str:
+    """The latest run of a state file, in a line."""
     run = file_row.latest
     if run is None:
         return "no run yet"

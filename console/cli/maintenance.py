@@ -22,8 +22,8 @@ from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
-from ...engine.domain.text import counted, first_names, format_bytes, place_words, shell_command
-from ...engine.errors import LinkError, NoAnswerError, RedriveError
+from ...engine.domain.text import advised, counted, first_names, format_bytes, shell_command
+from ...engine.errors import LinkError, NoAnswerError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.runner.cgroups import delegated
 from ...engine.statefile import lists, lock_file, ownership
@@ -66,7 +66,7 @@ class DoctorFinding(NamedTuple):
 @TargetWords(run=False).declare
 @json_option
 def run_checks(file: NamedFile, as_json: bool) -> int:
-    """Of ssh://host: how long each step of reaching it takes."""
+    """Of ssh://host: how long each step of reaching it takes; with a path also whether the state file can be read."""
     is_far = file.name is not None and is_remote(file.name)
     findings = _host(file.name or "", file.ssh) if is_far else [*_program(), *_machine(), *_state(file.name)]
     for finding in findings:
@@ -78,24 +78,30 @@ def run_checks(file: NamedFile, as_json: bool) -> int:
 
 
 def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
-    """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files."""
+    """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files; and
+    of reading the one that is named.
+    """
     from ...engine.asyncio_log import run_with_log
     from ..sessions.bundle import interpreter
     from ..sessions.login import Login
     from ..sessions.open import list_state_files
+    from .hosts import describe_latest
+    from .state_files import files_of_machine
 
+    path = parse(target).path
     address, found, begun = replace(parse(target), path=""), list[DoctorFinding](), time.monotonic()
+    steps = ["login", "python", "agent", "state"]
 
-    def done(step: str, what: str) -> None:
+    def done(what: str) -> None:
         nonlocal begun
         seconds, begun = time.monotonic() - begun, time.monotonic()
-        found.append(DoctorFinding("ok", step, f"{seconds:.1f} s: {what}"))
+        found.append(DoctorFinding("ok", steps.pop(0), f"{seconds:.1f} s: {what}"))
 
-    async def reach() -> None:
+    async def reach() -> SshOptions:
         is_shared = await asyncio.to_thread(ssh.has_shared_connection, address)
         options = ssh if is_shared else await Login(address, ssh).options()
         if is_shared or options is not ssh:
-            done("login", "by the shared connection (ControlMaster)" if is_shared else f"{address.place} lets you in")
+            done("by the shared connection (ControlMaster)" if is_shared else f"{address.place} lets you in")
             program = interpreter(options.python, options.become)
             words = options.argv(address, f"{program} -c 'import sqlite3' && {program} -V")
             python = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=DEVNULL)
@@ -105,15 +111,21 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
                 python.kill()
                 raise LinkError(f"{address.place} is silent{is_shared * ' on the shared connection'}") from None
             if python.returncode == 0:
-                done("python", f"{options.python} {version.decode(errors='replace').strip()}")
+                done(f"{options.python} {version.decode(errors='replace').strip()}")
         files = await list_state_files(str(address), options)
-        done("agent", counted(sum(one.has_file for one in files), "state file"))
+        steps[:] = ["agent", "state"]  # also where the login alone was not tried
+        done(counted(sum(one.has_file for one in files), "state file"))
+        return options
 
     try:
-        run_with_log(reach())
+        options = run_with_log(reach())
+        if path:
+            (file_row,) = files_of_machine(target, options)
+            if file_row.problem is not None:
+                raise StateFileError(file_row.problem)
+            done(describe_latest(file_row))
     except RedriveError as error:
-        step = ("login", "python", "agent")[len(found)]
-        found.append(DoctorFinding("error", step, f"{time.monotonic() - begun:.1f} s: {error}"))
+        found.append(DoctorFinding("error", steps[0], f"{time.monotonic() - begun:.1f} s: {error}"))
     return found
 
 
@@ -291,8 +303,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
 def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: str) -> DoctorFinding:
     """The finding of a run that has ended although tasks of it have not."""
     names = runs.unfinished_tasks(connection, run_id)
-    skip = shell_command(["redrive", "skip", *place_words(path, run_id), "--", names[0]])
-    how = f"requeue or skip the failed tasks above, or {skip}"
+    how = f"requeue or skip the failed tasks above, or {advised('skip', path, run_id, ['--', names[0]])}"
     text += f"; it has ended, and {counted(len(names), 'task')} never did ({first_names(names)}): {how}"
     return DoctorFinding("error", "run", text)
 
@@ -332,7 +343,8 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
             now = await session.preview_prune(options)
         return before, deleted, before.file_bytes - now.file_bytes
 
-    before, deleted, freed_bytes = with_session(file.to_read(), use)
+    endpoint = file.to_read()
+    before, deleted, freed_bytes = with_session(endpoint, use)
     if as_json:
         names = {"would_delete": before.runs} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
         kept = {"with_rows": before.with_rows, "with_causes": before.with_causes}
@@ -347,8 +359,9 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
         echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before.with_rows:
         runs = counted(len(before.with_rows), "run")
-        place = [(endpoint := file.to_read()).target, *endpoint.ssh.arguments]
-        rows, inbox = shell_command(["redrive", "systems", "rows", *place]), shell_command(["redrive", "inbox", *place])
+        rows, inbox = (
+            advised(listing, endpoint.target, None, endpoint.ssh.arguments) for listing in ("systems rows", "inbox")
+        )
         echo(f"kept: {runs} with quarantined rows or dead letters to decide ({rows}, {inbox})")
     if before.with_causes:
         echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")

@@ -264,6 +264,10 @@ def test_doctor_says_what_each_step_of_reaching_a_host_takes(far: Any, run_file:
     output = output_of("doctor", "ssh://far").splitlines()
     assert [line.split()[:2] for line in output] == [["ok", "login"], ["ok", "python"], ["ok", "agent"]]
     assert all(re.search(r" \d+\.\d s: ", line) for line in output)
+    *_, named = output_of("doctor", f"ssh://far{run_file.path}").splitlines()
+    assert named.startswith("ok      state") and "night-1" in named
+    *_, missing = output_of("doctor", "ssh://far/none.db", code=1).splitlines()
+    assert missing.startswith("error   state") and "/none.db" in missing
     lost = output_of("doctor", "ssh://far:1", code=1)
     assert lost.startswith("error   login") and "no ssh server listens on far:1" in lost
 
