@@ -22,8 +22,7 @@ from .options import TargetWords
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
-    from ..sessions.address import Endpoint, SshOptions
-    from ..sessions.open import FleetTarget
+    from ..sessions.address import Endpoint
     from .options import NamedFile
 
 
@@ -42,7 +41,10 @@ def attach_console(file: NamedFile, read_only: bool) -> int:
 
         fleet, endpoint = fleet_of(file.name, file.ssh, file.hosts)
     if fleet is not None:
-        return code_of_console(show_fleet(terminal, fleet, file.ssh, read_only=read_only))
+        with _screen(terminal, "state files") as tty:
+            from ..app.launch import attach_fleet
+
+            return code_of_console(attach_fleet(tty, fleet, read_only, file.ssh))
     endpoint = endpoint or file.to_read()
     if is_remote(endpoint.target):
         from .hosts import choose_file
@@ -50,16 +52,19 @@ def attach_console(file: NamedFile, read_only: bool) -> int:
         endpoint = choose_file(endpoint)
     if reason is not None:
         return _attach_plain(endpoint, reason)
-    return code_of_console(show_target(terminal, endpoint, read_only=read_only))
+    # ssh may ask for a password, which a splash screen would hide
+    with _screen(terminal, "" if is_remote(endpoint.target) else Path(endpoint.target).name) as tty:
+        from ..app.launch import attach
+
+        return code_of_console(attach(tty, endpoint, read_only))
 
 
 def _attach_plain(endpoint: Endpoint, because: str) -> int:
-    from ...engine.domain.text import place_words, shell_command
+    from ...engine.domain.text import advised
     from .listings import print_tasks
 
     code = print_tasks(endpoint, (), False)
-    place = [*place_words(endpoint.target, endpoint.run), *endpoint.ssh.arguments]
-    follow = shell_command(["redrive", "events", *place, "--follow"])
+    follow = advised("events", endpoint.target, endpoint.run, [*endpoint.ssh.arguments, "--follow"])
     echo(f"redrive: {because}: the tasks as they are now; `{follow}` goes on", err=True)
     return code
 
@@ -95,26 +100,6 @@ def _screen(terminal: TerminalCapabilities, words: str) -> Iterator[Tty]:
             tty.splash(f"redrive - {words}")
         leave_out_openssl()
         yield tty
-
-
-def show_target(terminal: TerminalCapabilities, endpoint: Endpoint, *, read_only: bool) -> ConsoleEnd:
-    """Open the console on a state file of another process, here or over ssh; the terminal must support a screen.
-
-    Raises RedriveError with one sentence, after the terminal was restored.
-    """
-    # ssh may ask for a password, which the screen would hide
-    with _screen(terminal, "" if is_remote(endpoint.target) else Path(endpoint.target).name) as tty:
-        from ..app.launch import attach
-
-        return attach(tty, endpoint, read_only)
-
-
-def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:
-    """Open the console on the list of state files; the terminal must support a screen."""
-    with _screen(terminal, "state files") as tty:
-        from ..app.launch import attach_fleet
-
-        return attach_fleet(tty, fleet, read_only, ssh)
 
 
 def leave_out_openssl() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...engine.core.projection import RunProjection
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.domain.text import advised, place_words, shell_command
+from ...engine.domain.text import advised
 from ...engine.executor.run_end import RunResult
 from ..keys.actions import shell_line
 from ..model.inbox import Inbox, InboxCause
@@ -69,7 +69,7 @@ def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: 
     """The commands that decide about a cause; of another wait, as of a pause, its message names the command."""
     row = projection.tasks[cause.tasks[0]]
     if row.attempts:
-        yield shell_command(("redrive", "logs", *place_words(state, run_id), "--", row.name))
+        yield advised("logs", state, run_id, ["--", row.name])
     decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
     answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
     for act, reason in (*decided, *answers):

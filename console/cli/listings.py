@@ -20,7 +20,7 @@ from ...engine.core.views import counted_states, row_style, run_code, run_style,
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
-from ...engine.domain.text import advised, counted, format_duration, shell_command
+from ...engine.domain.text import advised, counted, format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import NeedKind
@@ -413,7 +413,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         table = list_lines("runs", present.RUN_COLUMNS, rows, shell_context(now_us), as_json=as_json, **place)
         if as_json:
             return [*table]
-        command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
+        command = advised("runs", address, None, [*session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
@@ -454,7 +454,7 @@ async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:
 
 def _needing_lines(session: Session, waiting: Mapping[str, WaitingRun]) -> list[str]:
     """How many runs need a human; nothing if none does."""
-    command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
+    command = advised("inbox", session.address, None, session.ssh_arguments)
     return [f"{present.needing_sentence([*waiting.values()])}: {command}"] if waiting else []
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ...engine.domain.text import advised, counted, first_names, format_duration, shell_command
+from ...engine.domain.text import advised, counted, first_names, format_duration
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ..sessions.ssh import SshSession
 
 _RUNS_MAX = 20  # of a file; the others are counted
+#: The commands that end a need.
+_COMMANDS_OF_RUN = {**dict.fromkeys([*ENDS, NeedKind.CHANGED_EFFECTS], "ack"), NeedKind.HELD_ROWS: "systems rows"}
+_COMMANDS_OF_FILE = {NeedKind.BREAKER: "systems breakers", NeedKind.PAGER: "systems pages"}
 
 
 @command("inbox")
@@ -66,6 +69,7 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     return exit_code_of(needs)
 
 
+Place = tuple[str, Sequence[str]]  # the address of a file, and the arguments with which a command reaches it
 NeedList = tuple[Sequence[Need], list[Shown]]
 
 
@@ -159,7 +163,7 @@ async def _lines_of_files(
     for path in read:
         files.begin(path, [question for run_id in plans[path].read for question in inbox_queries(run_id)])
     for path in paths:
-        of_file, place = plans[path].needs, [path, *ssh.arguments]
+        of_file, place = plans[path].needs, (path, ssh.arguments)
         if path not in read:
             lines += [_line_of_need(need, place, as_json, now_us[path]) for need in of_file]
             continue
@@ -220,7 +224,7 @@ async def _lines_of_file(session: Session, plan: _Plan, *, as_json: bool) -> lis
     """What needs a human in one file. Runs that need the same for the same cause are one block."""
     needs = plan.needs
     shown = [run_id for run_id in plan.runs if run_id not in plan.alike]
-    place = [session.address, *session.ssh_arguments]
+    place = session.address, session.ssh_arguments
     first = [need for need in needs if need.kind is NeedKind.STORAGE]  # what follows is older then
     peace = "nothing needs a human" if not needs else "" if first else PEACE_OF_RUN
     lines: list[Shown] = [_line_of_need(need, place, as_json, session.now_us()) for need in first]
@@ -235,8 +239,7 @@ async def _lines_of_file(session: Session, plan: _Plan, *, as_json: bool) -> lis
         if others and need is not None:
             lines.append(_same_in_line(others, need, place))
     if len(shown) > _RUNS_MAX and not as_json:
-        command = one_line(shell_command(["redrive", "runs", *place]))
-        lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
+        lines.append(f"{len(shown) - _RUNS_MAX} more runs: {one_line(_advised('runs', place))}")
     rest = (need for need in needs if need.kind not in OF_RUNS and need.kind is not NeedKind.STORAGE)
     lines += [_line_of_need(need, place, as_json, session.now_us()) for need in rest]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
@@ -253,24 +256,24 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
     return {run_id: latest[tuple(found)] for run_id, found in facts.items() if latest[tuple(found)] != run_id}
 
 
-def _same_in_line(others: Sequence[str], need: Need, place: Sequence[str]) -> str:
+def _same_in_line(others: Sequence[str], need: Need, place: Place) -> str:
     words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
     if need.kind in ENDS and need.flow is not None:
-        return one_line(words + advised("ack", place[0], need.run_id, [*place[1:], "--all"]))
+        return one_line(words + _advised("ack", place, need.run_id, "--all"))
     if need.fingerprint is None:
-        return one_line(words + shell_command(["redrive", "runs", *place]))
-    cause = ["--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"]
-    act = ["redrive", "requeue", *place, *cause]
-    return one_line(f"{words}{shell_command(act)} --reason TEXT")
+        return one_line(words + _advised("runs", place))
+    cause = "--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"
+    return one_line(f"{words}{_advised('requeue', place, None, *cause)} --reason TEXT")
 
 
-def _line_of_need(need: Need, place: Sequence[str], as_json: bool, now_us: int) -> str:
-    """A need that is not about tasks: in one line, with the command that ends it.
+def _advised(command: str, place: Place, run_id: str | None = None, *options: str) -> str:
+    path, ssh_arguments = place
+    return advised(command, path, run_id, [*ssh_arguments, *options])
 
-    ``place``: the address of the file, and the arguments with which a command reaches it. ``now_us``: by the clock of
-    its host.
-    """
-    address = place[0]
+
+def _line_of_need(need: Need, place: Place, as_json: bool, now_us: int) -> str:
+    """A need that is not about tasks: in one line, with the command that ends it. ``now_us``: by its host's clock."""
+    address, _ = place
     sentence = need_sentence(need, now_us)
     if as_json:
         title = f"{need.kind.value}: {sentence}"
@@ -282,11 +285,12 @@ def _line_of_need(need: Need, place: Sequence[str], as_json: bool, now_us: int) 
     return one_line(f"{place_text}: {sentence}{f': {command}' if command else ''}")
 
 
-def _command_of(need: Need, place: Sequence[str]) -> str:
+def _command_of(need: Need, place: Place) -> str:
     """The command that ends a need; empty if its sentence names one, or if there is none."""
-    if need.run_id is not None and need.kind in ENDS | {NeedKind.CHANGED_EFFECTS}:
-        return advised("ack", place[0], need.run_id, place[1:])
-    if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return advised("systems rows", place[0], need.run_id, place[1:])
-    listing = {NeedKind.BREAKER: "breakers", NeedKind.PAGER: "pages"}.get(need.kind)
-    return shell_command(["redrive", "systems", listing, *place]) if listing is not None else ""
+    if need.kind in _COMMANDS_OF_FILE:
+        return _advised(_COMMANDS_OF_FILE[need.kind], place)
+    return (
+        _advised(_COMMANDS_OF_RUN[need.kind], place, need.run_id)
+        if need.run_id and need.kind in _COMMANDS_OF_RUN
+        else ""
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from click.shell_completion import CompletionItem
 
-from ...engine.domain.text import place_words, shell_command
+from ...engine.domain.text import advised, place_words, shell_command
 from ...engine.errors import RedriveError
 from .group import ExitCode
 
@@ -240,9 +240,8 @@ class TargetWords(click.types.StringParamType):
             except NoSuchTaskError as error:
                 is_first = file.name is None and error.name == words[0]
                 also = f"; nor is there a flow or a state file {error.name!r}" if is_first else ""
-                place = place_words(file.name or "", file.run) if file.name or file.run else ()
-                listing = shell_command(["redrive", "tasks", *place])
-                raise RedriveError(f"{error}{also}{'' if error.meant else f'; see: {listing}'}") from None
+                see = "" if error.meant else f"; see: {advised('tasks', file.name or '', file.run)}"
+                raise RedriveError(f"{error}{also}{see}") from None
 
         named = click.argument("words", nargs=-1, type=self, metavar=self.usage())
         old = (

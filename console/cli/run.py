@@ -66,7 +66,7 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Of a file that makes several flows: PROGRAM:NAME."""
     if MACHINE.is_file(flow) and not os.path.exists(flow):
-        again = shell_command(["redrive", "rerun", flow])
+        again = advised("rerun", flow)
         raise FlowError(f"{flow!r} is a flow, and run takes a program, a Python file; to run the flow again: {again}")
     params = params_of(param)
     if at is not None:
@@ -82,8 +82,7 @@ def require_here(name: str, target: str) -> None:
     """Raise AddressError for a state file behind ssh, with where and how this command is typed."""
     if is_remote(target):
         address = parse(target)
-        there = shell_command(["redrive", name, *([address.path] if address.path else [])])
-        how = f"{SshOptions().login(address)} {shell_word(there)}"
+        how = f"{SshOptions().login(address)} {shell_word(advised(name, address.path))}"
         raise AddressError(f"an executor runs on the machine of its state file; {name} it there: {how}")
 
 
@@ -147,7 +146,7 @@ def detach(start: ExecutorStart) -> int:
     from ...engine.executor import host
 
     pid = host.spawn(flow=start.flow, state=start.state, run_id=start.run_id, options=asdict(start.options))
-    echo(f"executor {pid} runs; {shell_command(['redrive', 'attach', start.state])}")
+    echo(f"executor {pid} runs; {advised('attach', start.state)}")
     return 0
 
 
@@ -219,8 +218,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
 
         async def read(session: Session) -> list[str]:
             waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, session.now_us(), run_id)
-            command = shell_command(["redrive", "inbox", session.address])
-            return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
+            return [f"{waiting_sentence(waiting)}: {advised('inbox', session.address)}"] if waiting else []
 
         return with_session(Endpoint(state), read)
     return []

@@ -14,7 +14,7 @@ from ...engine.domain.acts import Command, Target
 from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.rows import PageRow
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.domain.text import format_duration, place_words, shell_command
+from ...engine.domain.text import advised, format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
 from ...engine.notifications.machine_pages import flows_notified
@@ -29,7 +29,7 @@ from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import Query, Session, board_query, list_query, machine_now_us, new_command
-from ..sessions.target import is_remote, run_in
+from ..sessions.target import MACHINE, is_remote, name_run, run_in
 from ..text.columns import Columns, field
 from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
@@ -49,10 +49,16 @@ class SystemsGroup(CommandWithCommands):
         """Return what is left of a line; one that names no list is of all."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         if not is_named and (listing := next((word for word in args if word in self.commands), None)) is not None:
-            others = (word for word in args if word != listing)
-            line = shell_command(["redrive", "systems", listing, *others])
+            line = shell_command(["redrive", "systems", listing, *(word for word in args if word != listing)])
             raise click.UsageError(f"the name of the list comes first: {line}")
+        if args and not is_named and not args[0].startswith("-") and not _is_flow(args[0]):
+            self.refuse_mistyped(ctx, args[0], f"there is no flow or list {args[0]!r}")
         return super().parse_args(ctx, args if is_named else ["all", *args])
+
+
+def _is_flow(word: str) -> bool:
+    named = name_run(word, MACHINE)
+    return named.state is None or MACHINE.is_place(named.state)
 
 
 @command_with_commands("systems", SystemsGroup)
@@ -254,8 +260,8 @@ def quarantine(
 
     async def build(session: Session) -> operate.BuiltCommand:
         projection = await session.snapshot(session.run_id)
-        place = [*place_words(session.address, projection.run.run_id), *session.ssh_arguments]
-        rows = select_rows(await _read(session, projection, tasks), keys, place)
+        listing = advised("systems rows", session.address, projection.run.run_id, session.ssh_arguments)
+        rows = select_rows(await _read(session, projection, tasks), keys, listing)
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
     request = operate.ActRequest(act, tasks, reason, options=None, as_json=as_json, dry_run=dry_run)
@@ -272,8 +278,7 @@ async def _print_stale(session: Session, *, has_cascade: bool) -> None:
     if stale or has_cascade:
         echo(_RESULT_NOTE)
     if stale:
-        words = place_words(session.address, run.run_id)
-        command = shell_command(["redrive", "requeue", *words, *session.ssh_arguments, *stale])
+        command = advised("requeue", session.address, run.run_id, [*session.ssh_arguments, *stale])
         echo(one_line(f"stale, for they ran without these rows: {command} runs them again"))
 
 
@@ -324,17 +329,16 @@ async def _read(session: Session, projection: RunProjection, tasks: Sequence[str
             return [row for row in rows if not names or row.name in names]
 
 
-def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str], place: Sequence[str]) -> list[QuarantineRow]:
+def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str], listing: str) -> list[QuarantineRow]:
     """The held rows with these keys; later rows are not included. Raises RedriveError.
 
-    ``place``: the words that name the run on a command line.
+    ``listing``: the command that shows the rows of the run.
     """
     held = [row for row in rows if row.state == "held"]
     wanted = set(keys)
     unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
     if unknown:
-        command = shell_command(["redrive", "systems", "rows", *place])
-        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: {command}")
+        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: {listing}")
     if not held:
         raise RedriveError("no row is held in quarantine")
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TIMED
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import advised
 from ..text.event_text import lines_of_event
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
@@ -43,6 +43,5 @@ class FailureRecord:
     def lines(self) -> Iterator[str]:
         """The recorded lines; first, how many earlier ones were left out."""
         if self._omitted:
-            command = shell_command(["redrive", "events", self._state])
-            yield f"... {self._omitted:,} earlier lines; {command} shows them"
+            yield f"... {self._omitted:,} earlier lines; {advised('events', self._state)} shows them"
         yield from self._lines

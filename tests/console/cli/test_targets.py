@@ -309,6 +309,8 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
     done = run_redrive("inbx")
     assert done.returncode == 2 and "No such command 'inbx'. (Did you mean 'inbox'?)" in done.stderr
     assert "Did you mean" not in run_redrive("zzz").stderr
+    done = run_redrive("systems", "braekers")
+    assert done.returncode == 2 and "no flow or list 'braekers' (Did you mean 'breakers'?)" in done.stderr
     assert "No such command 'status'. (Did you mean 'fleet' or 'tasks'?)" in run_redrive("status").stderr
 
 
