@@ -53,6 +53,7 @@ class Predecessor(msgspec.Struct, frozen=True):
         runs: what became of its latest logical times.
         problem: why it starts nothing: it is gone, or unknown; empty: it does.
         paused: by whom, and until when: "paused by eva"; empty: it is not.
+        edited: the schedules that it had before, of which times may be undecided: each after an instant, until another.
     """
 
     schedule: Schedule | None = None
@@ -61,6 +62,7 @@ class Predecessor(msgspec.Struct, frozen=True):
     runs: Mapping[int, DayRun] = {}
     problem: str = ""
     paused: str = ""
+    edited: tuple[tuple[Schedule, int, int], ...] = ()
 
 
 NOT_SERVED = Predecessor(problem="is in no file that is served")
@@ -140,8 +142,17 @@ def _day(
 def last_time(flow: str, day: date, known: Mapping[str, Predecessor]) -> int | None:
     """Return the last logical time of a flow on a day, in its own zone; None: it has none.
 
-    One that has run, or was given up, by a schedule that has been edited since counts.
+    One that has run, or was given up, by a schedule that has been edited since counts, unless one of the schedule that
+    it has now is to come.
     """
+    one, scheduled = known[flow], _scheduled_time(flow, day, known)
+    if scheduled is not None and scheduled > (one.decided_until or 0) and scheduled not in one.runs:
+        return scheduled
+    return max([*([] if scheduled is None else [scheduled]), *(at for at, _ in runs_of_day(one, day))], default=None)
+
+
+def _scheduled_time(flow: str, day: date, known: Mapping[str, Predecessor]) -> int | None:
+    """Return the last logical time of a day by the schedule that the flow had then, or has now."""
     one = known[flow]
     assert one.schedule is not None
     first, last = one.schedule.bounds_of_day(day)
@@ -151,10 +162,10 @@ def last_time(flow: str, day: date, known: Mapping[str, Predecessor]) -> int | N
             (before := known.get(name)) is None or before.schedule is None or last_time(name, day, known) is not None
             for name in one.schedule.follows
         )
-        times = [first] if has_time else []
-    else:
-        times = one.schedule.latest(max(first - 1, one.since), last)[0][-1:]
-    return max([*times, *(at for at, _ in runs_of_day(one, day))], default=None)
+        return first if has_time else None
+    spans = (*one.edited, (one.schedule, one.since, last))
+    times = (schedule.latest(max(first - 1, after), min(last, until))[0] for schedule, after, until in spans)
+    return max((at for found in times for at in found[-1:]), default=None)
 
 
 def runs_of_day(one: Predecessor, day: date) -> Iterator[tuple[int, DayRun]]:

@@ -12,7 +12,8 @@ from datetime import UTC, date, datetime
 import msgspec
 
 from ..core.predecessors import NOT_SERVED, DayRun, Predecessor, day_problem
-from ..core.spec import FlowSpec, decode_flow_spec
+from ..core.schedule import Schedule
+from ..core.spec import FlowSpec, ScheduleSpec, decode_flow_spec
 from ..domain.states import RunState
 from ..errors import FlowError, StateFileError
 from ..statefile.flow_times import read_times
@@ -64,11 +65,32 @@ def _predecessor(row: ServedSchedule, since: int, now: int) -> Predecessor:
     try:
         schedule = open_schedule(spec.schedule, row.flow)
         progress, times = read_times(row.state_path, row.flow, since)
+        begun, decided_until = progress or (0, None)
+        edited, begun = _edited(row, spec.schedule, begun)
     except (StateFileError, FlowError) as error:
         return Predecessor(problem=f"cannot be read: {error}")
-    begun, decided_until = progress or (0, None)
     runs = _with_reasons(row.id, {at: _day_run(*one) for at, *one in times})
-    return Predecessor(schedule, decided_until, begun, runs, problem, paused)
+    return Predecessor(schedule, decided_until, begun, runs, problem, paused, edited)
+
+
+def _edited(row: ServedSchedule, spec: ScheduleSpec, begun: int) -> tuple[tuple[tuple[Schedule, int, int], ...], int]:
+    """Return the schedules by which is decided before the one of the flow file holds, and since when that is in it."""
+    edits = decode_edits(row.edits)
+    if not edits or row.expression is None or row.timezone is None:
+        return (), begun
+    held = msgspec.structs.replace(spec, expression=row.expression, timezone=row.timezone)
+    specs, instants = [held, *(one for one, _ in edits)], [begun, *(at for _, at in edits)]
+    schedules = (open_schedule(one, row.flow) for one in specs)
+    spans = zip(schedules, instants, instants[1:], strict=False)
+    return tuple(span for span in spans if not span[0].follows), instants[-1]
+
+
+def decode_edits(text: str) -> list[tuple[ScheduleSpec, int]]:
+    """Decode the edits of a schedule that a supervisor has noticed; none of another version."""
+    try:
+        return msgspec.json.decode(text, type=list[tuple[ScheduleSpec, int]]) if text else []
+    except msgspec.DecodeError:
+        return []
 
 
 def _day_run(fate: str, state: str | None, ended_at: int | None, is_blocked: int, is_undecided: int | None) -> DayRun:

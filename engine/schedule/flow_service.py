@@ -37,7 +37,7 @@ from ..core.schedule import (
     logical_name,
     next_problem,
 )
-from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec, decode_flow_spec
+from ..core.spec import LOGICAL_TIME, FlowSpec, decode_flow_spec
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
@@ -47,6 +47,7 @@ from ..executor import host
 from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
+from ..flow.predecessors import decode_edits
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
@@ -183,7 +184,7 @@ class FlowService:
         self.row, self.gone_since = stored, stored.gone_since
         held = self._held_until_now
         self._mark = LedgerMark(stored.ledger_until, stored.seen_run, held.schedule)
-        self._edits = [(with_schedule(self.served, spec), at) for spec, at in _edits_of(stored.edits)]
+        self._edits = [(with_schedule(self.served, spec), at) for spec, at in decode_edits(stored.edits)]
         if stored.expression is not None and not (self._edits[-1][0] if self._edits else held).means(self.served):
             self._note_edit(self.served, self._read_at)
         if stored.start_error is not None and stored.spec:
@@ -764,14 +765,6 @@ async def launch_executor(
             host.spawn, flow=flow, state=state_path, run_id=run_id, options=asdict(options), start=start
         )
     )
-
-
-def _edits_of(text: str) -> list[tuple[ScheduleSpec, int]]:
-    """Decode the edits that an earlier supervisor has noticed; none of another version."""
-    try:
-        return msgspec.json.decode(text, type=list[tuple[ScheduleSpec, int]]) if text else []
-    except msgspec.DecodeError:
-        return []
 
 
 def encode_spec(flow: FlowSpec) -> str:

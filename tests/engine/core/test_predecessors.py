@@ -76,6 +76,20 @@ CASES = {
     "paused, not due": (flow("0 11 * * *", {}, paused="paused by eva"), "has not started (2026-11-28T11:00)"),
     "gone": (Predecessor(problem="is in no file that is served"), "is in no file that is served, stuck"),
     "no time on a Saturday": (flow("0 2 * * 1-5", {}), "NONE"),
+    "run ahead of its time by a schedule that was edited": (
+        flow("0 11 * * *", {at("11-28 15:00"): good()}, NIGHTLY),
+        "has not started (2026-11-28T11:00)",
+    ),
+    "edited twice before a time of the first edit was decided": (
+        Predecessor(
+            schedule_of("0 1 * * *"),
+            NIGHTLY,
+            at("11-28 09:00"),
+            {NIGHTLY: good()},
+            edited=((schedule_of("0 8 * * *"), at("11-28 07:00"), at("11-28 09:00")),),
+        ),
+        "has not started (2026-11-28T08:00)",
+    ),
     "served since noon": (Predecessor(schedule_of("0 2 * * *"), 0, since=at("11-28 03:00")), "NONE"),
     "given up for a later run": (
         flow("0 1,2 * * *", {at("11-28 01:00"): MISSED, NIGHTLY: good()}),
