@@ -243,6 +243,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "engine/executor/watchdog.py",
             "engine/schedule/flow_service.py",
             OPENING,
+            "engine/statefile/health_file.py",
             "engine/statefile/ownership.py",
             "engine/statefile/reader.py",
             "engine/statefile/supervisor_file.py",

@@ -139,6 +139,7 @@ class Health(NamedTuple):
         storage_why: why, in one sentence.
         ended: task -> when its attempt ended, while that waits in memory.
         inodes: of the path of the state file that it has open, as of ``health_file.inodes_of``; empty: unknown.
+        log_inodes: the same of the write-ahead log of that file.
     """
 
     executor_id: str = ""
@@ -147,6 +148,7 @@ class Health(NamedTuple):
     ended: Mapping[str, int] = {}
     senders: Sequence[FailingSender] = ()
     inodes: str = ""
+    log_inodes: str = ""
 
 
 NO_HEALTH = Health()

@@ -12,7 +12,7 @@ from ..domain.rows import Health
 from ..domain.states import TaskState
 from ..notifications import notifier
 from ..notifications.storage_page import StoragePager
-from ..statefile.health_file import inodes_of
+from ..statefile.health_file import inodes_of, log_of
 from ..store import pages
 from .attempts import AttemptManager
 from .health import HealthFile
@@ -43,7 +43,7 @@ class Publisher:
         self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
         self._pinger = notifier.Pinger(flow.pings, self._sends)
         self._health_file = HealthFile(opened.state_path)
-        self._inodes = inodes_of(opened.state_path)
+        self._inodes = inodes_of(opened.state_path), inodes_of(log_of(opened.state_path))
         self._ends: Mapping[str, int] = {}
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Publisher:
         senders = {**self.notifier.failing, **self._storage_pager.failing}
         self._ends = {} if storage.problem is None else self._unsaved_ends()
         self._health_file.write(
-            Health(self._executor_id, since, problem, self._ends, list(senders.values()), self._inodes)
+            Health(self._executor_id, since, problem, self._ends, list(senders.values()), *self._inodes)
         )
 
     def _unsaved_ends(self) -> Mapping[str, int]:

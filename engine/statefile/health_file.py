@@ -13,6 +13,7 @@ import sqlite3
 import struct
 import zlib
 from contextlib import closing
+from shlex import quote
 from typing import List, Optional, Tuple
 
 from ..domain.rows import FailingSender, Health
@@ -43,10 +44,13 @@ def read_health(state_path: str) -> Optional[Health]:
 
 
 def require_not_lost(state_path: str) -> None:
-    """Raise StateFileError if what lies at the path of a state file, or nothing, is not what its living executor has
-    open: SQLite would join it with the log of the open file, and show rows of both, or damage."""
+    """Raise StateFileError if what lies at the path of a state file, or nothing, is not what its executor has open, or
+    had when it died: SQLite would join it with the log of that file, and show rows of both, or damage."""
     health = read_health(state_path)
-    if health is None or health.inodes in ("", inodes_of(state_path)):
+    if health is None:
+        _require_own_log(state_path)
+        return
+    if health.inodes in ("", inodes_of(state_path)):
         return
     holder = current_holder(state_path)
     if holder is None:  # it has ended since
@@ -54,6 +58,23 @@ def require_not_lost(state_path: str) -> None:
     why = health.storage_why or "its next look at the file, within a second, says where it is kept"
     sentence = "{} is not the file that {} has open (kill {} ends it): {}"
     raise StateFileError(sentence.format(state_path, holder.who, holder.pid, why))
+
+
+def _require_own_log(state_path: str) -> None:
+    """Raise StateFileError if the log beside a file is of the one that was in its place when its executor died."""
+    died, log = _read(health_path(state_path)), log_of(state_path)
+    if died is None or died.inodes == inodes_of(state_path) or not died.log_inodes:
+        return
+    if died.log_inodes == inodes_of(log):
+        sentence = (
+            "{0} has the changes of another file, which was in the place of {1} when its executor died: mv {2} {3}"
+        )
+        raise StateFileError(sentence.format(log, state_path, quote(log), quote(log + ".other")))
+
+
+def log_of(state_path: str) -> str:
+    """The write-ahead log of a state file: SQLite names it after the end of a link."""
+    return os.path.realpath(state_path) + "-wal"
 
 
 def inodes_of(path: str) -> str:
@@ -77,6 +98,7 @@ def _decode(text: bytes) -> Optional[Health]:
             {str(name): int(at) for name, at in fields["ended"].items()},
             senders,
             str(fields.get("inodes", "")),
+            str(fields.get("log_inodes", "")),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,6 +227,23 @@ def test_a_removed_socket_is_made_again(live_run: RunUnderWay) -> None:
     live_run.proceed()
     live_run.end()
     assert live_run.process.returncode == 0 and not os.path.exists(path)
+
+
+def test_the_log_of_a_dead_executor_is_not_joined_with_another_file(live_run: RunUnderWay) -> None:
+    """That one was put in the place of its file before it was killed."""
+    copied = live_run.folder / "copy.db"
+    with closing(sqlite3.connect(live_run.state)) as connection, closing(sqlite3.connect(copied)) as target:
+        connection.backup(target)
+        target.execute("UPDATE task SET state = 'SKIPPED'")
+        target.commit()
+    copied.rename(live_run.state)
+    live_run.process.kill()
+    live_run.process.wait()
+    refused = run_redrive("tasks", live_run.state)
+    said = f"{live_run.state}-wal has the changes of another file, which was in the place of {live_run.state}"
+    assert refused.returncode == 2 and said in refused.stderr and live_run.resume() == 2
+    subprocess.run(refused.stderr.rpartition("died: ")[2], shell=True, check=True)
+    assert rows(live_run.state) == [("long", "SKIPPED"), ("below", "SKIPPED")]
 
 
 @pytest.mark.long
