@@ -12,7 +12,7 @@ from textual import events
 from textual.actions import SkipAction
 from textual.screen import Screen
 
-from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
+from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEW_CALLS, Action
 from ..keys.keymap import KeyGuard, KeyPress, Refusal, guarded_keys
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
@@ -74,7 +74,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     async def action_handle(self, name: str) -> None:
         """Call the handler of an action; Textual's handler of every binding (``widgets.bindings``)."""
-        action = action_named(self.meaning_of(name))
+        action = BY_NAME[self.meaning_of(name)]
         handler = self.handler(action, self.screen)
         if handler is None:
             raise SkipAction  # the next binding of the key may have a handler

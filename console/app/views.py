@@ -16,7 +16,7 @@ from textual import events
 from textual.screen import Screen
 
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ..keys.actions import VIEWS, Action, ScreenName, action_named
+from ..keys.actions import BY_NAME, VIEWS, Action, ScreenName
 from ..keys.habits import hint_for
 from ..keys.keymap import Refusal, shown_key
 from ..model.board import SHELL_REMEDY, runner_of
@@ -225,7 +225,7 @@ class ViewConsole(ConsoleBase):
         """Go to a view as a top level, from which ``go_back`` does not return."""
         if self.live.board is None and view is not ScreenName.RUNS:
             self._first_view = view
-            words = f"there is no run to show yet; {action_named(f'view_{view.value}').label} opens with it"
+            words = f"there is no run to show yet; {BY_NAME[f'view_{view.value}'].label} opens with it"
             self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
         else:
             self.history.clear()

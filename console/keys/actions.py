@@ -45,11 +45,11 @@ class ActionEffect(IntEnum):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing that an operator can do.
+    """A thing that an operator can do.
 
     Attributes:
         name: also the name in the palette.
-        keys: as people write them, the displayed key first; empty: only in the palette.
+        key_words: its keys as people write them, the displayed key first; empty: only in the palette.
         label: one or two words for the footer.
         help: one sentence.
         screens: where the action applies.
@@ -58,12 +58,17 @@ class Action(msgspec.Struct, frozen=True):
     """
 
     name: str
-    keys: tuple[str, ...]
+    key_words: str
     label: str
     help: str
     screens: frozenset[ScreenName]
     effect: ActionEffect = ActionEffect.NONE
     act: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys as people write them, the displayed key first."""
+        return tuple(self.key_words.split())
 
     @property
     def needs_stable_cursor(self) -> bool:
@@ -102,22 +107,9 @@ _SEARCHED = EVERYWHERE - {ScreenName.ROWS}  # the rows screen reads only the row
 _CONFIRM, _CHANGE = ActionEffect.CONFIRM, ActionEffect.CHANGE
 
 
-def _action(
-    name: str,
-    keys: str,
-    label: str,
-    help: str,
-    screens: frozenset[ScreenName],
-    effect: ActionEffect = ActionEffect.NONE,
-    act: str | None = None,
-) -> Action:
-    """A row of the tables below. ``keys``: with blanks between."""
-    return Action(name, tuple(keys.split()), label, help, screens, effect, act)
-
-
 def _act(name: str, keys: str, label: str, help: str, screens: frozenset[ScreenName], effect: ActionEffect) -> Action:
-    """A row of an action that sends the act of its name."""
-    return _action(name, keys, label, help, screens, effect, name)
+    """Return the row of an action that sends the act of its name."""
+    return Action(name, keys, label, help, screens, effect, name)
 
 
 _CHANGING = (
@@ -127,7 +119,7 @@ _CHANGING = (
     _act("reject", "", "reject…", "Reject what waits for it, with a reason: it fails for good.", _TASKS, _CONFIRM),
     _act("note", "w", "note…", "Write a note on a cause for the next operator who is paged.", _NOTED, _CONFIRM),
     _act("undo", "z", "undo…", "Take back the last act that can be taken back.", _RUN, _CONFIRM),
-    _action("stop_task", "x", "stop…", "Stop the running attempt; the task is cancelled.", _TASKS, _CONFIRM, "cancel"),
+    Action("stop_task", "x", "stop…", "Stop the running attempt; the task is cancelled.", _TASKS, _CONFIRM, "cancel"),
     _act("extend", "", "more time…", "Give the running attempt more time before its timeout.", _TASKS, _CONFIRM),
     _act("hurry", "b", "retry now", "Start the next attempt now, without the rest of its backoff.", _TASKS, _CHANGE),
     _act("pause", "p", "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE),
@@ -139,117 +131,117 @@ _CHANGING = (
         _RUN,
         _CONFIRM,
     ),
-    _action("resume_here", "R", "resume…", "Start an executor here if the last one is gone.", _OF_RUNS, _CONFIRM),
-    _action("acknowledge", "", "acknowledge", "No more pages for this dead letter.", _TASKS, _CHANGE, "ack"),
+    Action("resume_here", "R", "resume…", "Start an executor here if the last one is gone.", _OF_RUNS, _CONFIRM),
+    Action("acknowledge", "", "acknowledge", "No more pages for this dead letter.", _TASKS, _CHANGE, "ack"),
     _act("snooze", "", "snooze…", "Page again later.", _TASKS, _CONFIRM),
     _act("reload", "", "reload", "Load changed source files; running tasks continue.", _RUN, _CHANGE),
-    _action("abandon_run", "x", "abandon…", "End an unfinished run for good.", _LISTED_RUNS, _CONFIRM, "abandon"),
-    _action("ack_run", "a", "acknowledge", "The inbox no longer lists how it ended.", _LISTED_RUNS, _CHANGE, "ack-run"),
-    _action("stop_run", "", "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
+    Action("abandon_run", "x", "abandon…", "End an unfinished run for good.", _LISTED_RUNS, _CONFIRM, "abandon"),
+    Action("ack_run", "a", "acknowledge", "The inbox no longer lists how it ended.", _LISTED_RUNS, _CHANGE, "ack-run"),
+    Action("stop_run", "", "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
 _OF_SYSTEMS = (
-    _action("force_open", "f", "force open…", "Hold all tasks that would call it.", _SYSTEMS, _CONFIRM, "breaker"),
-    _action("close_breaker", "c", "close…", "Let calls through; forget past failures.", _SYSTEMS, _CONFIRM, "breaker"),
-    _action("probe", "b", "probe now", "Let one call through; its result decides.", _SYSTEMS, _CHANGE, "breaker"),
-    _action("disable_breaker", "u", "disable…", "Let every call through.", _SYSTEMS, _CONFIRM, "breaker"),
-    _action("acknowledge_page", "a", "acknowledge", "No more pages for this cause.", _SYSTEMS, _CHANGE, "ack"),
-    _action("snooze_page", "s", "snooze…", "Page again later.", _SYSTEMS, _CONFIRM, "snooze"),
-    _action(
+    Action("force_open", "f", "force open…", "Hold all tasks that would call it.", _SYSTEMS, _CONFIRM, "breaker"),
+    Action("close_breaker", "c", "close…", "Let calls through; forget past failures.", _SYSTEMS, _CONFIRM, "breaker"),
+    Action("probe", "b", "probe now", "Let one call through; its result decides.", _SYSTEMS, _CHANGE, "breaker"),
+    Action("disable_breaker", "u", "disable…", "Let every call through.", _SYSTEMS, _CONFIRM, "breaker"),
+    Action("acknowledge_page", "a", "acknowledge", "No more pages for this cause.", _SYSTEMS, _CHANGE, "ack"),
+    Action("snooze_page", "s", "snooze…", "Page again later.", _SYSTEMS, _CONFIRM, "snooze"),
+    Action(
         "requeue_rows", "r", "requeue…", "Run the task again over held rows.", _QUARANTINE, _CONFIRM, "requeue-rows"
     ),
-    _action("discard_rows", "x", "discard…", "Drop held rows, with a reason.", _QUARANTINE, _CONFIRM, "discard-rows"),
+    Action("discard_rows", "x", "discard…", "Drop held rows, with a reason.", _QUARANTINE, _CONFIRM, "discard-rows"),
 )
 
 _OF_SCHEDULES = (
-    _action("pause_schedule", "p", "pause…", "Start no runs, with a reason; or end that.", _SCHEDULES, _CONFIRM),
-    _action("skip_next", "s", "skip next…", "Leave out the next run; or take that back.", _SCHEDULES, _CONFIRM),
-    _action("start_run", "r", "start…", "Start a run now, or one that was missed.", _SCHEDULES, _CONFIRM),
-    _action("dismiss_missed", "x", "dismiss…", "Drop the missed runs: none of them starts.", _SCHEDULES, _CONFIRM),
-    _action("acknowledge_start", "a", "acknowledge", "A failed start, or a warning, is known.", _SCHEDULES, _CHANGE),
-    _action("forget_flow", "f", "forget…", "Remove the schedule of a flow that is gone.", _SCHEDULES, _CONFIRM),
+    Action("pause_schedule", "p", "pause…", "Start no runs, with a reason; or end that.", _SCHEDULES, _CONFIRM),
+    Action("skip_next", "s", "skip next…", "Leave out the next run; or take that back.", _SCHEDULES, _CONFIRM),
+    Action("start_run", "r", "start…", "Start a run now, or one that was missed.", _SCHEDULES, _CONFIRM),
+    Action("dismiss_missed", "x", "dismiss…", "Drop the missed runs: none of them starts.", _SCHEDULES, _CONFIRM),
+    Action("acknowledge_start", "a", "acknowledge", "A failed start, or a warning, is known.", _SCHEDULES, _CHANGE),
+    Action("forget_flow", "f", "forget…", "Remove the schedule of a flow that is gone.", _SCHEDULES, _CONFIRM),
 )
 
 _VIEWS = (
-    _action("view_runs", "1", "Runs", "Every run of this state file, and each task in the last ones.", EVERYWHERE),
-    _action("view_graph", "2", "Graph", "The tasks and what they wait for.", EVERYWHERE),
-    _action("view_timeline", "3", "Timeline", "Attempts, backoffs and kills along the clock.", EVERYWHERE),
-    _action("view_inbox", "4", "Inbox", "What needs a decision, by cause.", EVERYWHERE),
-    _action("view_log", "5", "Log", "The output of the selected task.", EVERYWHERE),
-    _action("view_journal", "6", "Journal", "Everything that happened, and who did what.", EVERYWHERE),
-    _action("view_systems", "7", "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
-    _action("open", "enter", "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
-    _action("back", "escape", "back", "Back; clear the filter; return to the present.", EVERYWHERE),
-    _action("quit", "q", "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
-    _action("details", "d", "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
-    _action("output", "o", "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
-    _action("why", "i", "why", "Why is it not running?", _CAUSES | {ScreenName.LOG, ScreenName.JOURNAL}),
-    _action("next_pane", "tab", "pane", "Next pane.", _OF_RUNS),
-    _action("previous_pane", "shift+tab", "", "Previous pane.", _OF_RUNS),
+    Action("view_runs", "1", "Runs", "Every run of this state file, and each task in the last ones.", EVERYWHERE),
+    Action("view_graph", "2", "Graph", "The tasks and what they wait for.", EVERYWHERE),
+    Action("view_timeline", "3", "Timeline", "Attempts, backoffs and kills along the clock.", EVERYWHERE),
+    Action("view_inbox", "4", "Inbox", "What needs a decision, by cause.", EVERYWHERE),
+    Action("view_log", "5", "Log", "The output of the selected task.", EVERYWHERE),
+    Action("view_journal", "6", "Journal", "Everything that happened, and who did what.", EVERYWHERE),
+    Action("view_systems", "7", "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
+    Action("open", "enter", "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
+    Action("back", "escape", "back", "Back; clear the filter; return to the present.", EVERYWHERE),
+    Action("quit", "q", "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
+    Action("details", "d", "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
+    Action("output", "o", "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
+    Action("why", "i", "why", "Why is it not running?", _CAUSES | {ScreenName.LOG, ScreenName.JOURNAL}),
+    Action("next_pane", "tab", "pane", "Next pane.", _OF_RUNS),
+    Action("previous_pane", "shift+tab", "", "Previous pane.", _OF_RUNS),
 )
 
 _FINDING = (
-    _action("filter", "/", "filter", "Show only what matches; !text shows the others.", _SEARCHED),
-    _action(
+    Action("filter", "/", "filter", "Show only what matches; !text shows the others.", _SEARCHED),
+    Action(
         "filter_states",
         "m",
         "only",
         "Show only failures and acts; again: everything.",
         _JOURNAL,
     ),
-    _action("next", "n", "next", "Next match; without a filter, the next problem.", _SEARCHED),
-    _action("previous", "N", "", "Previous match or problem.", _SEARCHED),
-    _action("palette", ": ctrl+p", "commands", "Run any command by its name.", EVERYWHERE),
-    _action("help", "? f1", "keys", "The keys that work here.", EVERYWHERE),
-    _action("sort", "e", "sort", "Change the order.", _SORTED),
-    _action("copy", "y", "copy…", "Copy an error, a command line or a summary.", _OF_RUNS),
+    Action("next", "n", "next", "Next match; without a filter, the next problem.", _SEARCHED),
+    Action("previous", "N", "", "Previous match or problem.", _SEARCHED),
+    Action("palette", ": ctrl+p", "commands", "Run any command by its name.", EVERYWHERE),
+    Action("help", "? f1", "keys", "The keys that work here.", EVERYWHERE),
+    Action("sort", "e", "sort", "Change the order.", _SORTED),
+    Action("copy", "y", "copy…", "Copy an error, a command line or a summary.", _OF_RUNS),
 )
 
 _MARKS = (
-    _action("mark", "space", "mark", "Mark or unmark for an act on many.", _MARKING),
-    _action("mark_all", "a", "all", "Mark all that match; in the graph without a filter, every problem.", _MARKING),
+    Action("mark", "space", "mark", "Mark or unmark for an act on many.", _MARKING),
+    Action("mark_all", "a", "all", "Mark all that match; in the graph without a filter, every problem.", _MARKING),
 )
 
 _SHOWING = (
-    _action("fold", "-", "less", "One step less detail; on the timeline, a longer span.", _ZOOMED),
-    _action("unfold", "= +", "more", "One step more detail; on the timeline, a shorter span.", _ZOOMED),
-    _action("follow", "f", "follow", "Follow the end of the log, or what runs.", _GRAPH | _TIMELINE | _LOG),
-    _action("show_all", "0", "all", "The whole run over the whole width.", _TIMELINE),
-    _action("critical_path", "c", "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
-    _action("times", "t", "times", "When each line was written; events by the clock or the run.", _LOG | _JOURNAL),
-    _action("wrap", "w", "wrap", "Fold long lines, or cut them.", _LOG),
-    _action("first_error", "e", "first error", "Jump to the first line that shows an error.", _LOG),
-    _action("older_attempt", "[", "attempt", "The output of the attempt before.", _LOG),
-    _action("newer_attempt", "]", "", "The output of the attempt after it.", _LOG),
-    _action("schedule", "S", "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
-    _action("redraw", "ctrl+l", "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
-    _action("mouse", "", "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
-    _action("tour", "X", "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
+    Action("fold", "-", "less", "One step less detail; on the timeline, a longer span.", _ZOOMED),
+    Action("unfold", "= +", "more", "One step more detail; on the timeline, a shorter span.", _ZOOMED),
+    Action("follow", "f", "follow", "Follow the end of the log, or what runs.", _GRAPH | _TIMELINE | _LOG),
+    Action("show_all", "0", "all", "The whole run over the whole width.", _TIMELINE),
+    Action("critical_path", "c", "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
+    Action("times", "t", "times", "When each line was written; events by the clock or the run.", _LOG | _JOURNAL),
+    Action("wrap", "w", "wrap", "Fold long lines, or cut them.", _LOG),
+    Action("first_error", "e", "first error", "Jump to the first line that shows an error.", _LOG),
+    Action("older_attempt", "[", "attempt", "The output of the attempt before.", _LOG),
+    Action("newer_attempt", "]", "", "The output of the attempt after it.", _LOG),
+    Action("schedule", "S", "schedules", "Every schedule: what comes, what was missed, and its keys.", _FLEET),
+    Action("redraw", "ctrl+l", "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
+    Action("mouse", "", "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
+    Action("tour", "X", "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
 )
 
 TIME_TRAVEL_ACTIONS = (
-    _action("step_back", "[", "", "One event back in time; Esc returns to the present.", _RECORDED),
-    _action("step_forward", "]", "", "One event forward in time.", _RECORDED),
-    _action("problem_back", "{", "", "Go back to the previous failure, hang or act.", _RECORDED),
-    _action("problem_forward", "}", "", "Go on to the next failure, hang or act.", _RECORDED),
-    _action("first_problem", "(", "", "Back to the first failure, hang or act of the run.", _RECORDED),
-    _action("faster", ">", "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _RECORDED),
-    _action("slower", "<", "", "Play slower, in the end not at all.", _RECORDED),
-    _action("at_time", "@", "", "Show the run as it was at a time.", _RECORDED - _JOURNAL),
-    _action("at_event", "@", "", "Show the run as it was after this event.", _JOURNAL),
+    Action("step_back", "[", "", "One event back in time; Esc returns to the present.", _RECORDED),
+    Action("step_forward", "]", "", "One event forward in time.", _RECORDED),
+    Action("problem_back", "{", "", "Go back to the previous failure, hang or act.", _RECORDED),
+    Action("problem_forward", "}", "", "Go on to the next failure, hang or act.", _RECORDED),
+    Action("first_problem", "(", "", "Back to the first failure, hang or act of the run.", _RECORDED),
+    Action("faster", ">", "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _RECORDED),
+    Action("slower", "<", "", "Play slower, in the end not at all.", _RECORDED),
+    Action("at_time", "@", "", "Show the run as it was at a time.", _RECORDED - _JOURNAL),
+    Action("at_event", "@", "", "Show the run as it was after this event.", _JOURNAL),
 )
 
 MOVE_ACTIONS = (
-    _action("down", "j down", "", "Down.", EVERYWHERE),
-    _action("up", "k up", "", "Up.", EVERYWHERE),
-    _action("left", "h left", "", "To a predecessor, or left.", EVERYWHERE),
-    _action("right", "l right", "", "To a successor, or right.", EVERYWHERE),
-    _action("top", "g home", "", "To the first row.", EVERYWHERE),
-    _action("bottom", "G end", "", "To the last row.", EVERYWHERE),
-    _action("page_down", "pagedown", "", "One page down.", EVERYWHERE),
-    _action("page_up", "pageup", "", "One page up.", EVERYWHERE),
-    _action("half_page_down", "ctrl+d", "", "Half a page down.", EVERYWHERE),
-    _action("half_page_up", "ctrl+u", "", "Half a page up.", EVERYWHERE),
+    Action("down", "j down", "", "Down.", EVERYWHERE),
+    Action("up", "k up", "", "Up.", EVERYWHERE),
+    Action("left", "h left", "", "To a predecessor, or left.", EVERYWHERE),
+    Action("right", "l right", "", "To a successor, or right.", EVERYWHERE),
+    Action("top", "g home", "", "To the first row.", EVERYWHERE),
+    Action("bottom", "G end", "", "To the last row.", EVERYWHERE),
+    Action("page_down", "pagedown", "", "One page down.", EVERYWHERE),
+    Action("page_up", "pageup", "", "One page up.", EVERYWHERE),
+    Action("half_page_down", "ctrl+d", "", "Half a page down.", EVERYWHERE),
+    Action("half_page_up", "ctrl+u", "", "Half a page up.", EVERYWHERE),
 )
 
 #: All of them, under the headings of help.
@@ -263,22 +255,20 @@ BY_HEADING: Mapping[str, tuple[Action, ...]] = {
 ACTIONS: tuple[Action, ...] = tuple(chain.from_iterable(BY_HEADING.values()))
 #: What the keys of these actions, y and n, do instead while the task under the cursor waits for an approval.
 ANSWERS: Mapping[str, str] = {"copy": "approve", "next": "reject"}
-BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
-
 #: Keys that belong to the terminal, or to dialogs, which show their own keys.
 _NOWHERE: frozenset[ScreenName] = frozenset()
 FIXED: tuple[Action, ...] = (
-    _action("suspend", "ctrl+z", "", "Suspend the console; `fg` returns to it.", _NOWHERE, _CONFIRM),
-    _action("how_to_leave", "ctrl+c", "", "Show which key leaves the console.", _NOWHERE),
-    _action("cancel", "escape q", "", "Close the box; nothing is done.", _NOWHERE),
-    _action("close_reading", "?", "", "Close the box, by the key that opens help.", _NOWHERE),
-    _action("search", "/", "", "Show only the lines of the box that match.", _NOWHERE),
-    _action("scroll", "space", "", "One page down in a text.", _NOWHERE),
-    _action("previous_answer", "left h", "", "To the answer on the left.", _NOWHERE),
-    _action("next_answer", "right l", "", "To the answer on the right.", _NOWHERE),
+    Action("suspend", "ctrl+z", "", "Suspend the console; `fg` returns to it.", _NOWHERE, _CONFIRM),
+    Action("how_to_leave", "ctrl+c", "", "Show which key leaves the console.", _NOWHERE),
+    Action("cancel", "escape q", "", "Close the box; nothing is done.", _NOWHERE),
+    Action("close_reading", "?", "", "Close the box, by the key that opens help.", _NOWHERE),
+    Action("search", "/", "", "Show only the lines of the box that match.", _NOWHERE),
+    Action("scroll", "space", "", "One page down in a text.", _NOWHERE),
+    Action("previous_answer", "left h", "", "To the answer on the left.", _NOWHERE),
+    Action("next_answer", "right l", "", "To the answer on the right.", _NOWHERE),
 )
-_BY_ANY_NAME: Mapping[str, Action] = {action.name: action for action in (*ACTIONS, *FIXED)}
-SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
+BY_NAME: Mapping[str, Action] = {action.name: action for action in (*ACTIONS, *FIXED)}
+SUSPEND_KEY = BY_NAME["suspend"].keys[0]
 
 
 #: The actions of each footer, with blanks between.
@@ -306,11 +296,6 @@ _FOOTERS: Mapping[ScreenName, str] = {
 def actions_of(screen: ScreenName) -> Iterator[Action]:
     """The actions of a screen, in the order of the table."""
     return (action for action in ACTIONS if screen in action.screens)
-
-
-def action_named(name: str) -> Action:
-    """Any action, also one on a fixed key. Raises KeyError."""
-    return _BY_ANY_NAME[name]
 
 
 def footer_of(screen: ScreenName) -> list[Action]:

@@ -1,4 +1,4 @@
-"""What a key that does nothing here might have meant: keys of vim, less and k9s, and keys of other screens."""
+"""Hints for a key that does nothing here: keys of vim, less and k9s, and keys of other screens."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HABITS: Mapping[str, str] = {
 
 
 def hint_for(key: str, place: ScreenName, acts: Callable[[Action], bool]) -> str:
-    """One sentence about a key that does nothing on a screen; empty for another key, and for one that moves elsewhere.
+    """Return a sentence about a key that does nothing on a screen; empty for another, and for one that moves elsewhere.
 
     ``acts``: whether the screen handles an action.
     """

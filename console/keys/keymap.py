@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .actions import ACTIONS, ActionEffect, ScreenName, action_named
+from .actions import ACTIONS, BY_NAME, ActionEffect, ScreenName
 
 Event = TypeVar("Event")  # the event of the caller that belongs to a key press
 
@@ -78,7 +78,7 @@ def key_of_label(label: str) -> str:
 @cache
 def keys_of(action: str) -> tuple[str, ...]:
     """Textual's names of the keys of an action, the displayed key first."""
-    return tuple(map(key_name, action_named(action).keys))
+    return tuple(map(key_name, BY_NAME[action].keys))
 
 
 def shown_key(action: str) -> str:

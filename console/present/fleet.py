@@ -15,7 +15,7 @@ from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.supervisor_file import NightSummary, ServedSchedule
-from ..keys.actions import action_named
+from ..keys.actions import BY_NAME
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
@@ -259,7 +259,7 @@ def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:
 
 def _label_of(action: str) -> str:
     """The label of a key; the key that pauses ends the pause of a paused run."""
-    return "unpause" if action == "pause" else action_named(action).label
+    return "unpause" if action == "pause" else BY_NAME[action].label
 
 
 # --- The flow under the cursor ---------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ class RunsScreen(DetailedList):
         if news.delta.are_problems_changed or any(event.kind == EventKind.RUN for event in news.events):
             self._read()
         elif news.delta.tasks:
-            self.table.row_changed(self.board.projection.run.run_id)
+            self.table.rows_changed([self.board.projection.run.run_id])
             self.show_row()
 
     def tick(self, now_us: int) -> None:

@@ -32,12 +32,11 @@ class TerminalCapabilities(NamedTuple):
     """Capabilities of the terminal of this process.
 
     Attributes:
-        plain_because: why the terminal cannot show a full screen, as one sentence; None if it can.
+        unsupported_reason: why the terminal cannot show a full screen, as one sentence; None if it can.
         colours: the colour depth; NO_COLOR makes it NONE.
         has_unicode: False if signs are to be drawn in ASCII.
         has_unicode_texts: False if the terminal cannot show a character beyond ASCII.
-        remote: reached over a network, so bytes and round trips cost.
-        mouse: whether the mouse is captured at the start. Not over ssh: selecting text matters more there.
+        is_remote: reached over a network, so bytes and round trips cost.
         escape_delay_seconds: how long an escape character may wait for the rest of its sequence.
     """
 
@@ -46,7 +45,6 @@ class TerminalCapabilities(NamedTuple):
     has_unicode: bool = True
     has_unicode_texts: bool = True
     is_remote: bool = False
-    captures_mouse: bool = True
     escape_delay_seconds: float = ESCAPE_DELAY_SECONDS
 
 
@@ -63,7 +61,6 @@ def detect_capabilities(
         has_unicode=environ["REDRIVE_ASCII"] == "0" if environ.get("REDRIVE_ASCII") else _has_utf8(environ),
         has_unicode_texts=environ.get("REDRIVE_ASCII") == "0" or _has_utf8(environ),
         is_remote=remote,
-        captures_mouse=not remote,
         escape_delay_seconds=_escape_delay(environ, remote),
     )
 

@@ -55,13 +55,12 @@ class ConsoleDriver(Driver):
         assert isinstance(app, ConsoleTerminal)
         self._console = app
         self._tty = app.tty
-        self._forced_size = size
         # With a size, else Textual believes COLUMNS and LINES.
-        super().__init__(app, debug=debug, mouse=mouse, size=self._current_size())
+        super().__init__(app, debug=debug, mouse=mouse, size=size or size_of(self._tty.screen_fd))
         app.console_driver = self
         self._event_loop = asyncio.get_running_loop()
         self._restarts_itself = True
-        self._captures_mouse = mouse and self._tty.capabilities.captures_mouse
+        self._captures_mouse = mouse and not self._tty.capabilities.is_remote  # over ssh, people select text
         shown = self._tty.capabilities
         self.cell_encoder = CellEncoder(shown.colours, shown.has_unicode_texts, has_ascii_signs=not shown.has_unicode)
         self.output: TerminalOutput | None = None
@@ -321,12 +320,9 @@ class ConsoleDriver(Driver):
         if self._resize_timer is None:
             self._resize_timer = self._event_loop.call_later(_RESIZE_SECONDS, self._post_size)
 
-    def _current_size(self) -> tuple[int, int]:
-        return self._forced_size or size_of(self._tty.screen_fd)
-
     def _post_size(self) -> None:
         self._resize_timer = None
-        size = Size(*self._current_size())
+        size = Size(*size_of(self._tty.screen_fd))
         self._console.post_message(events.Resize(size, size))
 
 
@@ -348,7 +344,7 @@ class ConsoleTerminal(internals.AppInternals):
 
     @property
     def capabilities(self) -> TerminalCapabilities:
-        """What the terminal can do."""
+        """The capabilities of the terminal."""
         return self.tty.capabilities
 
     @property
@@ -392,7 +388,7 @@ class ConsoleTerminal(internals.AppInternals):
             self.console_driver.ring()
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Have the terminal copy ``clipboard.truncated_to_clipboard(text)``."""
+        """Have the terminal copy ``truncated_to_clipboard(text)``."""
         if self.console_driver is not None:
             self.console_driver.write(copy_sequence(text, os.environ))
 

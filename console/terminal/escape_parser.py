@@ -45,7 +45,7 @@ class TypedText(msgspec.Struct, frozen=True):
 
 
 class EscapeSequence(msgspec.Struct, frozen=True):
-    """One complete escape sequence."""
+    """A complete escape sequence."""
 
     text: str
 
@@ -95,7 +95,7 @@ class EscapeParser:
         return tokens
 
     def expires_at(self) -> float | None:
-        """When ``expire`` should be called if no input arrives first."""
+        """Return when to call ``expire`` if no input arrives first."""
         if self._paste is not None:
             return self._paste_at + PASTE_SECONDS
         if not self._partial:

@@ -14,6 +14,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from unicodedata import east_asian_width, normalize
@@ -40,7 +41,7 @@ BLANK: Cell = (" ", "")
 
 _CACHED_STYLES_MAX = 4096
 _KNOWN_CHARACTERS_MAX = 8192
-_KNOWN_SEGMENTS_MAX = 2048
+_CACHED_SEGMENTS_MAX = 2048
 _MARKS_MAX = 2
 
 _COLOUR_SYSTEMS = {
@@ -99,41 +100,36 @@ class CellEncoder:
 
     Args:
         colours: the colours of the terminal; with NONE no colour parameter is written, also if the theme has colours.
-        unicode: False turns everything into ASCII.
+        has_unicode: False turns everything into ASCII.
         has_ascii_signs: signs are turned into ASCII, and texts stay as they are.
         has_wide_signs: the terminal draws signs, and all that is of ambiguous width, two cells wide: these alone are
             turned into ASCII, and texts stay as they are.
     """
 
     def __init__(
-        self, colours: Colours, unicode: bool = True, *, has_ascii_signs: bool = False, has_wide_signs: bool = False
+        self, colours: Colours, has_unicode: bool = True, *, has_ascii_signs: bool = False, has_wide_signs: bool = False
     ) -> None:
         self._colour_system = _COLOUR_SYSTEMS.get(colours)
-        self._unicode = unicode
+        self._has_unicode = has_unicode
         self._becomes_ascii = _may_be_wide if has_wide_signs else _is_sign if has_ascii_signs else _never
-        self._parameters: dict[Style, tuple[str, str]] = {}
         self._plain = set(map(chr, range(0x20, 0x7F)))  # characters known to be one cell and harmless
-        self._encoded: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
+        self._sgr = lru_cache(_CACHED_STYLES_MAX)(self._parameters_of)
+        self._cells_of = lru_cache(_CACHED_SEGMENTS_MAX)(self._encode_segment)  # words, signs and gaps come again
 
     def encode(self, segments: Iterable[Segment]) -> list[Cell]:
-        """One cell for each cell that Textual counted in ``segments``."""
+        """Return a cell for each cell that Textual counted in ``segments``."""
         row: list[Cell] = []
-        known = self._encoded.get
+        cells_of = self._cells_of
         for text, style, control in segments:
             if not control:
-                row += known((text, style)) or self._encode_segment(text, style)
+                row += cells_of(text, style)
         return row
 
     def _encode_segment(self, text: str, style: Style | None) -> list[Cell]:
         sgr, blank_sgr = self._sgr(style)
         if self._plain.issuperset(text):
-            cells = list(zip(text, repeat(blank_sgr if text.isspace() else sgr)))
-        else:
-            cells = self._encode_unusual(text, sgr)
-        if len(self._encoded) >= _KNOWN_SEGMENTS_MAX:
-            self._encoded.clear()
-        self._encoded[text, style] = cells
-        return cells
+            return list(zip(text, repeat(blank_sgr if text.isspace() else sgr)))
+        return self._encode_unusual(text, sgr)
 
     def _encode_unusual(self, text: str, sgr: str) -> list[Cell]:
         """Encode text with new, wide, combining or unprintable characters."""
@@ -155,7 +151,7 @@ class CellEncoder:
             self._add_mark(row, character)
             return
         shown = character if sanitize(character) == character else "\ufffd"
-        if not self._unicode or self._becomes_ascii(shown):
+        if not self._has_unicode or self._becomes_ascii(shown):
             shown = _in_ascii(shown)
             row.extend(repeat((shown if shown.isascii() else "?", sgr), width))
         elif width == 2:
@@ -170,24 +166,16 @@ class CellEncoder:
         at = len(row) - 1
         while at > 0 and not row[at][0]:
             at -= 1
-        if at < 0 or not self._unicode:
+        if at < 0 or not self._has_unicode:
             return
         base, sgr = row[at]
         if base != " " and len(base) <= _MARKS_MAX and sanitize(base + mark) == base + mark:
             row[at] = (base + mark, sgr)
 
-    def _sgr(self, style: Style | None) -> tuple[str, str]:
-        """The SGR parameters of a style: for text, and for blanks, on which most of them do not show."""
+    def _parameters_of(self, style: Style | None) -> tuple[str, str]:
+        """Return the SGR parameters of a style: for text, and for blanks, on which most of them do not show."""
         if style is None:
             return "", ""
-        found = self._parameters.get(style)
-        if found is None:
-            if len(self._parameters) >= _CACHED_STYLES_MAX:
-                self._parameters.clear()
-            found = self._parameters[style] = self._parameters_of(style)
-        return found
-
-    def _parameters_of(self, style: Style) -> tuple[str, str]:
         attributes = [(name, code) for name, code in _ATTRIBUTES if getattr(style, name)]
         background = self._colour_codes(style, foreground=False)
         codes = [code for _, code in attributes] + self._colour_codes(style, foreground=True) + background
@@ -271,7 +259,7 @@ class FlowControl:
             self.window_bytes = max(self.window_bytes // 2, WINDOW_BYTES_MIN)
 
     def next_check_at(self) -> float | None:
-        """When to check again if no report arrives; None if no request is open."""
+        """Return when to check again if no report arrives; None if no request is open."""
         return self._requests[0][1] + REPORT_TIMEOUT_SECONDS if self._is_responding and self._requests else None
 
     def reset(self) -> None:
@@ -286,7 +274,6 @@ class FlowControl:
 
 
 # --- Output ----------------------------------------------------------------------------------------------------------
-#
 
 
 _text_of = itemgetter(0)

@@ -1,1 +1,1 @@
-"""How single values read: durations, signs, sanitised text, events as sentences."""
+"""Single values as text: durations, signs, sanitised text, events as sentences."""

@@ -44,7 +44,7 @@ class Width(NamedTuple):
 
 
 class Column(NamedTuple, Generic[Row, Context]):
-    """One fact about each row of a list. Its functions take the row and what else the list needs, as the time.
+    """A fact about each row of a list. Its functions take the row and what else the list needs, as the time.
 
     Attributes:
         name: the key of the JSON value.
@@ -137,7 +137,7 @@ def _leave_out(
 
 
 def _most(width: Width) -> int:
-    """What a column can use; of one that takes what is left, its least."""
+    """Return the cells that a column can use; of one that takes what is left, its least."""
     return width.least if width.most in (None, FILL) else max(width.most or 0, width.least)
 
 
@@ -247,7 +247,7 @@ def _words(column: Column[Row, Context], row: Row, context: Context) -> ColumnTe
 
 
 def _line(cell: CellText, size: int) -> Line:
-    """What a cell says where it has ``size`` cells."""
+    """Return the text of a cell where it has ``size`` cells."""
     words = cell(size) if callable(cell) else cell
     return [Piece(one_line(words))] if isinstance(words, str) else [words] if isinstance(words, Piece) else words
 
@@ -261,8 +261,8 @@ def _sized(cell: CellText, width: Width, size: int, more: str) -> Line:
     if len(line) == 1:
         text, role = line[0]
         return [Piece((shorten_middle if width.is_name else shorten)(text, size, more), role)]
-    kept = size - pieces.width(line[:-1])
-    return line[:-1] if 0 <= kept < _CUT_MIN else pieces.fit(line, size, more)
+    left = size - pieces.width(line[:-1])
+    return line[:-1] if 0 <= left < _CUT_MIN else pieces.fit(line, size, more)
 
 
 def _joined(cell: ColumnText) -> str | Piece:

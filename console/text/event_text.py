@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import starmap
 from string import Formatter
 from typing import Any, NamedTuple, TypeVar
@@ -35,7 +34,7 @@ from ...engine.domain.event_payloads import ExecutorChange, ExecutorChanged, Pag
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NO_CAUSE, SkipCause, TaskState
 from ...engine.domain.text import advised, counted, format_duration, format_seconds, place_words, shell_command
-from .figures import FINGERPRINT_DIGITS, offset, wall
+from .figures import FINGERPRINT_DIGITS, offset, wall, wall_date
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 
@@ -55,7 +54,7 @@ class _Words(NamedTuple):
 
 
 class _Templates(Formatter):
-    """What is not known is "?"."""
+    """Shows "?" for None."""
 
     def format_field(self, value: object, format_spec: str) -> str:
         return "?" if value is None else str(value)
@@ -108,7 +107,8 @@ def pieces_of_event(event: Event, *, has_date: bool = False, label: str = "", ta
     """
     for text in _texts(_words_of(event).lines, event):
         body = one_line(text + _advice(event, target))
-        yield [Piece(f"[{_clock(event.at, has_date)}] ", Role.DIM), Piece(label), *_with_state(event, body)]
+        clock = wall_date(event.at) if has_date else wall(event.at)
+        yield [Piece(f"[{clock}] ", Role.DIM), Piece(label), *_with_state(event, body)]
 
 
 #: The words of states in lines, and of what is shown before a retry.
@@ -234,12 +234,12 @@ def _changed_inputs(payload: payloads.TaskMoved) -> str:
 
 
 def _outcome(payload: payloads.TaskMoved) -> OutcomeStyle:
-    """How the attempt ended before the next one. A later version may know more outcomes: they read as failures."""
+    """The end of the attempt before the next one. A later version may know more outcomes: they read as failures."""
     return OUTCOME_STYLES.get(payload.attempt_set.get("outcome") or "", OUTCOME_STYLES["error"])
 
 
 def _next_attempt(event: Event, payload: payloads.TaskMoved) -> str:
-    """When the next attempt is due: the delay that was drawn, and its ceiling."""
+    """The delay of the next attempt: the one that was drawn, and its ceiling."""
     columns = payload.set
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
@@ -306,7 +306,7 @@ def _sensing_line(event: Event, payload: payloads.TaskMoved) -> str:
 
 
 def sensor_checks(payload: payloads.TaskMoved) -> int:
-    """How often a sensor has found nothing yet."""
+    """The number of checks in which a sensor has found nothing yet."""
     return int(payload.set.get("deferrals") or 0)
 
 
@@ -558,10 +558,6 @@ def _advice(event: Event, target: str) -> str:
     return f"; {resume} goes on with it, {abandon} ends it"
 
 
-def _began(event: Event, payload: RunChanged) -> str:
-    return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
-
-
 def _reason(event: Event, payload: RunChanged) -> str:
     return payload.why or ""
 
@@ -716,13 +712,8 @@ def _digits(fingerprint: str | None) -> str:
     return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
 
 
-def _clock(at: int, has_date: bool = False) -> str:
-    local = datetime.fromtimestamp(at // 1_000_000)  # noqa: DTZ006  # its zone, which is not shown, costs most
-    return local.strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
-
-
 def _instant(at: int | None) -> str:
-    return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"
+    return "-" if at is None else f"{wall(at)}.{at % 1_000_000 // 10_000:02}"
 
 
 # --- Every kind of event ---------------------------------------------------------------------------------------------
@@ -768,7 +759,7 @@ _WORDS: Mapping[_Key, _Words] = dict(
         *_words_by(
             RunChanged,
             {
-                RunChange.CREATED: _began,
+                RunChange.CREATED: "run began: {payload.tasks} tasks",
                 RunChange.ENDED: (_ended_run, _ended_run_line),
                 RunChange.CUT_OFF: ("cut off: {payload.why}", "run {event.run_id} was CUT OFF: {payload.why}"),
                 RunChange.BLOCKED: (

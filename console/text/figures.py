@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from ...engine.domain.text import format_duration, format_left  # one format for pages, engine and console
@@ -38,13 +38,11 @@ def column(duration_us: int) -> str:
 
 
 _WHOLE_TIMES = 9.95  # from so many on, no tenths
-
-
 _LEAST_TIMES = 0.1
 
 
 def times_text(times: float) -> str:
-    """How many times as much: ``1.4``, ``12``, ``<0.1``."""
+    """A multiple of the usual: ``1.4``, ``12``, ``<0.1``."""
     if times < _LEAST_TIMES:
         return f"<{_LEAST_TIMES}"
     return f"{times:.1f}" if times < _WHOLE_TIMES else number(round(times))
@@ -78,6 +76,11 @@ def wall_day(at: int) -> str:
     return _local(at).strftime("%m-%d %H:%M:%S")
 
 
+def wall_date(at: int) -> str:
+    """An instant with its date: ``2026-04-25 03:11:20``."""
+    return _local(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def local_day(at: int) -> date:
     """The day of an instant on this machine."""
     return _local(at).date()
@@ -89,7 +92,7 @@ def weekday(at: int) -> int:
 
 
 def _local(at: int) -> datetime:
-    return datetime.fromtimestamp(at / SECOND, UTC).astimezone()
+    return datetime.fromtimestamp(at // SECOND)  # noqa: DTZ006  # its zone, which is not shown, costs most
 
 
 def number(count: int) -> str:
@@ -98,7 +101,7 @@ def number(count: int) -> str:
 
 
 def need_human(count: int) -> str:
-    """What follows a count of things: ``needs a human``, ``need a human``."""
+    """The words after a count of things: ``needs a human``, ``need a human``."""
     return "needs a human" if count == 1 else "need a human"
 
 
@@ -111,10 +114,7 @@ _BLANK = " "
 def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
     """A bar of up to ``size`` cells; any value above zero is visible."""
     steps = len(glyphs.bar) - 1
-    eighths = round(value / most * size * steps) if most > 0 else 0
-    if value > 0:
-        eighths = max(1, eighths)
-    whole, rest = divmod(eighths, steps)
+    whole, rest = divmod(_level(value, most, size * steps), steps)
     text = glyphs.bar_done * whole + (glyphs.bar[rest] if rest else "")
     return text if text.strip() or value <= 0 else glyphs.dot
 
@@ -130,13 +130,14 @@ def number_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def column_chart(values: Sequence[float], most: float, rows: int, glyphs: Glyphs) -> Iterator[str]:
     """Lines of a chart, the top one first; each value is a column of up to ``rows`` cells."""
     steps = len(glyphs.spark)
-    heights = [_height(value, most, rows * steps) for value in values]
+    heights = [_level(value, most, rows * steps) for value in values]
     for row in reversed(range(rows)):
         above = [min(max(height - row * steps, 0), steps) for height in heights]
         yield "".join(glyphs.spark[step - 1] if step else _BLANK for step in above).rstrip()
 
 
-def _height(value: float, most: float, levels: int) -> int:
+def _level(value: float, most: float, levels: int) -> int:
+    """Return how many of the levels show a value: at least one if it is above zero."""
     if value <= 0 or most <= 0:
         return 0
     return max(1, min(levels, round(value / most * levels)))

@@ -27,7 +27,7 @@ def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:
 
 
 class Glyphs(msgspec.Struct, frozen=True):
-    """One set of signs: ``UTF8`` or ``ASCII``.
+    """A set of signs: ``UTF8`` or ``ASCII``.
 
     ``lines`` and ``nodes`` are indexed by the arms of a cell (``text/glyphs.py``).
     """

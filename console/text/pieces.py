@@ -93,41 +93,39 @@ def crop(line: Iterable[Piece], start: int, end: int) -> Line:
 
 def fit(line: Line, size: int, more: str = "…") -> Line:
     """Exactly ``size`` cells: padded, or cut with ``more`` at the end."""
-    taken = width(line)
-    if taken <= size:
-        return [*line, Piece(" " * (size - taken))] if taken < size else line
+    used = width(line)
+    if used <= size:
+        return [*line, Piece(" " * (size - used))] if used < size else line
     mark = more[: max(size, 0)]
-    kept = crop(line, 0, size - cells(mark))
-    whole = before_number(plain(kept), plain(line))
-    if whole != plain(kept):  # no other number than that of the line
-        kept = crop(kept, 0, cells(whole))
-    if plain(kept).endswith("  "):  # a column is left out
-        kept = crop(kept, 0, cells(plain(kept).rstrip()) + 1)
-    rest = size - width(kept) - cells(mark)
-    return [*kept, Piece(mark + " " * rest, Role.DIM)]
+    text = plain(crop(line, 0, size - cells(mark)))
+    text = before_number(text, plain(line))  # no other number than that of the line
+    if text.endswith("  "):  # a column is left out
+        text = text.rstrip() + " "
+    end = cells(text)
+    return [*crop(line, 0, end), Piece(mark + " " * (size - end - cells(mark)), Role.DIM)]
 
 
 def stripped(line: Line) -> Line:
     """The line without blanks at its end."""
-    kept = list(line)
-    while kept and not kept[-1].text.rstrip():
-        kept.pop()
-    return [*kept[:-1], Piece(kept[-1].text.rstrip(), kept[-1].role)] if kept else []
+    rest = list(line)
+    while rest and not rest[-1].text.rstrip():
+        rest.pop()
+    return [*rest[:-1], Piece(rest[-1].text.rstrip(), rest[-1].role)] if rest else []
+
+
+_TABLE_GAP = 2
 
 
 def table(rows: Sequence[Sequence[str | Piece]]) -> Iterator[Line]:
     """Rows with aligned columns, as ``table_lines`` has them; the cells of the first row are headings."""
     texts = aligned([cell if isinstance(cell, str) else cell.text for cell in row] for row in rows)
     for place, (row, padded) in enumerate(zip(rows, texts, strict=True)):
-        role = Role.TEXT if place else Role.STRONG
-        roles = [role if isinstance(cell, str) else cell.role for cell in row]
-        yield stripped(join([_cell(text, role) for text, role in zip(padded, roles, strict=True)]))
-
-
-def _cell(text: str, role: str) -> Line:
-    """A cell of a table; the blanks that pad it have no style."""
-    word = text.rstrip()
-    return [Piece(word, role), Piece(text[len(word) :])]
+        line: Line = []
+        for cell, text in zip(row, padded, strict=True):
+            role = cell.role if isinstance(cell, Piece) else Role.TEXT if place else Role.STRONG
+            word = text.rstrip()
+            line += [Piece(word, role), Piece(" " * (cells(text) - cells(word) + _TABLE_GAP))]
+        yield stripped(line)
 
 
 def first_that_fits(lines: Sequence[Line], size: int) -> Line:

@@ -81,18 +81,18 @@ def _limit_combining_marks(text: str) -> str:
     """Drop combining marks beyond the limit, and those without a base character."""
     if not any(get_character_cell_size(character) == 0 for character in text):
         return text
-    kept: list[str] = []
+    drawn: list[str] = []
     marks = _MARKS_MAX  # a mark at the start would combine with the text before it
     for character in text:
         if get_character_cell_size(character):
             marks = 0
-            kept.append(character)
+            drawn.append(character)
         elif marks < _MARKS_MAX:
             marks += 1
-            kept.append(character)
-        elif not kept:
-            kept.append(_REPLACEMENT)
-    return "".join(kept)
+            drawn.append(character)
+        elif not drawn:
+            drawn.append(_REPLACEMENT)
+    return "".join(drawn)
 
 
 def one_line(text: str, limit: int = 4096) -> str:
@@ -111,18 +111,18 @@ def cut(text: str, start: int, end: int) -> str:
     """The cells from ``start`` to before ``end``, exactly that many; half of a wide character becomes a space."""
     if start >= end or text.isascii():
         return text[start:end]
-    taken: list[str] = []
+    inside: list[str] = []
     at = 0
     for character in text:
         size = get_character_cell_size(character)
         if at >= end and size:
             break
         if start <= at and at + size <= end and (size or at > start):
-            taken.append(character)
+            inside.append(character)
         elif size == 2 and (at + 1 == start or at + 1 == end):
-            taken.append(" ")
+            inside.append(" ")
         at += size
-    return "".join(taken)
+    return "".join(inside)
 
 
 def shorten(text: str, size: int, more: str = "…") -> str:
@@ -137,10 +137,10 @@ def shorten(text: str, size: int, more: str = "…") -> str:
 _LINE_NUMBER = re.compile(r":\d+$")
 
 
-def before_number(kept: str, text: str) -> str:
-    """The beginning ``kept`` of ``text`` without a ``:13`` at its end that is part of ``:136``, another number."""
-    found = _LINE_NUMBER.search(kept) if text[len(kept) :][:1].isdigit() else None
-    return kept if found is None or not text.startswith(kept) else kept[: found.start()]
+def before_number(start: str, text: str) -> str:
+    """The beginning ``start`` of ``text`` without a ``:13`` at its end that is part of ``:136``, another number."""
+    found = _LINE_NUMBER.search(start) if text[len(start) :][:1].isdigit() else None
+    return start if found is None or not text.startswith(start) else start[: found.start()]
 
 
 _WORDS_OF_NAME = re.compile(r"([-_.:/ ]+)")

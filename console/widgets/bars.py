@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
 
-from ..keys.actions import ScreenName, action_named, actions_of
+from ..keys.actions import BY_NAME, ScreenName, actions_of
 from ..keys.keymap import key_name, key_of_label
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap
@@ -151,7 +152,7 @@ class KeyBar(LineView):
         self._message_number += 1
         self._wrap_message()
         if seconds is not None:
-            self.set_timer(seconds, self._clear_if(self._message_number))
+            self.set_timer(seconds, partial(self._end_message, self._message_number))
 
     def update_message(self, message: Line) -> None:
         """Show the same message with what is true now."""
@@ -177,12 +178,9 @@ class KeyBar(LineView):
         if self._message is not None:
             self._wrap_message()
 
-    def _clear_if(self, number: int) -> Callable[[], None]:
-        def clear() -> None:
-            if number == self._message_number:
-                self.clear_message()
-
-        return clear
+    def _end_message(self, number: int) -> None:
+        if number == self._message_number:
+            self.clear_message()
 
     def line(self, y: int) -> Line:
         """The message, or as many keys as fit."""
@@ -239,7 +237,6 @@ def _hint(hint: KeyHint) -> Line:
 
 
 # --- Textual's bindings of keys, made from the table of actions ------------------------------------------------------
-#
 
 
 #: Moves that every list understands.
@@ -258,7 +255,7 @@ def bindings(*names: str) -> list[BindingType]:
             action.label,
             show=False,
         )
-        for action in map(action_named, names)
+        for action in map(BY_NAME.__getitem__, names)
         if action.keys
     ]
 
@@ -277,7 +274,7 @@ _STRIP_SCREEN_ROWS = 20
 
 
 class DetailShare(NamedTuple):
-    """What the details of a view take beside its list: per cent of the screen, with a minimum and a maximum in cells.
+    """The share of the details beside the list of a view: per cent of the screen, at least and at most some cells.
 
     ``from_columns``: the width of the screen from which on they stand there.
     """
@@ -299,7 +296,7 @@ class DetailRoom(NamedTuple):
 
 
 def detail_room(columns: int, rows: int, share: DetailShare = SHARE) -> DetailRoom:
-    """Where the details stand on a screen of this size; every view with a list asks here."""
+    """Return the room of the details on a screen of this size; every view with a list asks here."""
     if columns >= share.from_columns:
         return DetailRoom(columns=max(min(columns * share.percent // 100, share.max_cells), share.min_cells))
     return DetailRoom(rows=max(rows // 5, STRIP_ROWS) if has_room_for_strip(rows) else 0)
@@ -362,12 +359,8 @@ class TextField(LineView, can_focus=True):
     ) -> None:
         """``characters``: those that the field accepts (empty: any); other keys go to the screen."""
         super().__init__(id=id)
-        self._label = label
-        self._hint = hint
         self._characters = characters
-        self._text = one_line(text, TEXT_MAX)
-        self.cursor = len(self._text)
-        self._first_shown = 0  # first character that is shown
+        self.reset(label, one_line(text, TEXT_MAX), hint)
 
     @property
     def text(self) -> str:
@@ -378,11 +371,11 @@ class TextField(LineView, can_focus=True):
         self._edit(one_line(text, TEXT_MAX), TEXT_MAX)
 
     def reset(self, label: str, text: str = "", hint: str = "") -> None:
-        """Reset label, text and placeholder without posting a message."""
+        """Set label, text and placeholder without posting a message."""
         self._label, self._hint = label, hint
         self._text = sanitize(text, TEXT_MAX)
         self.cursor = len(self._text)
-        self._first_shown = 0
+        self._first_shown = 0  # first character that is shown
         self.refresh()
 
     def insert(self, text: str) -> None:
@@ -467,8 +460,7 @@ class TextField(LineView, can_focus=True):
 
 
 def _without_word(text: str, at: int) -> tuple[str, int]:
-    kept = text[:at].rstrip()
-    start = kept.rfind(" ") + 1
+    start = text[:at].rstrip().rfind(" ") + 1
     return text[:start] + text[at:], start
 
 

@@ -21,7 +21,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys.keymap import key_label
-from ..text.pieces import Line, Piece, Role, line_of, width, wrap
+from ..text.pieces import Line, Piece, Role, join, line_of, width, wrap
 from .bars import Bar, TextField, bindings
 from .line_view import LineView
 from .text_view import LinesView
@@ -130,7 +130,6 @@ def bar_of(line: Line, *, id: str | None = None) -> Bar:
 
 
 # --- Confirmation ----------------------------------------------------------------------------------------------------
-#
 
 
 _PREVIEW_ROWS_MAX = 10
@@ -255,10 +254,7 @@ class Choices(LineView, can_focus=True):
 
     def line(self, y: int) -> Line:
         """Render all words, the chosen one as under a cursor."""
-        line: Line = []
-        for pieces in self._text_lines():
-            line += [*([Piece(" " * _CHOICES_APART)] if line else []), *pieces]
-        return line
+        return join(self._text_lines(), " " * _CHOICES_APART)
 
     def _text_lines(self) -> Iterator[Line]:
         chosen = Role.CURSOR if self.has_focus else Role.STRONG

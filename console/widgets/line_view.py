@@ -54,7 +54,7 @@ class LineView(Widget):
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
-        """How many rows are above the viewport, and how many below it."""
+        """The number of rows above the viewport, and below it."""
         return 0, 0
 
     def check_hidden_rows(self) -> None:
@@ -131,10 +131,10 @@ class WheelView(LineView):
 def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over: str | None = None) -> Strip:
     """Render exactly ``columns`` cells of pieces, in the styles of their roles."""
     pieces = list(line)
-    taken = width(pieces)
-    if taken > columns:
+    used = width(pieces)
+    if used > columns:
         pieces = fit(pieces, columns)
-    elif taken < columns:
-        pieces.append(Piece(" " * (columns - taken)))
+    elif used < columns:
+        pieces.append(Piece(" " * (columns - used)))
     styles = role_styles.styles_under(over)
     return Strip([Segment(text, styles[role]) for text, role in pieces if text], columns)

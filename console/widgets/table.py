@@ -97,12 +97,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             self._place_by_key = {key: place for place, key in enumerate(self.order)}
         return self._place_by_key.get(key)
 
-    def row_changed(self, key: Key) -> None:
-        """Repaint a row if it is visible."""
-        place = self.place_of(key)
-        if place is not None and self.first_visible <= place < self.first_visible + self.rows:
-            self.refresh_rows(place - self.first_visible)
-
     def rows_changed(self, keys: Iterable[Key]) -> None:
         """Repaint the visible ones of these rows."""
         changed = keys if isinstance(keys, set | frozenset | dict) else set(keys)
@@ -187,11 +181,11 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     # --- marking --------------------------------------------------------------------------------------------------
 
     def items_of(self, key: Key) -> Sequence[Any]:
-        """What a row stands for: marks belong to these. Several for the row of a group."""
+        """Return the items that a row stands for, to which marks belong: several for the row of a group."""
         return (key,)
 
     def all_items(self) -> Sequence[Any]:
-        """What can be marked, in the order shown."""
+        """Return all that can be marked, in the order shown."""
         return self.order
 
     @property
@@ -234,9 +228,9 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def retain_marks(self) -> None:
         """Remove the marks of what is not listed any more."""
-        kept = self._marks.intersection(self.all_items()) if self._marks else self._marks
-        if len(kept) != len(self._marks):
-            self._marks = kept
+        listed = self._marks.intersection(self.all_items()) if self._marks else self._marks
+        if len(listed) != len(self._marks):
+            self._marks = listed
             self._marks_changed()
 
     def _are_marked(self, items: Sequence[Any]) -> bool:
@@ -248,7 +242,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
-        """How many rows are above the viewport, and how many below it."""
+        """The number of rows above the viewport, and below it."""
         return self.first_visible, max(len(self.order) - self.first_visible - self.rows, 0)
 
     # --- drawing --------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class LinesView(WheelView, can_focus=True):
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
-        """How many lines are above the viewport, and how many below it."""
+        """The number of lines above the viewport, and below it."""
         first, end = self.span
         return first, len(self.lines) - end if end else 0
 
@@ -129,12 +129,10 @@ class LinesView(WheelView, can_focus=True):
 
     def move_columns(self, direction: int) -> None:
         """Scroll half a width to the left or right, in lines that are cut."""
-        self._shift_to(self._left_column + direction * (self.columns // 2))
-
-    def _shift_to(self, shift: int) -> None:
         if not self.is_wrapping:
             widest = max((width(self.lines[line]) for line, _ in self._page()), default=0)
-            self._left_column = max(min(shift, widest - self.columns), 0)
+            column = self._left_column + direction * (self.columns // 2)
+            self._left_column = max(min(column, widest - self.columns), 0)
             self.refresh()
 
     def _set_top(self, top: tuple[int, int]) -> None:

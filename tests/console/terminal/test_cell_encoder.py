@@ -43,7 +43,7 @@ def sgr(style: Style, colours: Colours, text: str = "x") -> str:
 @given(ANY_TEXT)
 def test_there_are_as_many_cells_as_textual_counted(text: str) -> None:
     assert len(set_text(text)) == cell_len(text)
-    assert len(set_text(text, CellEncoder(Colours.NONE, unicode=False))) == cell_len(text)
+    assert len(set_text(text, CellEncoder(Colours.NONE, has_unicode=False))) == cell_len(text)
 
 
 @given(ANY_TEXT)
@@ -61,7 +61,7 @@ def test_the_known_attacks_do_not_get_out(text: str) -> None:
 
 @given(ANY_TEXT)
 def test_a_locale_without_utf8_gets_ascii_only(text: str) -> None:
-    shown = "".join(cell for cell, _ in set_text(text, CellEncoder(Colours.TRUE, unicode=False)))
+    shown = "".join(cell for cell, _ in set_text(text, CellEncoder(Colours.TRUE, has_unicode=False)))
     assert shown.isascii() and (not shown or shown.isprintable())
 
 
@@ -89,7 +89,7 @@ def test_our_own_signs_pass_in_utf8_and_have_one_cell() -> None:
 
 
 def test_our_own_lines_have_a_likeness_in_ascii() -> None:
-    row = set_text("─│┌┐└┘├┤┬┴┼╭╮╰╯…✓●↻◆█", CellEncoder(Colours.NONE, unicode=False))
+    row = set_text("─│┌┐└┘├┤┬┴┼╭╮╰╯…✓●↻◆█", CellEncoder(Colours.NONE, has_unicode=False))
     assert "".join(text for text, _ in row) == "-|+++++++++..`'.o>~!#"
 
 
@@ -122,13 +122,6 @@ def test_blanks_carry_only_what_is_seen_on_them() -> None:
     assert sgr(Style(color="red", bold=True), Colours.TRUE, " ") == ""
     assert sgr(Style(color="red", reverse=True), Colours.TRUE, " ") == "7;31"
     assert sgr(Style(bgcolor="red"), Colours.TRUE, " ") == "41"
-
-
-def test_many_styles_take_bounded_memory() -> None:
-    typesetter = CellEncoder(Colours.TRUE)
-    for number in range(10_000):
-        set_text("x", typesetter, Style(color=Color.from_rgb(number & 255, number >> 8, 7)))
-    assert len(typesetter._parameters) <= 4096
 
 
 # --- A terminal that draws signs two cells wide ----------------------------------------------------------------------

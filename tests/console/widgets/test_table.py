@@ -77,10 +77,9 @@ async def test_a_changed_row_is_painted_only_if_it_is_in_view(stage, painted) ->
     widget = table()
     async with stage(widget):
         painted(widget)
-        widget.row_changed("task-50")
-        widget.row_changed("nobody")
+        widget.rows_changed(["task-50", "nobody"])
         assert painted(widget) == []
-        widget.row_changed("task-5")
+        widget.rows_changed(["task-5"])
         assert painted(widget) == [Region(0, 5, 40, 1)]
         widget.rows_changed({"task-1", "task-77"})
         assert painted(widget) == [Region(0, 1, 40, 1)]

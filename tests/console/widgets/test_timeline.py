@@ -195,7 +195,7 @@ async def test_a_row_can_be_painted_alone(stage, painted) -> None:
     view = timeline()
     async with stage(view):
         painted(view)
-        view.row_changed("load")
+        view.rows_changed(["load"])
         assert painted(view) == [Region(0, 2, 40, 1)]
 
 
