@@ -66,38 +66,24 @@ GRPC = _by_code(
 )
 
 #: SQLSTATE by its longest prefix that is listed: five characters, or the two of its class.
-SQLSTATE: dict[str, FailureClass] = {
-    "08": _TRANSIENT,  # connection exception
-    "0A": _PERMANENT,  # feature not supported
-    "22": _VALIDATION,  # data exception
-    "23": _PERMANENT,  # 004: integrity constraint, a foreign key among them
-    "25006": _AMBIGUOUS,  # read-only transaction: misdirected to a standby, or meant so
-    "28": _AUTH,  # invalid authorization
-    "3D": _PERMANENT,  # invalid catalog name
-    "3F": _PERMANENT,  # invalid schema name
-    "40": _TRANSIENT,  # rollback: serialization failure, deadlock
-    "42": _PERMANENT,  # syntax error or access rule violation
-    "42501": _AUTH,  # insufficient privilege
-    "53": _TRANSIENT,  # insufficient resources
-    "53100": _AMBIGUOUS,  # disk full
-    "54": _PERMANENT,  # program limit exceeded
-    "55006": _TRANSIENT,  # object in use
-    "55P03": _TRANSIENT,  # lock not available
-    "57": _TRANSIENT,  # operator intervention: shutdown, crash, cannot connect now
-    "57014": _AMBIGUOUS,  # query cancelled
-    "58": _AMBIGUOUS,  # system error
-    "XX": _AMBIGUOUS,  # internal error
-}
-
-#: What the message adds to an SQLSTATE with several reasons: its text, and the class.
-_SQL_MESSAGES: dict[str, tuple[str, FailureClass]] = {"57014": ("statement timeout", _TRANSIENT)}
+SQLSTATE = _by_code(
+    {
+        # connection; rollback, as by a deadlock; resources; object in use; lock; operator intervention, as a shutdown
+        _TRANSIENT: ("08", "40", "53", "55006", "55P03", "57"),
+        # read-only: misdirected to a standby, or meant so; disk full; query cancelled; system and internal errors
+        _AMBIGUOUS: ("25006", "53100", "57014", "58", "XX"),
+        _VALIDATION: ("22",),  # data exception
+        _AUTH: ("28", "42501"),  # invalid authorization, insufficient privilege
+        # not supported; 004: a foreign key and other constraints; catalog; schema; syntax or access; program limit
+        _PERMANENT: ("0A", "23", "3D", "3F", "42", "54"),
+    }
+)
 
 
 def sqlstate_class(sqlstate: str, message: str = "") -> FailureClass | None:
     """Return the class of an SQLSTATE, or None if no row is for it."""
-    text, failure_class = _SQL_MESSAGES.get(sqlstate, ("", None))
-    if failure_class is not None and text in message:
-        return failure_class
+    if sqlstate == "57014" and "statement timeout" in message:  # a query is also cancelled by a user
+        return _TRANSIENT
     return longest_prefix(SQLSTATE, sqlstate)
 
 
@@ -122,37 +108,25 @@ SQLITE = _by_code(
 )
 
 #: Exit codes: sysexits.h, timeout(1) and the shell's own.
-EXIT_CODES: dict[int, FailureClass] = {
-    64: _PERMANENT,  # EX_USAGE
-    65: _VALIDATION,  # EX_DATAERR
-    66: _AMBIGUOUS,  # EX_NOINPUT: not there yet, or never
-    67: _PERMANENT,  # EX_NOUSER
-    68: _TRANSIENT,  # EX_NOHOST: the name does not resolve
-    69: _TRANSIENT,  # EX_UNAVAILABLE
-    71: _TRANSIENT,  # EX_OSERR: cannot fork, and the like
-    72: _PERMANENT,  # EX_OSFILE
-    73: _PERMANENT,  # EX_CANTCREAT
-    74: _AMBIGUOUS,  # EX_IOERR
-    75: _TRANSIENT,  # EX_TEMPFAIL
-    76: _AMBIGUOUS,  # EX_PROTOCOL
-    77: _PERMANENT,  # EX_NOPERM
-    78: _PERMANENT,  # EX_CONFIG
-    124: _TRANSIENT,  # timeout(1)
-    126: _PERMANENT,  # found, but cannot be executed
-    127: _PERMANENT,  # not found
-}
+EXIT_CODES = _by_code(
+    {
+        _TRANSIENT: (68, 69, 71, 75, 124),  # EX_NOHOST, EX_UNAVAILABLE, EX_OSERR (cannot fork), EX_TEMPFAIL; timeout(1)
+        _AMBIGUOUS: (66, 74, 76),  # EX_NOINPUT (not there yet, or never), EX_IOERR, EX_PROTOCOL
+        _VALIDATION: (65,),  # EX_DATAERR
+        # EX_USAGE, EX_NOUSER, EX_OSFILE, EX_CANTCREAT, EX_NOPERM, EX_CONFIG; cannot be executed, not found
+        _PERMANENT: (64, 67, 72, 73, 77, 78, 126, 127),
+    }
+)
 
 #: Signals from an unknown sender. For the executor and the kernel see ``SENDERS``.
-SIGNALS: dict[int, FailureClass] = {
-    1: _TRANSIENT,  # SIGHUP: a terminal went away
-    2: _TRANSIENT,  # SIGINT
-    9: _TRANSIENT,  # SIGKILL, as exit code 137: from outside; no code of the task ends itself so
-    13: _TRANSIENT,  # SIGPIPE
-    15: _TRANSIENT,  # SIGTERM: a request to stop
-    24: _PERMANENT,  # SIGXCPU
-    25: _PERMANENT,  # SIGXFSZ
-    **dict.fromkeys((3, 4, 5, 6, 7, 8, 11, 31), _UNCLASSIFIED),  # crashes: the fingerprint decides whether they repeat
-}
+SIGNALS = _by_code(
+    {
+        # SIGHUP, SIGINT, SIGKILL, as exit code 137: no code of the task ends itself so; SIGPIPE, SIGTERM
+        _TRANSIENT: (1, 2, 9, 13, 15),
+        _PERMANENT: (24, 25),  # SIGXCPU, SIGXFSZ
+        _UNCLASSIFIED: (3, 4, 5, 6, 7, 8, 11, 31),  # crashes: the fingerprint decides whether they repeat
+    }
+)
 
 #: By sender of the signal, if it is known.
 SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
@@ -247,52 +221,34 @@ DECISIVE_EXITS = frozenset([75, 126, 127])
 
 #: Exit codes by program. Ambiguous codes are left out, as 22 of curl and 8 of wget: there the HTTP status decides.
 PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
-    "curl": {
-        1: _PERMANENT,  # unsupported protocol
-        3: _PERMANENT,  # malformed URL
-        5: _TRANSIENT,  # could not resolve the proxy
-        6: _TRANSIENT,  # could not resolve the host
-        7: _TRANSIENT,  # could not connect
-        9: _AUTH,  # access denied by the server
-        16: _TRANSIENT,  # HTTP/2 framing
-        18: _TRANSIENT,  # partial file
-        23: _AMBIGUOUS,  # writing failed: the disk is full, or the reader of the pipe is gone
-        28: _TRANSIENT,  # timeout
-        35: _TRANSIENT,  # TLS handshake failed
-        47: _PERMANENT,  # too many redirects
-        52: _TRANSIENT,  # empty reply
-        55: _TRANSIENT,  # sending failed
-        56: _TRANSIENT,  # receiving failed
-        60: _PERMANENT,  # the certificate of the server is not trusted
-        67: _AUTH,  # login denied
-        77: _PERMANENT,  # the file with the certificates cannot be read
-        78: _PERMANENT,  # the remote file does not exist
-        92: _TRANSIENT,  # HTTP/2 stream
-        95: _TRANSIENT,  # HTTP/3
-    },
-    "wget": {
-        2: _PERMANENT,  # wrong options
-        3: _AMBIGUOUS,  # file I/O
-        4: _TRANSIENT,  # network failure
-        5: _PERMANENT,  # the certificate of the server is not trusted
-        6: _AUTH,  # user name or password refused
-        7: _AMBIGUOUS,  # protocol error
-    },
-    "rsync": {
-        1: _PERMANENT,  # usage
-        2: _PERMANENT,  # protocol incompatibility
-        4: _PERMANENT,  # unsupported action
-        5: _AMBIGUOUS,  # starting the protocol: the daemon refused, or is full
-        10: _TRANSIENT,  # socket I/O
-        11: _AMBIGUOUS,  # file I/O
-        12: _TRANSIENT,  # protocol data stream: the connection was lost
-        20: _TRANSIENT,  # interrupted
-        23: _AMBIGUOUS,  # partial transfer: a file was unreadable or missing
-        24: _TRANSIENT,  # source files vanished meanwhile
-        30: _TRANSIENT,  # timeout while sending or receiving
-        35: _TRANSIENT,  # timeout while waiting for the daemon
-        255: _TRANSIENT,  # of the ssh below it
-    },
+    "curl": _by_code(
+        {
+            # a proxy or a host does not resolve, no connection; HTTP/2 framing, a part of a file, timeout, TLS; an
+            # empty reply, sending, receiving, an HTTP/2 stream, HTTP/3
+            _TRANSIENT: (5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92, 95),
+            # protocol, URL; redirects; a certificate that is not trusted, or cannot be read; no such file there
+            _PERMANENT: (1, 3, 47, 60, 77, 78),
+            _AUTH: (9, 67),  # access denied by the server, login denied
+            _AMBIGUOUS: (23,),  # writing failed: the disk is full, or the reader of the pipe is gone
+        }
+    ),
+    "wget": _by_code(
+        {
+            _TRANSIENT: (4,),  # network failure
+            _PERMANENT: (2, 5),  # wrong options; the certificate of the server is not trusted
+            _AUTH: (6,),  # user name or password refused
+            _AMBIGUOUS: (3, 7),  # file I/O, protocol error
+        }
+    ),
+    "rsync": _by_code(
+        {
+            # socket I/O, a lost connection; interrupted; source files vanished meanwhile; timeouts; the ssh below it
+            _TRANSIENT: (10, 12, 20, 24, 30, 35, 255),
+            _PERMANENT: (1, 2, 4),  # usage, protocol incompatibility, unsupported action
+            # the daemon refused, or is full; file I/O; a file was unreadable or missing
+            _AMBIGUOUS: (5, 11, 23),
+        }
+    ),
     "ssh": {255: _TRANSIENT},  # of ssh itself; otherwise the code is that of the remote program
     "scp": {255: _TRANSIENT},
     "sftp": {255: _TRANSIENT},
