@@ -545,12 +545,13 @@ def decode(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:
     except (msgspec.ValidationError, TypeError, AttributeError):
         stored, refilled_at = msgspec.convert({**columns, "window": ()}, Breaker), 0
     is_open = stored.state is BreakerState.OPEN
+    release_at = stored.release_at if spec.release_per_second > 0 else None
     breaker = replace(
         stored,
         reopens_at=stored.reopens_at if is_open else None,
         openings=stored.openings if is_open or stored.state is BreakerState.HALF_OPEN else 0,
-        release_at=stored.release_at if spec.release_per_second > 0 else None,
-        release_rate=max(spec.release_per_second, stored.release_rate),
+        release_at=release_at,
+        release_rate=0.0 if release_at is None else max(spec.release_per_second, stored.release_rate),
     )
     bucket = Bucket(bucket_size(spec) if row.tokens is None else row.tokens, refilled_at)
     return _dated(BreakerStatus(spec, _as_declared(breaker, spec), bucket, row.changed_at), row.since)
@@ -560,12 +561,10 @@ def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Return the breaker of a flow that counts alone now, or does so no longer: the reason of its state is gone."""
     by_failures = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN)
     if spec.metrics_only and breaker.state in by_failures:
-        counted = Breaker(BreakerState.METRICS_ONLY, breaker.window, breaker.streak, episode=breaker.episode)
-    elif not spec.metrics_only and breaker.state is BreakerState.METRICS_ONLY:
-        counted = replace(breaker, state=BreakerState.CLOSED, why="")
-    else:
-        counted = breaker
-    return counted if counted.release_at is not None else replace(counted, release_rate=0.0)
+        return Breaker(BreakerState.METRICS_ONLY, breaker.window, breaker.streak, episode=breaker.episode)
+    if not spec.metrics_only and breaker.state is BreakerState.METRICS_ONLY:
+        return replace(breaker, state=BreakerState.CLOSED, why="")
+    return breaker
 
 
 def _dated(status: BreakerStatus, held_since: int | None) -> BreakerStatus:

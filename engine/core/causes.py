@@ -224,10 +224,6 @@ def _check_required_option(sender: str, name: str, value: object) -> None:
 #: The stored reason of a key that does not ask for one. Sentences leave it out.
 DEFAULT_REASON = "by key, without a note"
 
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
-)
 REASON_CHARACTERS = 60
 
 
@@ -359,7 +355,7 @@ def format_day(at: int, now_us: int) -> str:
     then, now = (datetime.fromtimestamp(instant / 1e6, UTC).astimezone() for instant in (at, now_us))
     if then.date() == now.date():
         return f"at {then:%H:%M}"
-    date = f"{then.day} {_MONTHS[then.month - 1]}"
+    date = f"{then.day} {then:%B}"
     return date if then.year == now.year or (now - then).days < 180 else f"{date} {then.year}"
 
 

@@ -24,7 +24,6 @@ from .breaker import (
     Admission,
     Breaker,
     BreakerState,
-    BreakerStatus,
     Bucket,
     CallEnd,
     CallPermit,
@@ -61,7 +60,7 @@ class DownstreamStates:
         self.specs = downstreams_of(flow.downstreams, flow.tasks)
         self._now_us = now_us
         self._on_change = on_change
-        self._statuses = {name: rules.new_status(spec, now_us()) for name, spec in self.specs.items()}
+        self.statuses = {name: rules.new_status(spec, now_us()) for name, spec in self.specs.items()}
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._numbers = count(1)
         self._adapted: set[str] = set()  # downstreams whose row said another state
@@ -133,8 +132,8 @@ class DownstreamStates:
         self._confirm_hint(downstream, end)
         if end.succeeded:
             self._alike[downstream].clear()
-            successes = self._statuses[downstream].totals(now).successes
-            self._fill(downstream, rules.refund(self._statuses[downstream].bucket, spec, successes))
+            successes = self.statuses[downstream].totals(now).successes
+            self._fill(downstream, rules.refund(self.statuses[downstream].bucket, spec, successes))
         self._dirty.add(downstream)
         if call.probe and failure is not None and is_shape_error(failure):
             return CallVerdict(DownstreamHealth.DOWN)  # the maintenance page may still be there
@@ -179,11 +178,11 @@ class DownstreamStates:
             self._replace(downstream, rules.record(self._breaker(downstream), spec, call, end, now))
 
     def _refilled(self, downstream: str) -> Bucket:
-        status, now = self._statuses[downstream], self._now_us()
+        status, now = self.statuses[downstream], self._now_us()
         return rules.refill(status.bucket, status.spec, now, status.totals(now).successes)
 
     def _fill(self, downstream: str, bucket: Bucket) -> None:
-        self._statuses[downstream] = replace(self._statuses[downstream], bucket=bucket)
+        self.statuses[downstream] = replace(self.statuses[downstream], bucket=bucket)
         self._dirty.add(downstream)
 
     def _health(self, downstream: str, call: CallPermit, end: CallEnd, attempts_max: int) -> DownstreamHealth:
@@ -217,7 +216,7 @@ class DownstreamStates:
         """Return the share of the tasks of the window that have failed in it, if so many tasks have called; else 0."""
         now = self._now_us()
         failed = self._evidence[downstream].count_recent(now)
-        found = self._statuses[downstream].totals(now)
+        found = self.statuses[downstream].totals(now)
         tasks = failed + found.successes - found.recovered
         return lambda least: failed / tasks if tasks >= max(1, least) else 0.0
 
@@ -235,21 +234,10 @@ class DownstreamStates:
 
     def is_open(self, downstream: str) -> bool:
         """True if no call passes now, not even a probe."""
-        return self.needs_operator(downstream) or (
-            self._breaker(downstream).state is BreakerState.OPEN and not self.is_probe_due(downstream)
-        )
-
-    def needs_operator(self, downstream: str) -> bool:
-        """True if no call passes until an operator acts."""
-        return self._breaker(downstream).needs_operator
-
-    @property
-    def statuses(self) -> Mapping[str, BreakerStatus]:
-        """The breakers with their budgets, by downstream."""
-        return self._statuses
+        return self._breaker(downstream).state in rules.SHUT and not self.is_probe_due(downstream)
 
     def _breaker(self, downstream: str) -> Breaker:
-        return self._statuses[downstream].breaker
+        return self.statuses[downstream].breaker
 
     def is_probe_due(self, downstream: str) -> bool:
         """True if the next admitted call is a probe."""
@@ -275,19 +263,19 @@ class DownstreamStates:
     def shift_clock(self, jump_us: int) -> None:
         """Move all instants after a jump of the wall clock, so that waits keep their length (SPEC 4.10)."""
         for name in self.specs:
-            self._statuses[name] = rules.shift_clock(self._statuses[name], jump_us)
+            self.statuses[name] = rules.shift_clock(self.statuses[name], jump_us)
             self._evidence[name].shift_clock(jump_us)
             self._dirty.add(name)
 
     def _replace(self, downstream: str, changed: Breaker) -> None:
-        before = self._statuses[downstream]
+        before = self.statuses[downstream]
         if changed is before.breaker:
             return
         self._dirty.add(downstream)
         if changed.episode == before.breaker.episode:
-            self._statuses[downstream] = replace(before, breaker=changed)
+            self.statuses[downstream] = replace(before, breaker=changed)
         else:
-            self._statuses[downstream] = rules.after_change(before, changed, self._now_us())
+            self.statuses[downstream] = rules.after_change(before, changed, self._now_us())
             self._on_change(downstream)
 
     # --- Other executors ---------------------------------------------------------------------------------------
@@ -348,12 +336,12 @@ class DownstreamStates:
         refusal = breaker_refusal(downstream, how, self._breaker(downstream).state)
         if refusal is not None:
             raise RefusedError(refusal)
-        self._replace(downstream, rules.after_act(self._statuses[downstream], how, by, self._now_us()))
+        self._replace(downstream, rules.after_act(self.statuses[downstream], how, by, self._now_us()))
         return f"{downstream} is {self._breaker(downstream).state} now"
 
     def request_probe(self, downstream: str) -> None:
         """Admit a probe after the refused credential was renewed."""
-        status = self._statuses.get(downstream)
+        status = self.statuses.get(downstream)
         if status is not None and status.state is BreakerState.OPEN and status.breaker.reopens_at is None:
             self._replace(downstream, rules.probe_now(status.breaker, status.spec))
 
@@ -369,7 +357,7 @@ class DownstreamStates:
             if spec is not None:
                 found = rules.restore(row, spec)
                 breaker = rules.probe_for_new_run(found.breaker, spec) if is_new_run else found.breaker
-                self._statuses[spec.name] = replace(found, breaker=breaker)
+                self.statuses[spec.name] = replace(found, breaker=breaker)
                 self._dirty.add(spec.name)
                 if breaker.state != row.state:
                     self._adapted.add(spec.name)
@@ -380,12 +368,12 @@ class DownstreamStates:
         return [self._row(name) for name in sorted(dirty)]
 
     def _row(self, name: str) -> BreakerRow:
-        row, outage = rules.encode(self._statuses[name]), self.outage(name)
+        row, outage = rules.encode(self.statuses[name]), self.outage(name)
         found = [at for at in (row.opened_at, None if outage is None else outage.since) if at is not None]
         return row._replace(opened_at=min(found, default=None))
 
     def change_event(self, name: str) -> BreakerChanged:
-        status = self._statuses[name]
+        status = self.statuses[name]
         breaker, found = status.breaker, status.totals(self._now_us())
         return BreakerChanged(
             downstream=name,
@@ -423,10 +411,6 @@ class Capacity(msgspec.Struct, frozen=True):
     downstreams: DownstreamStates
     pools: Mapping[str, int]
     schedule_recheck: Callable[[str, int], None]
-
-    def admits(self, row: TaskRow) -> bool:
-        """True if the pool of a task has slots left and the breaker of its downstream admits a call."""
-        return self.has_pool_slots(row) and self.may_call(row)
 
     def has_pool_slots(self, row: TaskRow) -> bool:
         """True if the run itself leaves slots of the pool to a task."""
@@ -474,23 +458,18 @@ class LongOutages:
     def __init__(self, ready_queue: ReadyQueue, downstreams: DownstreamStates) -> None:
         self._ready_queue = ready_queue
         self._downstreams = downstreams
-        self._held_us = round(causes.LONG_OUTAGE_SECONDS * 1e6)
         self._reported: set[str] = set()
 
     def update(self, now_us: int) -> list[LongOutage]:
         """Return the new long outages that hold tasks. ``now_us``: microseconds UTC."""
-        self._reported = {name for name in self._reported if self._downstreams.outage(name) is not None}
-        long = [(name, now_us - since) for name, since in self._begun().items() if now_us - since >= self._held_us]
-        found = [LongOutage(name, self._ready_queue.held_for(name), lasts_us) for name, lasts_us in long]
-        found = [outage for outage in found if outage.tasks]
-        self._reported.update(outage.downstream for outage in found)
+        found, least_us = [], causes.LONG_OUTAGE_SECONDS * 1e6
+        for name in self._downstreams.specs:
+            outage = self._downstreams.outage(name)
+            if outage is None:
+                self._reported.discard(name)
+            elif name not in self._reported and outage.latest - outage.asked_since >= least_us / 2:
+                lasts_us = now_us - outage.asked_since
+                if lasts_us >= least_us and (tasks := self._ready_queue.held_for(name)):
+                    found.append(LongOutage(name, tasks, lasts_us))
+                    self._reported.add(name)
         return found
-
-    def _begun(self) -> dict[str, int]:
-        """Return since when each downstream that was not returned yet is known to fail, and has gone on to do so."""
-        outages = {name: self._downstreams.outage(name) for name in self._downstreams.specs.keys() - self._reported}
-        return {
-            name: outage.asked_since
-            for name, outage in outages.items()
-            if outage is not None and outage.latest - outage.asked_since >= self._held_us / 2
-        }

@@ -36,6 +36,9 @@ JITTER_RANGES: dict[str, tuple[float, float]] = {
 REASONABLE_ATTEMPTS_MAX = 10
 
 
+#: In ``retry_on`` they name every error, and so none.
+CATCH_ALL_NAMES = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
+
 PoisonAfter = int | Literal["evidence"] | None
 
 POISON_SECONDS = 60.0  # a restart of a service and a short maintenance are over by then
@@ -270,7 +273,7 @@ def policy_warnings(policy: RetryPolicy, round_trip_seconds: float | None = None
             found.append("base 0: retries without a wait hammer what has just failed")
         elif round_trip_seconds is not None and policy.base < round_trip_seconds:
             found.append(f"base {policy.base:g} s is shorter than one round trip ({round_trip_seconds:g} s)")
-    broad = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"} & set(policy.retry_on)
+    broad = CATCH_ALL_NAMES.intersection(policy.retry_on)
     if broad:
         found.append(f"retry_on {sorted(broad)[0]}: name the errors that can heal instead")
     return tuple(found)

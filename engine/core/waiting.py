@@ -258,10 +258,8 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
             if above:
                 queue.extend(parent for parent in above if parent not in seen)
                 seen.update(above)
-            elif best is None or _rank(tasks[name]) < _rank(tasks[best]):
+            elif best is None or _RANK[state] < _RANK[tasks[best].state]:
                 best = name
-                if state is _BLOCKER_PRIORITY[0]:
-                    break
         return best
 
     def breaker_status(self) -> BreakerStatus | None:
@@ -427,10 +425,6 @@ _BLOCKER_PRIORITY = (
     TaskState.SUCCESS,
 )
 _RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
-
-
-def _rank(row: TaskRow) -> int:
-    return _RANK[TaskState.DEAD_LETTER] if is_undecided(row) else _RANK[row.state]
 
 
 def _is_breaker(state: str) -> Callable[[TaskCase], bool]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ... import errors
 from ..outcome import FailureClass
-from ..policy import RetryPolicy
+from ..policy import CATCH_ALL_NAMES, RetryPolicy
 from . import tables
 from .facts import (
     DIAGNOSTIC_MAX,
@@ -36,7 +36,6 @@ from .phrases import BAD_CERTIFICATE, REFUSED_LOGIN
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
 
 _CAUSES_MAX = 10
-CATCH_ALL_NAMES = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
 
 
 class DoubtfulError(errors.AmbiguousError, errors.TransientError):
