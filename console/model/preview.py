@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...engine.core.dag import bits_of
-from ...engine.core.decide import passed_reason
+from ...engine.core.deadline import passed_reason
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import rule_of_edge

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...engine.core.decide import passed_reason
+from ...engine.core.deadline import passed_reason
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.events import Event

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ...engine.core.decide import passed_reason
+from ...engine.core.deadline import passed_reason
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import HALTED, Counts, OperatorPrompt, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author

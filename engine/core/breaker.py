@@ -417,9 +417,9 @@ def refill(bucket: Bucket, spec: DownstreamSpec, now: int, successes: int) -> Bu
     return Bucket(min(bucket_size(spec, successes), bucket.tokens + gained), now)
 
 
-def spend_tokens(bucket: Bucket, count: int) -> Bucket:
-    """Take ``count`` tokens, down to none."""
-    return replace(bucket, tokens=max(0.0, bucket.tokens - count))
+def spend_token(bucket: Bucket) -> Bucket:
+    """Take a token, if there is one."""
+    return replace(bucket, tokens=max(0.0, bucket.tokens - 1))
 
 
 def refund(bucket: Bucket, spec: DownstreamSpec, successes: int) -> Bucket:

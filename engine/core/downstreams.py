@@ -83,7 +83,7 @@ class DownstreamStates:
         if is_retry and admission.call is not None and not admission.call.probe:
             bucket = self._refilled(downstream)
             retry_at = rules.next_retry_at(bucket, spec)
-            self._fill(downstream, bucket if retry_at is not None else rules.spend_tokens(bucket, 1))
+            self._fill(downstream, bucket if retry_at is not None else rules.spend_token(bucket))
             if retry_at is not None:
                 return Admission(None, retry_at)
         self._replace(downstream, changed)
@@ -170,7 +170,7 @@ class DownstreamStates:
         downstream, call = self._calls.get(task, (None, None))
         if downstream is None or call is None:
             return
-        self._fill(downstream, rules.spend_tokens(self._refilled(downstream), 1))
+        self._fill(downstream, rules.spend_token(self._refilled(downstream)))
         if not call.probe:  # the attempt as a whole is the probe
             call = call._replace(number=next(self._numbers))
             end = self._counted_end(downstream, CallEnd(task, FailureClass.TRANSIENT))

@@ -18,7 +18,8 @@ import msgspec
 
 from ..clock import Clock
 from ..core.breaker import CallVerdict
-from ..core.decide import Succeed, ending_deadline
+from ..core.deadline import ending_deadline
+from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.schedule import local_time
 from ..core.spec import TaskSpec

@@ -13,7 +13,7 @@ import msgspec
 
 from ..clock import Clock
 from ..core.dag import Dag, remaining_path
-from ..core.decide import ending_deadline
+from ..core.deadline import ending_deadline
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, is_approval, spec_of
 from ..core.spec import TaskSpec, with_overrides

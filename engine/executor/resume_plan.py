@@ -13,7 +13,7 @@ import msgspec
 
 from ..clock import wall_time_us
 from ..core import flow_difference
-from ..core.decide import is_due
+from ..core.deadline import is_due
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
 from ..domain.text import place_words, shell_command

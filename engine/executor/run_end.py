@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any
 
 from ..clock import Clock
-from ..core.decide import is_due, passed_reason
+from ..core.deadline import is_due
 from ..core.downstreams import DownstreamStates
 from ..core.projection import TaskRow, missing_result
+from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
 from ..core.spec import FlowSpec
-from ..core.waiting import ExplainContext, HeldTasks, RunOutcome, evaluate_run, find_held_tasks
+from ..core.waiting import ExplainContext
 from ..domain.acts import Answer, Author
 from ..domain.event_payloads import OperatorActed, RunChange, RunChanged
 from ..domain.states import RunState, TaskState
@@ -133,13 +134,7 @@ class RunEndCheck:
         held = self._find_held_tasks() if active else ()
         if active and not held:
             return self._unblock_if_blocked()
-        verdict = evaluate_run(
-            self._own.projection.tasks.values(),
-            active,
-            held,
-            passed_reason(run),
-            is_abandoned=run.abandoned_at is not None,
-        )
+        verdict = evaluate_run(self._own.projection, held)
         if verdict.is_blocked and run.blocked_since is not None:
             if self._options.stay or self._awaits_timeout:
                 return None

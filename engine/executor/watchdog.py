@@ -1,6 +1,6 @@
 """Detects vanished processes, silent and late tasks, a deadline out of reach, and long outages of downstreams.
 
-Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/decide.py`` make the decisions.
+Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/deadline.py`` make the decisions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..clock import Clock
 from ..core.causes import PageRequest
-from ..core.decide import Slack, compute_slack, is_due
+from ..core.deadline import Slack, compute_slack, is_due
 from ..core.downstreams import DownstreamStates, LongOutage, LongOutages
 from ..core.projection import TaskRow
 from ..core.schedule import expected_at

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Mapping
 
 from ..core.causes import PageRequest
-from ..core.decide import passed_reason
-from ..core.waiting import HUMAN_WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run
+from ..core.waiting import HUMAN_WAITS, WaitReason
 from ..domain import event_payloads as payloads
 from ..domain import states
 from ..domain.events import EventKind
@@ -199,9 +199,7 @@ def end_at_deadline(transaction: Transaction, run_id: str) -> None:
     run = runs.load_run(transaction.connection, run_id, has_attempts=False)
     if run.run.ended_at is not None or any(row.state in states.MOVING for row in run.tasks.values()):
         return
-    is_abandoned = run.run.abandoned_at is not None
-    verdict = evaluate_run(run.tasks.values(), 0, over=passed_reason(run.run), is_abandoned=is_abandoned)
-    end_run(transaction, run_id, verdict)
+    end_run(transaction, run_id, evaluate_run(run))
 
 
 # --- The verdict ----------------------------------------------------------------------------------------------------

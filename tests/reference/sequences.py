@@ -20,8 +20,9 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection, Successes
 from redrive.engine.core.ready_queue import ReadyQueue, spec_of
+from redrive.engine.core.run_outcome import evaluate_run, find_held_tasks
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
-from redrive.engine.core.waiting import NO_CONTEXT, evaluate_run, find_held_tasks
+from redrive.engine.core.waiting import NO_CONTEXT
 from redrive.engine.domain.acts import Author, Command, Target
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TIMED, SkipCause
@@ -235,7 +236,8 @@ class Engine:
     def rest(self) -> str:
         """Write the verdict of a run in which nothing may start, and return its state."""
         held = find_held_tasks(self.projection, START_US * 2, NO_CONTEXT)
-        verdict = evaluate_run(self.projection.tasks.values(), self._queue.active_count, held)
+        assert held or not self._queue.active_count
+        verdict = evaluate_run(self.projection, held)
         run = self.projection.run
         if run.ended_at is None and not (verdict.is_blocked and run.blocked_since is not None):
             seq = self.projection.seq

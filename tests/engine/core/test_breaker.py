@@ -35,7 +35,7 @@ from redrive.engine.core.breaker import (
     refund,
     release_call,
     restore,
-    spend_tokens,
+    spend_token,
     totals,
 )
 from redrive.engine.core.outcome import FailureClass
@@ -549,7 +549,7 @@ class TestBucket:
         """Return the bucket after one retry, if that may start now; and when the next one may: None: it did."""
         bucket = refill(bucket, self.SPEC, now, 0)
         retry_at = next_retry_at(bucket, self.SPEC)
-        return (spend_tokens(bucket, 1) if retry_at is None else bucket), retry_at
+        return (spend_token(bucket) if retry_at is None else bucket), retry_at
 
     def test_a_retry_costs_one_and_a_success_brings_a_share(self):
         """4.12, and the retry budgets of Finagle and Envoy."""

@@ -1,7 +1,7 @@
 """The slack of a run before its deadline (SPEC part 4, 2)."""
 
 import pytest
-from redrive.engine.core.decide import Slack, compute_slack
+from redrive.engine.core.deadline import Slack, compute_slack
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.domain.states import TaskState

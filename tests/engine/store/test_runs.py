@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import new_projection
+from redrive.engine.core.run_outcome import RunOutcome
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec, map_task
-from redrive.engine.core.waiting import RunOutcome
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import (
