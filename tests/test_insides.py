@@ -230,9 +230,9 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "SQLite's -journal": (OPENING, "engine/store/database.py", "engine/store/making.py"),
         "SQLite's -shm": (
             "engine/executor/watchdog.py",
+            "engine/store/supervisor_writer.py",
             OPENING,
             "engine/statefile/reader.py",
-            "engine/statefile/supervisor_file.py",
             "engine/store/database.py",
             "engine/store/making.py",
             "engine/store/write_ahead_log.py",  # cut short: zeros, from which SQLite builds it again
@@ -242,11 +242,11 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "console/cli/metrics.py",
             "engine/executor/watchdog.py",
             "engine/schedule/flow_service.py",
+            "engine/store/supervisor_writer.py",
             OPENING,
             "engine/statefile/health_file.py",
             "engine/statefile/ownership.py",
             "engine/statefile/reader.py",
-            "engine/statefile/supervisor_file.py",
             "engine/store/database.py",
             "engine/store/making.py",
             "engine/store/write_ahead_log.py",

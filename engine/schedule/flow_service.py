@@ -55,10 +55,11 @@ from ..statefile.lists import ScheduleRow
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
-from ..statefile.supervisor_file import DECIDED, FOREVER, Fate, LedgerRow, PastRun, ServedSchedule, SupervisorFile
+from ..statefile.supervisor_file import FOREVER, Fate, LedgerRow, PastRun, ServedSchedule
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
 from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, served_flow, with_schedule
+from ..store.supervisor_writer import DECIDED, SupervisorFile
 from ..store.writer import Writer, WriterListener
 from .following import Followed, follow_now
 

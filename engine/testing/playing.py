@@ -30,9 +30,9 @@ from ..runner.zygote.client import Runner
 from ..schedule.flow_service import FlowService, Launched, Supervision
 from ..statefile import lists
 from ..statefile.lists import QUARANTINE, query
-from ..statefile.supervisor_file import SupervisorFile
 from ..store import database, lock, runs
 from ..store.schedules import served_flow
+from ..store.supervisor_writer import SupervisorFile
 from .bodies import StageError
 from .director import Director, PlayedFlow, Times, modules_restored
 from .faults import Fault, MachineFault

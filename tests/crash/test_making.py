@@ -19,6 +19,7 @@ import pytest
 from redrive.engine.errors import StateFileError
 from redrive.engine.statefile import lock_file, start_requests, supervisor_file
 from redrive.engine.store import database, lock, making
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
@@ -171,7 +172,7 @@ from redrive.engine.executor import host
 from redrive.engine.executor.executor import Executor
 from redrive.engine.store import database, lock, making
 from redrive.engine.statefile.start_requests import claim, read_requests, write_request
-from redrive.engine.statefile.supervisor_file import SupervisorFile
+from redrive.engine.store.supervisor_writer import SupervisorFile
 os.path.exists("/begin")
 {work}
 """
@@ -246,7 +247,7 @@ def test_a_start_after_a_kill_at_any_system_call_of_a_supervisor(
     for path in kills(SUPERVISE, tmp_path):
         monkeypatch.setattr(supervisor_file, "supervisor_path", lambda path=path: str(path))
         assert supervisor_file.read_schedules().schedules == ()
-        file = supervisor_file.SupervisorFile(str(path), "two")
+        file = SupervisorFile(str(path), "two")
         file.register(2, "h", "[]", 7)
         file.close()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -14,8 +14,9 @@ from redrive.console import cli, manual
 from redrive.console.cli.output import with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.paths import default_folder, supervisor_path
-from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule, SupervisorFile
+from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule
 from redrive.engine.store.machine import MachinePools
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.commands import invoke_redrive
 from support.marks import for_each
 

@@ -23,12 +23,12 @@ from redrive.engine.statefile.supervisor_file import (
     LedgerRow,
     PastRun,
     ServedSchedule,
-    SupervisorFile,
     pause,
     read_ledger,
     read_schedules,
     skip,
 )
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until_async

@@ -20,10 +20,10 @@ from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
 from redrive.engine.schedule.supervisor import Supervisor
-from redrive.engine.statefile.supervisor_file import SupervisorFile
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import ScheduleStatus, served_flow
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.waiting import wait_until
 
 OWNER = "import sys; from redrive.engine.store import lock; held = lock.acquire(sys.argv[1], 'x'); print(); input()"

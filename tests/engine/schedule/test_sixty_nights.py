@@ -30,10 +30,11 @@ from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.pruning import RetentionRule, prune_step
 from redrive.engine.statefile.start_requests import StartRequest, read_requests, remove, write_request
-from redrive.engine.statefile.supervisor_file import FOREVER, Fate, SupervisorFile
+from redrive.engine.statefile.supervisor_file import FOREVER, Fate
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import ServedFlow, served_flow
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.marks import parametrize_mostly_long
 
 SECOND = 1_000_000

@@ -15,14 +15,11 @@ from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import (
     FOREVER,
-    ROWS_MAX,
-    SINGLE_MAX,
     Fate,
     LedgerRow,
     NightSummary,
     PastRun,
     ServedSchedule,
-    SupervisorFile,
     dismiss,
     pause,
     read_ledger,
@@ -30,6 +27,7 @@ from redrive.engine.statefile.supervisor_file import (
     remove,
     with_known,
 )
+from redrive.engine.store.supervisor_writer import ROWS_MAX, SINGLE_MAX, SupervisorFile
 
 HOUR = 3600 * 1_000_000
 
