@@ -36,12 +36,12 @@ from ...engine.domain.states import (
     effect_key,
     may_have_happened,
 )
-from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
+from ...engine.domain.trigger_rules import DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
 from .board import Board, is_late
 
 
 @dataclass(slots=True)
-class _Overlay(RequeueGraph):
+class _Overlay(TaskGraph):
     """The board with changes on top; the board itself does not change."""
 
     board: Board
@@ -78,7 +78,7 @@ class _Overlay(RequeueGraph):
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         self.put(task.name, derived)
 
-    def hold(self, task: TaskNode, parent: str | None) -> None:
+    def hold(self, task: TaskNode) -> None:
         self.put(task.name, DerivedState(TaskState.PENDING))
 
 

@@ -65,7 +65,7 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
     ``now_us``: microseconds UTC; None: the clock of this machine. Raises StorageError, StateFileError.
     """
     if not os.path.exists(state_path):
-        raise StateFileError("there is no state file {}".format(state_path))
+        raise StateFileError(f"there is no state file {state_path}")
     lock = try_acquire(state_path)
     if lock is None:
         return None
@@ -75,7 +75,7 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:
-        raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
+        raise StorageError(f"{state_path} could not be changed: {error}") from error
     finally:
         os.close(lock)
 

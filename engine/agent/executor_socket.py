@@ -32,7 +32,7 @@ def socket_path(state_path: str) -> str:
         start = encoded[:_NAME_BYTES_SHOWN].decode("utf-8", "ignore")
         import hashlib  # here: it loads OpenSSL, which the fork of each attempt would copy
 
-        name = "{}-{}".format(start, hashlib.sha256(os.fsencode(name)).hexdigest()[:16])
+        name = f"{start}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
     return os.path.join(folder, name + ".sock")
 
 
@@ -88,12 +88,12 @@ def read_only_reason(state_path: str) -> Optional[str]:
     paths = [state_path, os.path.dirname(os.path.abspath(state_path))] + [lock] * os.path.exists(lock)
     for path in paths:
         if not os.access(path, os.W_OK):
-            return "{} is not writable for {}".format(path, _user())
+            return f"{path} is not writable for {_user()}"
     return None
 
 
 def _user() -> str:
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or "user {}".format(os.getuid())
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"user {os.getuid()}"
 
 
 def connect(state_path: str) -> Optional[socket.socket]:
@@ -109,8 +109,8 @@ def connect(state_path: str) -> Optional[socket.socket]:
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
             return None
         if error.errno in (errno.EACCES, errno.EPERM):
-            raise StateFileError("the executor of {} takes no commands from {}".format(state_path, _user())) from error
-        raise LinkError("the executor of {} cannot be reached: {}".format(state_path, error)) from error
+            raise StateFileError(f"the executor of {state_path} takes no commands from {_user()}") from error
+        raise LinkError(f"the executor of {state_path} cannot be reached: {error}") from error
     return connection
 
 
@@ -118,7 +118,7 @@ def _check_peer(connection: socket.socket, state_path: str) -> None:
     """The socket may be planted: it must belong to this user, root, or the owner of the state file."""
     uid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
     if uid not in (0, os.geteuid()) and uid != os.stat(state_path).st_uid:
-        raise OSError("its socket belongs to uid {}: remove it".format(uid))
+        raise OSError(f"its socket belongs to uid {uid}: remove it")
 
 
 def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
@@ -128,7 +128,7 @@ def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        connection.connect("/proc/self/fd/{}/{}".format(descriptor, name))
+        connection.connect(f"/proc/self/fd/{descriptor}/{name}")
     finally:
         os.close(descriptor)
 
@@ -175,7 +175,7 @@ def _exchange(connection: socket.socket, message: SocketMessage, timeout_seconds
             if time.monotonic() > deadline:
                 raise socket.timeout()
     except socket.timeout:
-        raise NoAnswerError("no answer from the executor for {:g} s".format(timeout_seconds)) from None
+        raise NoAnswerError(f"no answer from the executor for {timeout_seconds:g} s") from None
     except OSError:
         return None
     return _parse(bytes(line))

@@ -73,10 +73,10 @@ _JSON_TYPES: Tuple[Tuple[object, Tuple[type, ...], object], ...] = (
     (payloads.NameList, (list,), ()),
     (payloads.Numbers, (list,), ()),
     (payloads.RowLists, (list,), ()),
-    (TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
-    (payloads.Values, (dict,), payloads.NO_VALUES),
-    (payloads.Pairs, (dict,), payloads.NO_PAIRS),
-    (payloads.Before, (dict,), payloads.NO_TASKS),
+    (TaskColumns, (dict,), payloads.EMPTY),
+    (payloads.Values, (dict,), payloads.EMPTY),
+    (payloads.Pairs, (dict,), payloads.EMPTY),
+    (payloads.Before, (dict,), payloads.EMPTY),
 )
 
 _SHOWN_CHARACTERS = 60  # of a malformed value, in the error
@@ -130,7 +130,7 @@ def decode(kind: str, data: Any) -> Payload:
     """
     shape = _SHAPES_BY_KIND.get(kind)
     if type(data) is not dict:
-        raise CorruptFileError("an event of kind {!r} in the state file has no JSON object as its data".format(kind))
+        raise CorruptFileError(f"an event of kind {kind!r} in the state file has no JSON object as its data")
     if shape is None:
         return _unknown(data)
     if not data:

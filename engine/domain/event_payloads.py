@@ -141,15 +141,8 @@ RowLists = Sequence[
     List[Any]
 ]  # before an act: [what, columns(, run)] of a run, [task, state, generation, spans] of rows
 
-#: Defaults of payloads; never modified.
-NO_TASK_COLUMNS: TaskColumns = {}
-NO_ATTEMPT_COLUMNS: AttemptColumns = {}
-NO_RUN_COLUMNS: RunColumns = {}
-NO_PAGE_COLUMNS: PageColumns = {}
-NO_ANSWER: AnswerFields = {}
-NO_VALUES: Values = {}
-NO_PAIRS: Pairs = {}
-NO_TASKS: Before = {}
+#: Default of payloads; never modified.
+EMPTY: Dict[str, Any] = {}
 
 
 # --- Tasks and attempts ---------------------------------------------------------------------------------------------
@@ -158,13 +151,12 @@ NO_TASKS: Before = {}
 class TaskMoved(NamedTuple):
     """A task moved from one state to another."""
 
-    set: TaskColumns = NO_TASK_COLUMNS
-    attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
+    set: TaskColumns = EMPTY
+    attempt_set: AttemptColumns = EMPTY
     explain: Text = None  # the failure in a few words
     why: Text = None  # the rule that decided
     changed: NameList = ()  # circumstances that differ from the last failure of this kind
     due_at: OptionalInt = None  # the deadline of the run that shortened the wait, microseconds UTC
-    waits_for: Text = None  # the parent that runs again
     act: Text = None  # the operator's act that moved the task
 
 
@@ -289,13 +281,13 @@ class RunChanged(NamedTuple):
     """A run was created, moved, or changed; ``what`` is one of RunChange."""
 
     what: str
-    set: RunColumns = NO_RUN_COLUMNS
+    set: RunColumns = EMPTY
     tasks: OptionalInt = None  # CREATED: how many
     added: NameList = ()  # FLOW_CHANGED: tasks; CODE_LOADED: tasks that the next executor adds
     changed: NameList = ()
-    params_added: Values = NO_VALUES  # PARAMS: by name
-    params_changed: Pairs = NO_PAIRS
-    params_removed: Values = NO_VALUES
+    params_added: Values = EMPTY  # PARAMS: by name
+    params_changed: Pairs = EMPTY
+    params_removed: Values = EMPTY
     removed: NameList = ()  # FLOW_CHANGED: tasks that are gone; their results stay inputs
     skipped: NameList = ()  # FLOW_CHANGED: unfinished tasks that are gone
     outdated: NameList = ()  # FLOW_CHANGED: finished tasks with another definition now
@@ -342,7 +334,7 @@ class PageChanged(NamedTuple):
     title: Text = None
     severity: Text = None
     fingerprint: Text = None
-    page: PageColumns = NO_PAGE_COLUMNS
+    page: PageColumns = EMPTY
     how: Text = None  # SENT: "page" or "digest"
     why: Text = None  # OPENED, the first page of a run: why nobody is paged
     sender: Text = None  # SEND_FAILED
@@ -409,10 +401,10 @@ class OperatorActed(NamedTuple):
     """An operator's act with its answer and the state before; or a notice, whose ``what`` is one of OperatorNotice."""
 
     act: Text = None
-    options: Values = NO_VALUES
-    answer: AnswerFields = NO_ANSWER
+    options: Values = EMPTY
+    answer: AnswerFields = EMPTY
     probes: NameList = ()  # downstreams to probe with one call
-    was: Before = NO_TASKS
+    was: Before = EMPTY
     was_run: RowLists = ()
     was_rows: RowLists = ()
     was_pages: RowLists = ()
@@ -426,9 +418,9 @@ class UnknownPayload(NamedTuple):
     """The payload of an unknown kind, from a later version. ``data``: the JSON object in the file."""
 
     what: Text = None
-    set: TaskColumns = NO_TASK_COLUMNS
-    attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
-    data: Values = NO_VALUES
+    set: TaskColumns = EMPTY
+    attempt_set: AttemptColumns = EMPTY
+    data: Values = EMPTY
 
 
 Payload = Union[

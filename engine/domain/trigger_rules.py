@@ -204,8 +204,8 @@ def cause_of(task: TaskNode) -> str:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class PropagationGraph(ABC):
-    """The tasks that the functions below read and change: in a state file, in a preview, or in a replay.
+class TaskGraph(ABC):
+    """The tasks that the functions below read and change, in a state file or in a preview.
 
     Every read returns the current state, including all changes made before.
     """
@@ -234,16 +234,12 @@ class PropagationGraph(ABC):
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         """Write a new derived state of a task."""
 
-
-class RequeueGraph(PropagationGraph):
-    """A graph whose finished tasks can run again, so that a task below them that was about to start must wait."""
-
     @abstractmethod
-    def hold(self, task: TaskNode, parent: Optional[str]) -> None:
-        """Make a task PENDING that was about to start. ``parent``: the task that runs again, for the event."""
+    def hold(self, task: TaskNode) -> None:
+        """Make a task PENDING that was about to start: a task above it runs again."""
 
 
-def propagate(graph: PropagationGraph, name: str) -> List[str]:
+def propagate(graph: TaskGraph, name: str) -> List[str]:
     """After the end of ``name``, however it has ended, stop or skip every waiting descendant that cannot start.
 
     Returns the names of those descendants, nearest first. A dead letter or an unfinished task changes nothing below it.
@@ -264,7 +260,7 @@ def propagate(graph: PropagationGraph, name: str) -> List[str]:
     return changed
 
 
-def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) -> DerivedState:
+def _derive_below(graph: TaskGraph, parent: TaskNode, child: TaskNode) -> DerivedState:
     """The state that a child gets from the end of one parent; PENDING if nothing changes.
 
     The other parents are read only if this one may have been the last to end: a map task has thousands.
@@ -277,7 +273,7 @@ def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) ->
     return derive_state(child.rule, graph.parents(child.name))
 
 
-def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
+def unpropagate(graph: TaskGraph, names: Iterable[str]) -> List[str]:
     """Recompute the states that follow from ``names``, which run again or have ended in another way.
 
     Returns the descendants that are PENDING now. If the other side of a diamond has failed, the lower task stays
@@ -300,7 +296,7 @@ def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
     return [name for name in freed if graph.task(name).state == TaskState.PENDING]
 
 
-def _derived_below(graph: PropagationGraph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
+def _derived_below(graph: TaskGraph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
     """The derived tasks reachable from ``names`` through derived tasks only, and the derived children of each task.
 
     Includes those of ``names`` that are derived: an undo restores such tasks although their cause may be gone.
@@ -319,7 +315,7 @@ def _derived_below(graph: PropagationGraph, names: Iterable[str]) -> Tuple[List[
     return found, below
 
 
-def _parents_first(graph: PropagationGraph, names: Sequence[str], below: Dict[str, List[str]]) -> Iterator[str]:
+def _parents_first(graph: TaskGraph, names: Sequence[str], below: Dict[str, List[str]]) -> Iterator[str]:
     waits = dict.fromkeys(names, 0)
     for name in names:
         for child in below[name]:
@@ -334,16 +330,16 @@ def _parents_first(graph: PropagationGraph, names: Sequence[str], below: Dict[st
                 queue.append(child)
 
 
-def hold_children(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
+def hold_children(graph: TaskGraph, names: Iterable[str]) -> List[str]:
     """Make the children of ``names`` that were about to start wait for them again; return the names of those children.
 
     A child that another parent has meanwhile stopped becomes UPSTREAM_FAILED or SKIPPED instead.
     """
-    children = ((child.name, name) for name in names for child in graph.children(name, ABOUT_TO_START))
-    return [child for child, name in children if hold_if_blocked(graph, child, name)]
+    children = (child.name for name in names for child in graph.children(name, ABOUT_TO_START))
+    return [name for name in children if hold_if_blocked(graph, name)]
 
 
-def hold_if_blocked(graph: RequeueGraph, name: str, parent: Optional[str] = None) -> bool:
+def hold_if_blocked(graph: TaskGraph, name: str) -> bool:
     """Make a task that is about to start wait for its parents, or stop it. Returns False if all parents allow it.
 
     Without this, a task that ran and failed while its parent was requeued would wait in RETRYING for ever.
@@ -351,17 +347,17 @@ def hold_if_blocked(graph: RequeueGraph, name: str, parent: Optional[str] = None
     task = graph.task(name)
     if task.state not in ABOUT_TO_START or not (graph.is_held(task) or _is_branch_skipped(graph, task)):
         return False
-    graph.hold(task, parent)
+    graph.hold(task)
     reevaluate(graph, name)
     return True
 
 
-def _is_branch_skipped(graph: PropagationGraph, task: TaskNode) -> bool:
+def _is_branch_skipped(graph: TaskGraph, task: TaskNode) -> bool:
     """True if all parents have ended, and the task is of a branch that is not taken."""
     return derive_state(task.rule, graph.parents(task.name)).state == TaskState.SKIPPED
 
 
-def reevaluate(graph: RequeueGraph, name: str) -> str:
+def reevaluate(graph: TaskGraph, name: str) -> str:
     """Recompute the state of a waiting task from its parents, then that of its descendants; return the task's state."""
     task = graph.task(name)
     if task.state not in WAITING:
@@ -375,7 +371,7 @@ def reevaluate(graph: RequeueGraph, name: str) -> str:
     return found.state
 
 
-def _adopt(graph: PropagationGraph, task: TaskNode, found: DerivedState) -> None:
+def _adopt(graph: TaskGraph, task: TaskNode, found: DerivedState) -> None:
     if (found.state, found.blocked_by) != (task.state, task.blocked_by):
         graph.apply(task, found)
 

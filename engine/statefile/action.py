@@ -136,7 +136,7 @@ class ActionContext(object):
 
     def add_consequence(self, names: List[str], words: str) -> None:
         if names:
-            self.consequences.append("{} {}".format(len(names), words))
+            self.consequences.append(f"{len(names)} {words}")
 
 
 _TASKS = "SELECT " + ", ".join(TaskSnapshot._fields) + " FROM task WHERE run_id = ? AND name "
@@ -145,6 +145,13 @@ _TASKS = "SELECT " + ", ".join(TaskSnapshot._fields) + " FROM task WHERE run_id 
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
     row = connection.execute(_TASKS + "= ?", (run_id, name)).fetchone()
     return None if row is None else TaskSnapshot(*row)
+
+
+def read_known_task(connection: sqlite3.Connection, run_id: str, name: str) -> TaskSnapshot:
+    """The columns of a task that the run certainly has."""
+    row = read_task(connection, run_id, name)
+    assert row is not None
+    return row
 
 
 def read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dict[str, TaskSnapshot]:
@@ -187,13 +194,13 @@ _LATEST_ACT = (
 
 
 def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
-    now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
+    now = f"now {row.state}" + (f" attempt {row.attempt}" if row.attempt else "")
     if len(context.results) < _EXPLAINED_REFUSALS:
         last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
         if last is not None and (row.generation != generation or last[2] == state):
             verb = verb_of(EventKind.TASK, last[3])
-            return "already {} by {} {}, {}".format(verb, last[1], ago(context.transaction.at - last[0]), now)
-    return "no longer {}: {}".format(state, now)
+            return f"already {verb} by {last[1]} {ago(context.transaction.at - last[0])}, {now}"
+    return f"no longer {state}: {now}"
 
 
 _LIMITS = (
@@ -235,7 +242,7 @@ def _requeued_by(context: ActionContext, row: TaskSnapshot) -> str:
     if row.state == TaskState.PENDING and row.generation and len(context.results) < _EXPLAINED_REFUSALS:
         last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
         if last is not None and verb_of(EventKind.TASK, last[3]) == acts.past_of("requeue"):
-            return " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
+            return f" by {last[1]} {ago(context.transaction.at - last[0])}"
     return " before" if row.generation else ""
 
 
@@ -255,7 +262,7 @@ def verb_of(kind: str, data: str) -> str:
 
 def ago(microseconds: int) -> str:
     """An age in words."""
-    return "{} ago".format(format_duration(microseconds))
+    return f"{format_duration(microseconds)} ago"
 
 
 def summarize(context: ActionContext) -> acts.Answer:
@@ -271,12 +278,12 @@ def summarize(context: ActionContext) -> acts.Answer:
         context.add_consequence([result.task for result in held], held[0].sentence)
     refused = sum(1 for result in results if result.outcome == acts.REFUSED)
     running = sum(1 for result in results if result.outcome == acts.RUNNING)
-    parts = ["{} {}".format(done, act.past)] if done or not running else []
-    parts += ["{} {}".format(running, act.awaited)] if running else []
-    parts += ["{} refused".format(refused)] if refused else []
+    parts = [f"{done} {act.past}"] if done or not running else []
+    parts += [f"{running} {act.awaited}"] if running else []
+    parts += [f"{refused} refused"] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:
-        message = "{}: {}".format(results[0].task, results[0].sentence)
+        message = f"{results[0].task}: {results[0].sentence}"
     elif context.consequences or context.notes:
         message = "; ".join([message] + [", ".join(context.consequences)] * bool(context.consequences) + context.notes)
     return acts.Answer(done + running > 0, message, results)
@@ -287,7 +294,7 @@ def _warn_if_paused(context: ActionContext) -> None:
         return
     by = _paused_by(context)
     if by:
-        context.consequences.append("nothing starts before it is unpaused: the run is paused by {}".format(by))
+        context.consequences.append(f"nothing starts before it is unpaused: the run is paused by {by}")
 
 
 def _paused_by(context: ActionContext) -> str:

@@ -29,29 +29,16 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
-from ..domain.elements import (
-    FOLLOWING,
-    GONE,
-    KEY,
-    VANISHED,
-    child_of_key,
-    has_parts,
-    is_key_list,
-    keyless_effect,
-    number_of,
-    numbered,
-    other_keys,
-    value_hash,
-)
+from ..domain import elements
 from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
-from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
+from ..domain.states import FINISHED, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.text import sha256_hex
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
-from .action import TaskSnapshot, read_children, read_task
+from .action import TaskSnapshot, read_children, read_known_task
 from .large_results import load
-from .lists import in_list
 from .requeue import abandon_canary, run_again
+from .sql import in_list
 from .transitions import Transaction, hold_children, hold_if_blocked, rearm, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
@@ -94,7 +81,7 @@ def expand_below(transaction: Transaction, run_id: str, name: str) -> None:
 
 def _check_element(transaction: Transaction, run_id: str, task: str, name: str) -> None:
     """Run a child again that has just succeeded, if its element has got another value meanwhile."""
-    child = _read_child(transaction.connection, run_id, name)
+    child = read_known_task(transaction.connection, run_id, name)
     found = _read_list(transaction.connection, run_id, task) if child.stale else None
     index = json.loads(child.spec)["item"]["index"]
     if found is not None and 0 <= index < len(found.elements):
@@ -181,7 +168,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Re
             sql = "SELECT state, generation FROM task WHERE run_id = ? AND name = ?"
             state, generation = connection.execute(sql, (run_id, task)).fetchone()
             effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
-            if children or state in FOLLOWING:
+            if children or state in elements.FOLLOWING:
                 found.append(RemappedTask(task, state, generation, effects))
                 queue.append(task)
     return found
@@ -208,15 +195,15 @@ def _identify(
 
     The values of the mapping: what the column ``element`` of the child is to be.
     """
-    task, mapping, elements = spec["name"], spec["map"], found.elements
-    hashes = [value_hash(element) for element in elements]
-    if mapping["identity"] == KEY:
-        if not is_key_list(found.keys, len(elements)):
+    task, mapping = spec["name"], spec["map"]
+    hashes = list(map(elements.value_hash, found.elements))
+    if mapping["identity"] == elements.KEY:
+        if not elements.is_key_list(found.keys, len(hashes)):
             return None, {}
         return _by_key(task, hashes, cast(List[str], found.keys or []), known)
-    if mapping["child"].get("effect") and any(map(has_parts, elements)):
-        return keyless_effect(task, mapping["over"]), {}
-    ids = numbered(hashes)
+    if mapping["child"].get("effect") and any(map(elements.has_parts, found.elements)):
+        return elements.keyless_effect(task, mapping["over"]), {}
+    ids = elements.numbered(hashes)
     by_id = {child.element: name for name, child in known.items() if child.element}
     return None, dict(zip(_with_numbers(task, map(by_id.get, ids), list(known)), ids))
 
@@ -226,19 +213,19 @@ def _by_key(
 ) -> Tuple[Optional[str], Dict[str, str]]:
     """An element whose value the run knows keeps its child, also when the flow computes other keys by now."""
     by_value = {child.element: name for name, child in known.items() if child.element}
-    names = [by_value.get(one) or child_of_key(task, key) for one, key in zip(hashes, keys)]
+    names = [by_value.get(one) or elements.child_of_key(task, key) for one, key in zip(hashes, keys)]
     wanted = dict(zip(names, hashes))
-    other = [place for place, key in enumerate(keys) if names[place] != child_of_key(task, key)]
+    other = [place for place, key in enumerate(keys) if names[place] != elements.child_of_key(task, key)]
     is_unclear = bool(set(names) - set(known)) and bool(set(known) - set(names))
     if len(wanted) < len(names) or (other and is_unclear):
         place = other[0] if other else 0
-        return other_keys(task, names[place], keys[place]), {}
+        return elements.other_keys(task, names[place], keys[place]), {}
     return None, wanted
 
 
 def _with_numbers(task: str, names: Iterable[Optional[str]], known: Iterable[str]) -> Iterator[str]:
     """Yield the names, and for each element without one the next number that no element of the run has had."""
-    free = 1 + max([-1] + [number_of(task, name) for name in known])
+    free = 1 + max([-1] + [elements.number_of(task, name) for name in known])
     for name in names:
         yield child_name(task, free) if name is None else name
         free += name is None
@@ -263,7 +250,7 @@ def _place(
 ) -> bool:
     """Insert the new children, and write of each other where its element is now; return whether one has moved."""
     places = [(name, index, element) for index, (name, element) in enumerate(wanted.items())]
-    places += [(name, GONE, known[name].element or "") for name in gone]
+    places += [(name, elements.GONE, known[name].element or "") for name in gone]
     has_moved = False
     for name, index, element in places:
         if name not in known:
@@ -283,7 +270,7 @@ def _place(
 
 def set_aside(transaction: Transaction, run_id: str, name: str) -> None:
     """Skip a child that is about to start, and whose element has gone while it ran the last time."""
-    _set_aside(transaction, run_id, _read_child(transaction.connection, run_id, name))
+    _set_aside(transaction, run_id, read_known_task(transaction.connection, run_id, name))
 
 
 def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> None:
@@ -296,7 +283,7 @@ def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> No
     abandon_canary(transaction, run_id, child.name, overrides)
     columns: TaskColumns = {
         "aside": json.dumps(dict(zip(_ASIDE, values))),
-        "error": VANISHED,
+        "error": elements.VANISHED,
         "skip_cause": str(SkipCause.CONDITION),
         "blocked_by": None,
         "ended_at": transaction.at,
@@ -305,9 +292,9 @@ def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> No
         "canary": None,
     }
     if child.state == TaskState.SKIPPED:
-        transaction.change(run_id, child.name, columns, why=VANISHED)
+        transaction.change(run_id, child.name, columns, why=elements.VANISHED)
     else:
-        payload = TaskMoved(why=VANISHED)
+        payload = TaskMoved(why=elements.VANISHED)
         transaction.move(run_id, child.name, child.state, TaskState.SKIPPED, child.generation, columns, payload=payload)
     resolve(transaction, run_id, child.name)
 
@@ -321,17 +308,9 @@ def _restore_child(transaction: Transaction, run_id: str, child: TaskSnapshot) -
     if state in MOVING or state == TaskState.UPSTREAM_FAILED:
         state = str(TaskState.PENDING)
         columns.update({"blocked_by": None, "ended_at": None})
-    now = child.state
-    if state != now and state not in LEGAL_MOVES[now]:
-        transaction.move(run_id, child.name, now, TaskState.PENDING, child.generation)
-        now = str(TaskState.PENDING)
-    if state == now:
-        transaction.change(run_id, child.name, columns, why=IS_BACK)
-    else:
-        payload = TaskMoved(why=IS_BACK)
-        transaction.move(run_id, child.name, now, state, child.generation, columns, payload=payload)
+    transaction.restore(run_id, child.name, child.state, state, child.generation, columns, IS_BACK)
     reevaluate(transaction, run_id, child.name)
-    return _read_child(transaction.connection, run_id, child.name)
+    return read_known_task(transaction.connection, run_id, child.name)
 
 
 def _run_again(
@@ -368,14 +347,6 @@ def _depends_on_value(child: TaskSnapshot, was_linked: bool) -> bool:
     return child.state in NEEDS_HUMAN and child.attempt > 0 and not json.loads(child.spec).get("effect")
 
 
-def input_hash(connection: sqlite3.Connection, run_id: str, name: str, item: Optional[Dict[str, Any]]) -> Optional[str]:
-    """Hash the states and results of the parents; None for a task without parents.
-
-    ``item``: of a child of a map task, of which only its own element of the list counts.
-    """
-    return hash_inputs(connection, run_id, read_inputs(connection, run_id, name), item)
-
-
 def read_inputs(connection: sqlite3.Connection, run_id: str, name: str) -> List[Any]:
     """Read name, state and stored result of each parent."""
     return connection.execute(_INPUTS, (run_id, name)).fetchall()
@@ -384,14 +355,17 @@ def read_inputs(connection: sqlite3.Connection, run_id: str, name: str) -> List[
 def hash_inputs(
     connection: sqlite3.Connection, run_id: str, inputs: List[Any], item: Optional[Dict[str, Any]]
 ) -> Optional[str]:
-    """Hash what ``read_inputs`` returns; see ``input_hash``."""
+    """Hash the states and results of the parents, as ``read_inputs`` returns them; None for a task without parents.
+
+    ``item``: of a child of a map task, of which only its own element of the list counts.
+    """
     if item is None:
         return hash_of(inputs) if inputs else None
     stored = next((row[2] for row in inputs if row[0] == item["over"]), None)
     elements = _elements(load(connection, run_id, item["over"], stored)) or []
     found, index = _List(item["over"], elements, None), item["index"]
     # All inputs, and then the element alone: a child belongs to it, whatever other parents return.
-    return "{}-{}".format(_hash_of_all(inputs, found, index), hash_of(found.over, _element_at(found, index)))
+    return f"{_hash_of_all(inputs, found, index)}-{hash_of(found.over, _element_at(found, index))}"
 
 
 def _hash_of_all(inputs: List[Any], found: _List, index: int) -> str:
@@ -424,12 +398,6 @@ def _read_list(connection: sqlite3.Connection, run_id: str, task: str) -> Option
     if elements is None or len(elements) > mapping["max_size"]:
         return None
     return _List(mapping["over"], elements, json.loads(row[1] or "{}").get(task))
-
-
-def _read_child(connection: sqlite3.Connection, run_id: str, name: str) -> TaskSnapshot:
-    child = read_task(connection, run_id, name)
-    assert child is not None
-    return child
 
 
 def _input_hash_of(connection: sqlite3.Connection, run_id: str, child: TaskSnapshot) -> Optional[str]:

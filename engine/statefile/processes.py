@@ -27,7 +27,7 @@ def read_file(path: str) -> bytes:
 
 def stat_fields(pid: int) -> List[bytes]:
     """The fields of /proc/PID/stat from the third on (state, parent, group, session, ...). Raises OSError."""
-    return read_file("/proc/{}/stat".format(pid)).rpartition(b")")[2].split()
+    return read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def start_ticks(pid: int) -> int:
@@ -56,14 +56,6 @@ def boot_id() -> Optional[str]:
         return None
 
 
-def is_gone(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
-    """True if a process of this boot has certainly ended; False if its boot differs or its identity is unknown."""
-    if pid is None or start_ticks is None or boot is None:
-        return False
-    found, now = identity(pid)
-    return boot == now and found != start_ticks
-
-
 def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
     """True if a process of this boot certainly lives; False if its identity is unknown."""
     return pid is not None and start_ticks is not None and identity(pid) == (start_ticks, boot)
@@ -72,7 +64,7 @@ def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]
 def describe_hang(pid: int) -> str:
     """What ails a living process that gives no sign of life, and what ends that."""
     words = "is stopped: kill -CONT {0}" if is_stopped(pid) else "hangs: kill -9 {0}, and start it again"
-    return "(pid {0}) ".format(pid) + words.format(pid)
+    return f"(pid {pid}) " + words.format(pid)
 
 
 def is_stopped(pid: int) -> bool:

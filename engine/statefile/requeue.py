@@ -6,31 +6,23 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
+from ..domain import event_payloads as payloads
 from ..domain import states
 from ..domain.acts import HELD, REFUSED, REQUEUE_FLAGS, Answer, Target
-from ..domain.event_payloads import (
-    NO_TASK_COLUMNS,
-    AttemptColumns,
-    AttemptReclaimed,
-    RunChange,
-    RunChanged,
-    RunColumns,
-    TaskColumns,
-    TaskMoved,
-)
 from ..domain.events import JsonObject
 from ..domain.liveness import HEARTBEAT_SECONDS, fence_seconds
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
 from ..domain.text import counted, format_clock
-from .action import ActionContext, TaskSnapshot, check_target, read_task, reopen_run
-from .lists import IS_APPROVAL, in_list
+from .action import ActionContext, TaskSnapshot, check_target, read_known_task, read_task, reopen_run
+from .lists import IS_APPROVAL
 from .ownership import has_token
 from .processes import ancestors, identity, is_alive, pids
 from .quarantine import drop_provisional
+from .sql import in_list
 from .transitions import Transaction, descendants_of, hold_if_blocked, reevaluate, resolve, resolve_cause
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
-RESET: TaskColumns = {
+RESET: payloads.TaskColumns = {
     "ended_at": None,
     "error": None,
     "failure_fingerprint": None,
@@ -56,7 +48,7 @@ RESET: TaskColumns = {
     "aside": None,
     "element_keys": None,
 }
-COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
+COUNTERS: payloads.TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 
 _OPTIONS = frozenset(REQUEUE_FLAGS).union(
     ("fingerprint", "max_attempts", "not_before", "params", "rate_per_second", "reset_count"),
@@ -112,7 +104,7 @@ def end_generation(
     run_id: str,
     row: TaskSnapshot,
     state: states.TaskState,
-    columns: TaskColumns = NO_TASK_COLUMNS,
+    columns: payloads.TaskColumns = payloads.EMPTY,
     why: Optional[str] = None,
 ) -> None:
     """Move a task that does not run to a final ``state``, clear its instants, and release the followers of a canary.
@@ -120,17 +112,21 @@ def end_generation(
     ``columns``: further columns to set.
     """
     abandon_canary(transaction, run_id, row.name, row.overrides)
-    ended: TaskColumns = {"ended_at": transaction.at, "next_retry_at": None, "expires_at": None, "canary": None}
+    ended: payloads.TaskColumns = {
+        "ended_at": transaction.at,
+        "next_retry_at": None,
+        "expires_at": None,
+        "canary": None,
+    }
     ended.update(columns)
-    payload = TaskMoved(why=why)
+    payload = payloads.TaskMoved(why=why)
     transaction.move(run_id, row.name, row.state, state, row.generation, set=ended, payload=payload)
 
 
 def skip_generation(transaction: Transaction, run_id: str, name: str, cause: states.SkipCause, why: str) -> None:
     """Skip a task that does not run and that nothing will run any more; what it has paged is resolved."""
-    row = read_task(transaction.connection, run_id, name)
-    assert row is not None
-    columns: TaskColumns = {"skip_cause": str(cause), "blocked_by": None}
+    row = read_known_task(transaction.connection, run_id, name)
+    columns: payloads.TaskColumns = {"skip_cause": str(cause), "blocked_by": None}
     end_generation(transaction, run_id, row, states.TaskState.SKIPPED, columns, why)
     resolve(transaction, run_id, name)
 
@@ -159,7 +155,7 @@ def _wait_seconds(context: ActionContext) -> float:
 
 def canary_refusal(row: TaskSnapshot) -> Optional[str]:
     """Why a task cannot be a canary or a follower, in one sentence; None if it can."""
-    return None if row.state in states.NEEDS_HUMAN else "a canary is for what has failed: it is {}".format(row.state)
+    return None if row.state in states.NEEDS_HUMAN else f"a canary is for what has failed: it is {row.state}"
 
 
 def loose_fingerprint(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
@@ -178,7 +174,7 @@ def hold_for_canary(context: ActionContext, row: TaskSnapshot, first: str) -> No
         context.set_result(row.name, REFUSED, refused)
         return
     context.transaction.change(context.run_id, row.name, {"canary": first})
-    context.set_result(row.name, HELD, "follow when {} has succeeded".format(first))
+    context.set_result(row.name, HELD, f"follow when {first} has succeeded")
 
 
 def release_followers(transaction: Transaction, run_id: str, first: str) -> List[str]:
@@ -252,7 +248,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
     # A transaction that records nothing, because an undo of the act must not revive the attempt.
     transaction = Transaction(connection, context.transaction.at)
     transaction.events = context.transaction.events
-    columns: TaskColumns = {"losses": attempt.losses + 1}
+    columns: payloads.TaskColumns = {"losses": attempt.losses + 1}
     if spec.get("idempotent", True):
         columns["next_retry_at"] = transaction.at
         _settle(transaction, context.run_id, row, states.TaskState.RETRYING, columns)
@@ -263,7 +259,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
     columns["error"] = states.describe_lost(key)
     _settle(transaction, context.run_id, row, states.TaskState.DEAD_LETTER, columns)
     if context.act == "requeue":
-        context.set_result(row.name, REFUSED, "{}; it is a dead letter now".format(states.describe_lost(key)))
+        context.set_result(row.name, REFUSED, f"{states.describe_lost(key)}; it is a dead letter now")
         return None
     return read_task(connection, context.run_id, row.name)
 
@@ -272,7 +268,9 @@ def emit_reclaimed(transaction: Transaction, run_id: str, name: str, attempt: in
     """Emit the evidence for taking an attempt from its task: its executor is dead, and no process of it lives."""
     found = transaction.connection.execute(_EVIDENCE, (run_id, name, attempt)).fetchone()
     pid, start_ticks, executor_id, seen_at = found
-    evidence = AttemptReclaimed(pid, start_ticks, "gone", round((transaction.at - seen_at) / 1e6, 1), executor_id)
+    evidence = payloads.AttemptReclaimed(
+        pid, start_ticks, "gone", round((transaction.at - seen_at) / 1e6, 1), executor_id
+    )
     transaction.emit(evidence, run_id, name, attempt=attempt, generation=generation)
 
 
@@ -317,17 +315,17 @@ def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: Jso
 
 
 def _settle(
-    transaction: Transaction, run_id: str, row: TaskSnapshot, state: states.TaskState, columns: TaskColumns
+    transaction: Transaction, run_id: str, row: TaskSnapshot, state: states.TaskState, columns: payloads.TaskColumns
 ) -> None:
     """Write the end of a lost attempt, as ``settle.py`` does, but with the state that the act needs."""
     emit_reclaimed(transaction, run_id, row.name, row.attempt, row.generation)
-    ended: AttemptColumns = {"ended_at": transaction.at, "outcome": "lost", "failure_mode": "lost"}
+    ended: payloads.AttemptColumns = {"ended_at": transaction.at, "outcome": "lost", "failure_mode": "lost"}
     transaction.change_attempt(run_id, row.name, row.attempt, ended)
     drop_provisional(transaction, run_id, row.name, row.attempt)
     columns.update({"ended_at": transaction.at, "failure_mode": "lost", "claim_token": None})
     if row.cancel_requested_at is not None:
         columns["cancel_requested_at"] = None
-    payload = TaskMoved(attempt_set=ended)
+    payload = payloads.TaskMoved(attempt_set=ended)
     transaction.move(run_id, row.name, row.state, state, row.generation, columns, row.attempt, payload=payload)
 
 
@@ -341,7 +339,7 @@ _LATE = (
     " ORDER BY position, name"
 )
 _ENDING = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'RUNNING' AND failure_mode = ?"
-_RUN = "SELECT state, deadline_at, deadline_passed_at, options FROM run WHERE run_id = ?"
+_RUN = "SELECT deadline_at, deadline_passed_at, abandoned_at, options FROM run WHERE run_id = ?"
 
 
 def restart_cancelled(context: ActionContext) -> None:
@@ -368,16 +366,15 @@ def lift_passed_deadline(context: ActionContext) -> None:
     row = context.connection.execute(_RUN, (context.run_id,)).fetchone()
     if row is None:
         return
-    _, deadline_at, passed_at, options = row
-    sql = "SELECT abandoned_at FROM run WHERE run_id = ? AND abandoned_at IS NOT NULL"
-    if context.connection.execute(sql, (context.run_id,)).fetchone() is not None:
-        goes_on = RunChanged(RunChange.REOPENED, {"abandoned_at": None})
+    deadline_at, passed_at, abandoned_at, options = row
+    if abandoned_at is not None:
+        goes_on = payloads.RunChanged(payloads.RunChange.REOPENED, {"abandoned_at": None})
         context.transaction.change_run(context.run_id, goes_on)
         context.notes.append("the run was abandoned: it goes on")
     if deadline_at is None or not states.ends_run(options):
         return
     if passed_at is not None or context.transaction.at >= deadline_at:  # the clock may have been set back since
-        why = "{}: it goes on without one".format(states.describe_passed(deadline_at))
+        why = f"{states.describe_passed(deadline_at)}: it goes on without one"
         _set_deadline(context, None, why)
         context.notes.append(why)
 
@@ -387,7 +384,7 @@ def postpone(context: ActionContext) -> Answer:
 
     What the old one had cancelled runs again. Refused while the old one still ends attempts.
     """
-    _, deadline_at, passed_at, _ = context.connection.execute(_RUN, (context.run_id,)).fetchone()
+    deadline_at, passed_at, *_ = context.connection.execute(_RUN, (context.run_id,)).fetchone()
     seconds = context.options.get("seconds")
     if seconds is None and deadline_at is None:
         return Answer(False, "the run has no deadline")
@@ -399,8 +396,8 @@ def postpone(context: ActionContext) -> Answer:
             False, "the old deadline still ends {}: postpone it in a moment".format(counted(ending, "attempt"))
         )
     until = None if seconds is None else context.transaction.at + int(seconds * 1000000)
-    before = "" if deadline_at is None else ", it was {}".format(format_clock(deadline_at))
-    new = "the run has no deadline any more" if until is None else "the deadline is {}".format(format_clock(until))
+    before = "" if deadline_at is None else f", it was {format_clock(deadline_at)}"
+    new = "the run has no deadline any more" if until is None else f"the deadline is {format_clock(until)}"
     why = new + before
     _set_deadline(context, until, why, is_time=until is not None and bool(context.options.get("is_time")))
     again = _run_again(context, _late_tasks(context))
@@ -418,8 +415,12 @@ BOUNDED_CLEAN_UPS = (
 
 
 def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str, is_time: bool = False) -> None:
-    columns: RunColumns = {"deadline_at": deadline_at, "deadline_passed_at": None, "deadline_is_time": int(is_time)}
-    context.transaction.change_run(context.run_id, RunChanged(RunChange.POSTPONED, columns, why=why))
+    columns: payloads.RunColumns = {
+        "deadline_at": deadline_at,
+        "deadline_passed_at": None,
+        "deadline_is_time": int(is_time),
+    }
+    context.transaction.change_run(context.run_id, payloads.RunChanged(payloads.RunChange.POSTPONED, columns, why=why))
     for (name,) in context.connection.execute(BOUNDED_CLEAN_UPS, (context.run_id,)).fetchall():
         context.transaction.change(context.run_id, name, {"expires_at": None})
         hold_if_blocked(context.transaction, context.run_id, name)

@@ -11,9 +11,10 @@ from ..domain.states import ABANDONED, ABOUT_TO_START, MOVING, OPEN, RunState, T
 from ..domain.text import counted
 from .action import ActionContext, TaskSnapshot, ago, read_task, text_of_note
 from .clean_ups import bound_clean_ups, is_clean_up
-from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list, query
+from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, query
 from .requeue import end_generation, resolve_target
-from .transitions import resolve, resolve_cause, update_page
+from .sql import in_list
+from .transitions import resolve, resolve_cause
 
 # --- The act ``abandon``: ends an unfinished run that nobody will resume ---------------------------------------------
 
@@ -35,7 +36,7 @@ def abandon_run(context: ActionContext) -> Answer:
             context.set_result(row.name, REFUSED, "it runs: stop the executor of the run, or cancel the task")
     if context.results:
         names = ", ".join(sorted(context.results))
-        return Answer(False, "the run goes on: {}".format(names), tuple(context.results.values()))
+        return Answer(False, f"the run goes on: {names}", tuple(context.results.values()))
     rows = [row for row in (read_task(connection, run_id, target.task) for target in targets) if row is not None]
     stay = [row for row in rows if abandoned_at is None and row.state in MOVING and is_clean_up(row.read_spec())]
     for row in rows:
@@ -56,13 +57,13 @@ def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[T
     """End the run as soon as its clean-ups have ended, which an executor runs."""
     transaction, run_id = context.transaction, context.run_id
     bound_clean_ups(transaction, run_id, stay)
-    who = "{} cleans up".format(stay[0].name) if len(stay) == 1 else "{} clean up".format(counted(len(stay), "task"))
+    who = f"{stay[0].name} cleans up" if len(stay) == 1 else "{} clean up".format(counted(len(stay), "task"))
     columns: RunColumns = {"abandoned_at": transaction.at, "blocked_since": None, "paused_since": None}
-    transaction.change_run(run_id, RunChanged(RunChange.ABANDONED, columns, why="{}: {}".format(ABANDONED, who)))
+    transaction.change_run(run_id, RunChanged(RunChange.ABANDONED, columns, why=f"{ABANDONED}: {who}"))
     resolve_cause(transaction, cut_off_cause(run_id))
     answer = "run {} is abandoned: {} cancelled; {} first".format(run_id, counted(cancelled, "task"), who)
     how = ", which the next executor starts" if context.is_abandoned else ""
-    return Answer(True, "{}{}; abandon it again to end it at once".format(answer, how))
+    return Answer(True, f"{answer}{how}; abandon it again to end it at once")
 
 
 # --- The act ``ack-run``: an operator takes note of how a run has ended, so that it is no longer listed --------------
@@ -94,7 +95,7 @@ def acknowledge_run(context: ActionContext) -> Answer:
         when = ago(context.transaction.at - acknowledged_at)
         return Answer(False, "already acknowledged by {} {}".format(by or "an operator", when))
     if not chosen:
-        return Answer(False, "there is nothing to acknowledge: {}".format(state))
+        return Answer(False, f"there is nothing to acknowledge: {state}")
     return Answer(True, "{} acknowledged".format(counted(len(chosen), "run")))
 
 
@@ -130,11 +131,11 @@ def _note_refusal(context: ActionContext, fingerprint: object, downstream: objec
     if not text:
         return "say what to remember: the note is empty"
     if len(text) > NOTE_CHARACTERS_MAX:
-        return "a note has at most {} characters, this one has {}".format(NOTE_CHARACTERS_MAX, len(text))
+        return f"a note has at most {NOTE_CHARACTERS_MAX} characters, this one has {len(text)}"
     if downstream is not None and not (
         isinstance(downstream, str) and 0 < len(downstream) <= DOWNSTREAM_CHARACTERS_MAX
     ):
-        return "a downstream is a name of 1 to {} characters".format(DOWNSTREAM_CHARACTERS_MAX)
+        return f"a downstream is a name of 1 to {DOWNSTREAM_CHARACTERS_MAX} characters"
     if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (context.run_id,)).fetchone() is None:
         return "there is no such run"
     sql = "SELECT 1 FROM attempt WHERE fingerprint_loose = ? LIMIT 1"
@@ -152,16 +153,16 @@ def pause(context: ActionContext) -> Answer:
     if since is not None:
         return Answer(False, "already paused {} by {}".format(ago(context.transaction.at - since), by or "an operator"))
     author, at = context.transaction.author, context.transaction.at
-    by = '{}: "{}"'.format(author.actor, text_of_note(author.reason)) if author.reason else author.actor
+    by = f'{author.actor}: "{text_of_note(author.reason)}"' if author.reason else author.actor
     context.transaction.change_run(context.run_id, RunChanged(RunChange.PAUSED, {"paused_since": at, "paused_by": by}))
     return Answer(True, "paused: running tasks continue, nothing new starts")
 
 
 #: An approval that somebody is asked for waits for the answer, whatever is paused.
 _HAS_HELD = (
-    "SELECT 1 FROM task WHERE run_id = ? AND (state IN {} AND NOT ({} AND started_at IS NOT NULL)"
-    " OR state = 'PENDING' AND next_retry_at IS NOT NULL) LIMIT 1"
-).format(in_list(ABOUT_TO_START), IS_APPROVAL)
+    f"SELECT 1 FROM task WHERE run_id = ? AND (state IN {in_list(ABOUT_TO_START)}"
+    f" AND NOT ({IS_APPROVAL} AND started_at IS NOT NULL) OR state = 'PENDING' AND next_retry_at IS NOT NULL) LIMIT 1"
+)
 
 
 def unpause(context: ActionContext) -> Answer:
@@ -218,7 +219,7 @@ def _change_pages(context: ActionContext, columns: PageColumns) -> Answer:
         if named and act_refusal(context.act, state):
             refused = act_refusal(context.act, state) or ""
         elif named:
-            update_page(context.transaction, page, columns)
+            context.transaction.change_page(page, columns)
             context.transaction.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
             changed += 1
-    return Answer(changed > 0, "{} {}".format(changed, BY_NAME[context.act].past) if changed else refused)
+    return Answer(changed > 0, f"{changed} {BY_NAME[context.act].past}" if changed else refused)

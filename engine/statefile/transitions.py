@@ -9,55 +9,31 @@ COMMIT.
 
 import json
 import sqlite3
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, cast
+from functools import lru_cache
+from typing import Any, Collection, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from ..domain import event_payloads as payloads
 from ..domain import trigger_rules
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_codec import decode, encode, kind_of
-from ..domain.event_payloads import (
-    NO_TASK_COLUMNS,
-    AttemptColumns,
-    ClockMoved,
-    PageChange,
-    PageChanged,
-    PageColumns,
-    Payload,
-    RowLists,
-    RunChange,
-    RunChanged,
-    RunColumns,
-    TaskChanged,
-    TaskColumns,
-    TaskMoved,
-)
 from ..domain.events import Event, EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, SkipCause, TaskState, deadline_cause
 from ..domain.task_options import child_prefix
-from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
-from .lists import FOLLOWS_RUN, in_list
+from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
+from .lists import FOLLOWS_RUN
+from .sql import in_list, marks
 
 _INSERT_EVENT = (
     "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
     " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
-_update_cache: Dict[Tuple[str, ...], str] = {}
 
-
+@lru_cache(maxsize=None)
 def _update_task(columns: Tuple[str, ...], guard: str) -> str:
-    key = (guard,) + columns
-    sql = _update_cache.get(key)
-    if sql is None:
-        assignments = "".join(", {} = ?".format(column) for column in columns)
-        sql = "UPDATE task SET state = ?{} WHERE run_id = ? AND name = ? AND state = ? AND generation = ?{}".format(
-            assignments, guard
-        )
-        _update_cache[key] = sql
-    return sql
-
-
-def _assign(columns: Iterable[str]) -> str:
-    return ", ".join(map("{} = ?".format, columns))
+    assignments = "".join(f", {column} = ?" for column in columns)
+    where = f"run_id = ? AND name = ? AND state = ? AND generation = ?{guard}"
+    return f"UPDATE task SET state = ?{assignments} WHERE {where}"
 
 
 class Transaction(object):
@@ -83,28 +59,33 @@ class Transaction(object):
         old: str,
         new: str,
         generation: int,
-        set: Optional[TaskColumns] = None,
+        set: Optional[payloads.TaskColumns] = None,
         attempt: Optional[int] = None,
-        payload: Optional[TaskMoved] = None,
+        payload: Optional[payloads.TaskMoved] = None,
         guard: str = "",
         guarded: Iterable[object] = (),
+        token: Optional[str] = None,
     ) -> bool:
         """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved since.
 
         ``set``: further columns of the task. ``payload``: further fields of the event. ``guard``: SQL from AND on that
-        must hold of the task as well, with the values ``guarded``. Raises ValueError for a move outside LEGAL_MOVES.
+        must hold of the task as well, with the values ``guarded``. ``token``: of the attempt that starts, for nobody
+        but its executor, so the event does not have it. Raises ValueError for a move outside LEGAL_MOVES.
         """
         old, new = str(old), str(new)
         if new not in LEGAL_MOVES[old]:
-            raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
-        columns = set or NO_TASK_COLUMNS
+            raise ValueError(f"illegal move of {name!r}: {old} -> {new}")
+        columns = set or payloads.EMPTY
         self._before_change(run_id, name, columns)
-        values = [new] + list(columns.values()) + [run_id, name, old, generation] + list(guarded)
-        cursor = self.connection.execute(_update_task(tuple(columns), guard), values)
+        written = columns if token is None else dict(columns, claim_token=token)
+        values = [new] + list(written.values()) + [run_id, name, old, generation] + list(guarded)
+        cursor = self.connection.execute(_update_task(tuple(written), guard), values)
         if cursor.rowcount != 1:
             return False
         self.emit(
-            payload._replace(set=columns, act=self.act or payload.act) if payload else TaskMoved(columns, act=self.act),
+            payload._replace(set=columns, act=self.act or payload.act)
+            if payload
+            else payloads.TaskMoved(columns, act=self.act),
             run_id,
             name,
             old=old,
@@ -118,33 +99,49 @@ class Transaction(object):
         self,
         run_id: str,
         name: str,
-        set: TaskColumns,
+        set: payloads.TaskColumns,
         attempt: Optional[int] = None,
         why: Optional[str] = None,
         act: Optional[str] = None,
     ) -> None:
         """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
         self._before_change(run_id, name, set)
-        self.connection.execute(
-            "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(_assign(set)), list(set.values()) + [run_id, name]
-        )
-        self.emit(TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
+        self._update("task", set, "run_id = ? AND name = ?", run_id, name)
+        self.emit(payloads.TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
 
-    def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
+    def restore(
+        self,
+        run_id: str,
+        name: str,
+        now: str,
+        state: str,
+        generation: int,
+        set: payloads.TaskColumns,
+        why: Optional[str] = None,
+    ) -> None:
+        """Give a task that is ``now`` in another state an earlier state again, by way of PENDING if that is no move."""
+        if state != now and state not in LEGAL_MOVES[now]:
+            self.move(run_id, name, now, TaskState.PENDING, generation)
+            now = str(TaskState.PENDING)
+        if state != now:
+            self.move(run_id, name, now, state, generation, set, payload=payloads.TaskMoved(why=why))
+        elif set:
+            self.change(run_id, name, set, why=why)
+
+    def change_run(
+        self, run_id: str, change: payloads.RunChanged, old: Optional[str] = None, new: Optional[str] = None
+    ) -> None:
         """Write the columns ``change.set`` of a run, and emit the change.
 
         If that ends a time in which the run waited for a human, the time is added to ``waited_us``.
         """
         change = self._with_waited_time(run_id, change)
-        columns = change.set
         self._before_run_change(run_id, change)
-        if columns:
-            self.connection.execute(
-                "UPDATE run SET {} WHERE run_id = ?".format(_assign(columns)), list(columns.values()) + [run_id]
-            )
+        if change.set:
+            self._update("run", change.set, "run_id = ?", run_id)
         self.emit(change, run_id, old=old, new=new)
 
-    def _with_waited_time(self, run_id: str, change: RunChanged) -> RunChanged:
+    def _with_waited_time(self, run_id: str, change: payloads.RunChanged) -> payloads.RunChanged:
         if change.set.get("blocked_since", 0) is not None and change.set.get("ended_at", 0) is not None:
             return change
         sql = "SELECT blocked_since, ended_at, waited_us FROM run WHERE run_id = ?"
@@ -152,14 +149,12 @@ class Transaction(object):
         if row is None or (row[0] is None and row[1] is None):
             return change
         began = row[0] if row[0] is not None else row[1]
-        columns: Dict[str, Any] = dict(change.set)
-        columns["waited_us"] = row[2] + max(self.at - began, 0)
-        return change._replace(set=cast(Any, columns))
+        return change._replace(set=dict(change.set, waited_us=row[2] + max(self.at - began, 0)))
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Called before columns of a task change, beside its state and generation."""
 
-    def _before_run_change(self, run_id: str, change: RunChanged) -> None:
+    def _before_run_change(self, run_id: str, change: payloads.RunChanged) -> None:
         """Called before columns of a run change."""
 
     def before_page_change(self, page_id: int, task: Optional[str]) -> None:
@@ -167,19 +162,24 @@ class Transaction(object):
 
     def insert(self, table: str, row: Mapping[str, object]) -> int:
         """Insert a row, and return its number; the caller emits the event, which carries the columns that are shown."""
-        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(row), ",".join("?" * len(row)))
+        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(row), marks(row))
         return self.connection.execute(sql, list(row.values())).lastrowid or 0
 
-    def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
+    def change_attempt(self, run_id: str, name: str, attempt: int, set: payloads.AttemptColumns) -> None:
         """Change columns of an attempt; the caller emits an event with those that the console shows."""
-        self.connection.execute(
-            "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(_assign(set)),
-            list(set.values()) + [run_id, name, attempt],
-        )
+        self._update("attempt", set, "run_id = ? AND name = ? AND attempt = ?", run_id, name, attempt)
+
+    def change_page(self, page_id: int, set: payloads.PageColumns) -> None:
+        """Change columns of a page; the caller emits the event."""
+        self._update("page", dict(set, updated_at=self.at), "id = ?", page_id)
+
+    def _update(self, table: str, set: Mapping[str, object], where: str, *key: object) -> None:
+        sql = "UPDATE {} SET {} WHERE {}".format(table, ", ".join(map("{} = ?".format, set)), where)
+        self.connection.execute(sql, list(set.values()) + list(key))
 
     def emit(
         self,
-        payload: Payload,
+        payload: payloads.Payload,
         run_id: Optional[str] = None,
         task: Optional[str] = None,
         old: Optional[str] = None,
@@ -220,7 +220,7 @@ def rearm(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
         for page in _pages_of(transaction, run_id, name):
             if not page.rearmed:
                 transaction.before_page_change(page.id, name)
-                _change(transaction, run_id, name, page, PageChange.REARMED, {"rearmed": 1})
+                _change(transaction, run_id, name, page, payloads.PageChange.REARMED, {"rearmed": 1})
 
 
 def resolve(transaction: Transaction, run_id: str, name: str) -> None:
@@ -234,7 +234,7 @@ def resolve(transaction: Transaction, run_id: str, name: str) -> None:
             "SELECT 1 FROM page_task WHERE page_id = ? AND done = 0 LIMIT 1", (page.id,)
         ).fetchone()
         if left is None:
-            _change(transaction, run_id, name, page, PageChange.RESOLVED, {"state": "resolved"})
+            _change(transaction, run_id, name, page, payloads.PageChange.RESOLVED, {"state": "resolved"})
 
 
 #: SQL: the bounds of the names of the children of ``task``, if it is a map task (``task_options.child_prefix``).
@@ -292,7 +292,7 @@ def resolve_cause(transaction: Transaction, cause: str) -> None:
     sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
     for *columns, run_id in transaction.connection.execute(sql, (cause,)).fetchall():
         transaction.before_page_change(columns[0], None)
-        _change(transaction, run_id, None, _Page(*columns), PageChange.RESOLVED, {"state": "resolved"})
+        _change(transaction, run_id, None, _Page(*columns), payloads.PageChange.RESOLVED, {"state": "resolved"})
 
 
 _LATEST_EPISODE = (
@@ -301,7 +301,7 @@ _LATEST_EPISODE = (
 )
 
 
-def reopen_pages(transaction: Transaction, run_id: str, was: RowLists, names: Collection[str]) -> None:
+def reopen_pages(transaction: Transaction, run_id: str, was: payloads.RowLists, names: Collection[str]) -> None:
     """Undo: the pages of these tasks are open again, as they were; those of the run, too, which name no task.
 
     Another failure may have opened the next episode of the cause: then they belong to that. ``was``: the entries that
@@ -318,7 +318,7 @@ def reopen_pages(transaction: Transaction, run_id: str, was: RowLists, names: Co
         flag = rearmed if len(again) == len(tasks) else page.rearmed
         if (page.id == page_id and (state, flag) != (now, page.rearmed)) or now == "resolved":
             columns = {"state": state, "rearmed": flag, "acked_by": acked_by, "sent_at": sent_at}
-            _change(transaction, run_id, next(iter(again), None), page, PageChange.REOPENED, columns)
+            _change(transaction, run_id, next(iter(again), None), page, payloads.PageChange.REOPENED, columns)
 
 
 def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
@@ -326,16 +326,15 @@ def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
 
 
 def _change(
-    transaction: Transaction, run_id: Optional[str], name: Optional[str], page: _Page, what: str, columns: PageColumns
+    transaction: Transaction,
+    run_id: Optional[str],
+    name: Optional[str],
+    page: _Page,
+    what: str,
+    columns: payloads.PageColumns,
 ) -> None:
-    update_page(transaction, page.id, columns)
-    transaction.emit(PageChanged(what, page.id, page.cause, page.episode, page=columns), run_id, name)
-
-
-def update_page(transaction: Transaction, page_id: int, columns: PageColumns) -> None:
-    """Change columns of a page; the caller emits the event."""
-    sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
-    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page_id])
+    transaction.change_page(page.id, columns)
+    transaction.emit(payloads.PageChanged(what, page.id, page.cause, page.episode, page=columns), run_id, name)
 
 
 # --- Applies the trigger rules to a run in a state file, when a task ends or runs again ------------------------------
@@ -425,7 +424,7 @@ def descendants_of(connection: sqlite3.Connection, run_id: str, name: str) -> Li
     return [name for (name,) in connection.execute(_DESCENDANTS, {"run": run_id, "name": name})]
 
 
-class _RunGraph(RequeueGraph):
+class _RunGraph(TaskGraph):
     """A run in a state file, read with SQL and written through a transaction."""
 
     def __init__(self, transaction: Transaction, run_id: str) -> None:
@@ -453,14 +452,12 @@ class _RunGraph(RequeueGraph):
         if derived.state == task.state:
             self._journal.change(self._run_id, task.name, {"blocked_by": derived.blocked_by})
             return
-        columns: TaskColumns = {"skip_cause": derived.skip_cause, "blocked_by": derived.blocked_by}
+        columns: payloads.TaskColumns = {"skip_cause": derived.skip_cause, "blocked_by": derived.blocked_by}
         columns["ended_at"] = None if derived.state == TaskState.PENDING else self._journal.at
         self._journal.move(self._run_id, task.name, task.state, derived.state, task.generation, set=columns)
 
-    def hold(self, task: TaskNode, parent: Optional[str]) -> None:
-        self._journal.move(
-            self._run_id, task.name, task.state, TaskState.PENDING, task.generation, payload=TaskMoved(waits_for=parent)
-        )
+    def hold(self, task: TaskNode) -> None:
+        self._journal.move(self._run_id, task.name, task.state, TaskState.PENDING, task.generation)
 
 
 def propagate(transaction: Transaction, run_id: str, name: str) -> List[str]:
@@ -522,21 +519,21 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
             count += 1
     moved = shift_run(run, jump_us)
     if moved:
-        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, moved))
-    transaction.emit(ClockMoved(jump_us, count), run_id)
+        transaction.change_run(run_id, payloads.RunChanged(payloads.RunChange.CLOCK, moved))
+    transaction.emit(payloads.ClockMoved(jump_us, count), run_id)
 
 
 _RUN_INSTANTS = ("paused_since", "deadline_at", "deadline_is_time", "deadline_passed_at")
 _SELECT_RUN = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(_RUN_INSTANTS))
 
 
-def shift_run(run: RunColumns, jump_us: int) -> RunColumns:
+def shift_run(run: payloads.RunColumns, jump_us: int) -> payloads.RunColumns:
     """The instants of a run that move with a step of the clock.
 
     How long a pause has lasted decides when it is paged. A deadline is a duration after the start, until it has passed;
     only an operator gives a time of day.
     """
-    moved: RunColumns = {}
+    moved: payloads.RunColumns = {}
     paused_since, deadline_at = run.get("paused_since"), run.get("deadline_at")
     if paused_since is not None:
         moved["paused_since"] = paused_since + jump_us
@@ -550,15 +547,15 @@ def steps_since(connection: sqlite3.Connection, run_id: str, seq: int) -> int:
     sql = "SELECT data FROM event WHERE run_id = ? AND seq > ? AND kind = ?"
     rows = connection.execute(sql, (run_id, seq, EventKind.CLOCK))
     steps = [decode(EventKind.CLOCK, json.loads(data)) for (data,) in rows]
-    return sum(step.moved_us for step in steps if isinstance(step, ClockMoved))
+    return sum(step.moved_us for step in steps if isinstance(step, payloads.ClockMoved))
 
 
-def shift_recorded(before: TaskColumns, deadline_at: Optional[int], jump_us: int) -> TaskColumns:
+def shift_recorded(before: payloads.TaskColumns, deadline_at: Optional[int], jump_us: int) -> payloads.TaskColumns:
     """The columns that an act has recorded of a task, shifted by a step of the clock since then."""
     return dict(before, **_shifted(before["state"], before, deadline_at, jump_us))
 
 
-def _shifted(state: str, instants: Mapping[str, Any], deadline_at: Optional[int], jump_us: int) -> TaskColumns:
+def _shifted(state: str, instants: Mapping[str, Any], deadline_at: Optional[int], jump_us: int) -> payloads.TaskColumns:
     found = {name: instants.get(name) for name, states in _INSTANTS.items() if state in states}
     if found.get("expires_at") == deadline_at:
         found["expires_at"] = None

@@ -17,12 +17,11 @@ from ..domain.event_payloads import (
     RunChanged,
     RunColumns,
     TaskColumns,
-    TaskMoved,
 )
 from ..domain.events import EventKind
-from ..domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
+from ..domain.states import MOVING, WAITING, RunState, TaskState
 from . import quarantine, transitions
-from .action import ActionContext, ago, read_task, reopen_run, text_of_note, verb_of
+from .action import ActionContext, ago, read_known_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
 
 #: Change of a run -> the change that reverts it.
@@ -37,6 +36,8 @@ _REVERSED_CHANGES = {
     RunChange.ACKNOWLEDGED: RunChange.ACKNOWLEDGED,
 }
 
+
+Relatives = Dict[str, List[str]]  # task of an act -> the tasks directly below it, or above it
 
 #: What an act changes of a run that has ended; the run goes on if other tasks have moved since.
 _OF_AN_END = frozenset([RunChange.REOPENED, RunChange.POSTPONED])
@@ -90,7 +91,7 @@ def answer_again(earlier: RecordedAct, command: Command) -> Answer:
     if is_same:
         return earlier.answer
     first = "{} by {}".format(earlier.payload.act, earlier.actor or "somebody")
-    return Answer(False, "nothing is changed: the id {} is that of another act ({})".format(command.id, first))
+    return Answer(False, f"nothing is changed: the id {command.id} is that of another act ({first})")
 
 
 def _lasting(options: Mapping[str, Any]) -> Any:
@@ -113,13 +114,17 @@ def undo(context: ActionContext) -> Answer:
         return Answer(False, "there is no such act in this state file")
     tasks, runs = act.payload.was, act.payload.was_run
     if not tasks and not runs:
-        return Answer(False, "there is nothing to undo: {}".format(act.answer.message))
+        return Answer(False, f"there is nothing to undo: {act.answer.message}")
     context.run_id = act.run_id or ""
-    moved = _moved_since(context, act.seq, tasks)
-    stuck = _with_relatives(context, tasks, moved)
+    below = {
+        name: [child.name for child in transitions.children_of(context.connection, context.run_id, name)]
+        for name in tasks
+    }
+    moved = _moved_since(context, act.seq, below)
+    stuck = _with_relatives(below, moved)
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
-        return Answer(False, "too late: {}".format(next(iter(moved.values()))))
+        return Answer(False, f"too late: {next(iter(moved.values()))}")
     jump_us = transitions.steps_since(context.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
@@ -129,7 +134,7 @@ def undo(context: ActionContext) -> Answer:
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in tasks:
         if name in stuck and name in targets:
-            context.set_result(name, REFUSED, "stays: {}".format(moved.get(name) or next(iter(moved.values()))))
+            context.set_result(name, REFUSED, f"stays: {moved.get(name) or next(iter(moved.values()))}")
     for name in restored:
         context.set_result(name, DONE, "as before")
     return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
@@ -186,27 +191,31 @@ def _has_dead_letter(context: ActionContext) -> bool:
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:
-    message = "{:,} changed back".format(len(restored)) if restored else "changed back"
+    message = f"{len(restored):,} changed back" if restored else "changed back"
     stay = sum(1 for result in context.results.values() if result.outcome == REFUSED)
     return message + (", {:,} had moved on and stay{}".format(stay, "s" if stay == 1 else "") if stay else "")
 
 
-def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, str]:
+def _reversed(below: Relatives) -> Relatives:
+    above: Relatives = {}
+    for name, children in below.items():
+        for child in children:
+            above.setdefault(child, []).append(name)
+    return above
+
+
+def _moved_since(context: ActionContext, seq: int, below: Relatives) -> Dict[str, str]:
     """The tasks of the act that cannot be restored -> why, in the order of the events."""
-    connection = context.connection
-    parents: Dict[str, List[str]] = {}
-    for name in tasks:
-        for child in transitions.children_of(connection, context.run_id, name):
-            parents.setdefault(child.name, []).append(name)
+    above = _reversed(below)
     moved: Dict[str, str] = {}
-    for name, kind, old, new, at, actor, data in _moves_since(connection, context.run_id, seq):
-        if name in tasks and not (old == TaskState.PENDING and new == TaskState.READY):
+    for name, kind, old, new, at, actor, data in _moves_since(context.connection, context.run_id, seq):
+        if name in below and not (old == TaskState.PENDING and new == TaskState.READY):
             when = ago(context.transaction.at - at)
-            by = "was {} by {} {}".format(verb_of(kind, data), actor, when) if actor is not None else ""
-            moved[name] = "{} {}".format(name, by or _state_now(context, name))
+            by = f"was {verb_of(kind, data)} by {actor} {when}" if actor is not None else ""
+            moved[name] = f"{name} {by or _state_now(context, name)}"
         if new == TaskState.RUNNING:
-            for parent in parents.get(name, ()):
-                moved.setdefault(parent, "{}, which depends on it, has started".format(name))
+            for parent in above.get(name, ()):
+                moved.setdefault(parent, f"{name}, which depends on it, has started")
     return moved
 
 
@@ -221,30 +230,21 @@ _STATE_TEXTS = {
 
 def _state_now(context: ActionContext, name: str) -> str:
     """What became of a task, from its row: its events since the act may name states that it has left."""
-    row = context.read_task(name)
-    assert row is not None
-    return _STATE_TEXTS.get(TaskState(row.state), "is {} now".format(row.state))
+    row = read_known_task(context.connection, context.run_id, name)
+    return _STATE_TEXTS.get(TaskState(row.state), f"is {row.state} now")
 
 
-def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
+def _with_relatives(below: Relatives, moved: Iterable[str]) -> Set[str]:
     """The moved tasks, those of the act above them, and those below any of these: what stays as the act has made it.
 
     Restoring them would contradict what has run, or what runs again.
     """
-    below: Dict[str, List[str]] = {}
-    above: Dict[str, List[str]] = {}
-    if moved:
-        for name in tasks:
-            for child in transitions.children_of(context.connection, context.run_id, name):
-                if child.name in tasks:
-                    below.setdefault(name, []).append(child.name)
-                    above.setdefault(child.name, []).append(name)
     found: Set[str] = set(moved)
-    for edges in (above, below):
+    for edges in (_reversed(below), below):
         queue = list(found)
         while queue:
             for name in edges.get(queue.pop(), ()):
-                if name not in found:
+                if name in below and name not in found:
                     found.add(name)
                     queue.append(name)
     return found
@@ -281,20 +281,11 @@ def restore_tasks(transaction: transitions.Transaction, run_id: str, tasks: Befo
 def _put_back(
     transaction: transitions.Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]
 ) -> None:
-    row = read_task(transaction.connection, run_id, name)
-    assert row is not None
+    row = read_known_task(transaction.connection, run_id, name)
     state = before.pop("state")
     if before["generation"] == row.generation:
         del before["generation"]
-    if state == row.state:
-        if before:  # other changes may have led back to all that the act found
-            transaction.change(run_id, name, before, why=why)
-        return
-    now = row.state
-    if state not in LEGAL_MOVES[now]:
-        transaction.move(run_id, name, now, TaskState.PENDING, row.generation)
-        now = str(TaskState.PENDING)
-    transaction.move(run_id, name, now, state, row.generation, set=before, payload=TaskMoved(why=why))
+    transaction.restore(run_id, name, row.state, state, row.generation, before, why)
 
 
 def _run_move(before: RunColumns) -> Tuple[Optional[str], Optional[str]]:

@@ -22,8 +22,9 @@ from ..domain.states import DeadLetterKind, TaskState
 from ..domain.text import format_clock
 from ..statefile import large_results, map_tasks
 from ..statefile.clean_ups import bound_clean_up
-from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
+from ..statefile.lists import IS_APPROVAL
 from ..statefile.requeue import abandon_canary
+from ..statefile.sql import chunks, in_list, marks
 from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, propagate, reevaluate
 from .endings import expires_at
 from .executors import ExecutorIdentity
@@ -151,7 +152,7 @@ def claim(
     attempt; such a task is claimed without a look at its row.
     """
     at = transaction.at
-    started: payloads.TaskColumns = {"started_at": at, "ended_at": None, "claim_token": token}
+    started: payloads.TaskColumns = {"started_at": at, "ended_at": None}
     if is_first:
         columns: payloads.TaskColumns = {"attempt": 1, **started, "first_started_at": at}
         if _start(transaction, run_id, name, generation, token, columns, attempt_row, _IS_FIRST):
@@ -197,6 +198,7 @@ def _start(
         attempt=attempt,
         payload=payloads.TaskMoved(attempt_set=shown),
         guard=guard,
+        token=token,
     )
     if moved:
         transaction.insert("attempt", {"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})

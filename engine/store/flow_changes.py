@@ -13,13 +13,13 @@ import msgspec
 from ..core.flow_difference import FlowDifference, is_outdated, is_still_input, with_children
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of, rule_of_edge
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
+from ..domain.event_payloads import EMPTY, Pairs, RunChange, RunChanged
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_position, child_prefix
 from ..statefile.action import reopen_run
-from ..statefile.lists import in_list
 from ..statefile.map_tasks import insert_edges
 from ..statefile.requeue import skip_generation
+from ..statefile.sql import in_list
 from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, unpropagate
 from . import runs
 
@@ -150,9 +150,9 @@ def write_params(transaction: Transaction, run_id: str, known: Mapping[str, obje
     change = RunChanged(
         RunChange.PARAMS,
         {"params": text},
-        params_changed=changed or NO_PAIRS,
-        params_added={name: current[name] for name in current if name not in known} or NO_VALUES,
-        params_removed={name: known[name] for name in known if name not in current} or NO_VALUES,
+        params_changed=changed or EMPTY,
+        params_added={name: current[name] for name in current if name not in known} or EMPTY,
+        params_removed={name: known[name] for name in known if name not in current} or EMPTY,
     )
     transaction.change_run(run_id, change)
 

@@ -86,7 +86,7 @@ async def test_an_event_is_the_same_through_each_door(
     assert texts(of_kind) == texts([event for event in expected if event.kind == EventKind.PAGE])
     result = await asyncio.to_thread(invoke_redrive, "events", "--state", run_file.path, "--json")
     assert [without_schema(line) for line in result.stdout.splitlines()] == [
-        json.dumps(row_of(event)) for event in expected
+        without_schema(json_line(row_of(event))) for event in expected
     ]
 
 

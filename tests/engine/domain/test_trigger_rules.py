@@ -13,7 +13,7 @@ from redrive.engine.domain.trigger_rules import (
     VERDICTS,
     DerivedState,
     ParentStatus,
-    RequeueGraph,
+    TaskGraph,
     TaskNode,
     derive_state,
     edge_rule,
@@ -184,7 +184,7 @@ def test_rules_are_found_by_what_satisfies_them() -> None:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class Plain(RequeueGraph):
+class Plain(TaskGraph):
     """A graph in a dict: name -> parents in one string."""
 
     def __init__(self, edges: Mapping[str, str], states: Mapping[str, str] = {}, rules: Mapping[str, str] = {}) -> None:
@@ -208,7 +208,7 @@ class Plain(RequeueGraph):
         self.written.append(task.name)
         self.set_state(task.name, *fate)
 
-    def hold(self, task: TaskNode, parent: str | None) -> None:
+    def hold(self, task: TaskNode) -> None:
         self.set_state(task.name, "PENDING")
 
     def at(self, name: str) -> str:
