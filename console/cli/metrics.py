@@ -27,7 +27,7 @@ from ...engine.domain.states import RunState
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of
-from ...engine.statefile.state_files import FiguresReader, FileRow, FileRowReader
+from ...engine.statefile.state_files import FileRow, FileRowReader, read_figures
 from ...engine.statefile.supervisor_file import ServedSchedule, read_schedules
 from ..model.board import runner_of
 from ..model.runs import known_counts, status_of
@@ -162,7 +162,6 @@ class MachineCollector:
 
     def __init__(self, *, report_problems: bool) -> None:
         self._file_rows = FileRowReader()
-        self._figures = FiguresReader()
         self._report_problems = report_problems
         self._problem = ""
 
@@ -196,7 +195,7 @@ class MachineCollector:
             add_schedule(samples, schedule, now_us)
         for file_row in (one for one in file_rows if one.has_file):
             _add_file(samples, file_row)
-            figures = self._figures.read(file_row.path)
+            figures = read_figures(file_row.path)
             for run in figures.runs:
                 add_run(samples, run, file_row, now_us)
                 for one in figures.attempts.get(run.run_id, ()):

@@ -179,8 +179,8 @@ def act_refusal(name: str, state: str) -> Optional[str]:
     if state in act.states or not act.states:
         return None
     if act.scope is Scope.PAGES:
-        return "this page is {} already".format(state)
-    return act.refusal or "the run has ended: {}".format(state)
+        return f"this page is {state} already"
+    return act.refusal or f"the run has ended: {state}"
 
 
 class TaskFacts(NamedTuple):
@@ -227,7 +227,7 @@ def task_refusal(name: str, task: TaskFacts) -> Optional[str]:
     if task.state not in act.states or (name == "hurry" and not task.has_instant and task.state == TaskState.PENDING):
         return _state_refusal(act, task)
     if task.expired_at is not None:
-        return "{}: requeue it to be asked again".format(describe_unanswered(task.expired_at))
+        return f"{describe_unanswered(task.expired_at)}: requeue it to be asked again"
     if act.past == "requeued" and task.is_gone:
         return VANISHED_CHILD
     if name == "requeue" and task.repeated_key is not None:
@@ -247,14 +247,14 @@ def _state_refusal(act: Act, task: TaskFacts) -> str:
     if act.refusal:
         return act.refusal
     if task.state == TaskState.RUNNING and task.is_ending:
-        return "its attempt was cancelled and still runs: {} it when the attempt has ended".format(act.verb)
+        return f"its attempt was cancelled and still runs: {act.verb} it when the attempt has ended"
     if task.state == TaskState.RUNNING:
-        return "it runs: cancel it first, then {} it".format(act.verb)
+        return f"it runs: cancel it first, then {act.verb} it"
     if task.state == TaskState.PENDING and task.requeued:
-        return "already requeued{}: it has not started since".format(task.requeued)
+        return f"already requeued{task.requeued}: it has not started since"
     if task.state == TaskState.PENDING:
-        return "it has not run yet: there is nothing to {}".format(act.verb)
-    return "a task in {} cannot be {}".format(task.state, act.past)
+        return f"it has not run yet: there is nothing to {act.verb}"
+    return f"a task in {task.state} cannot be {act.past}"
 
 
 # --- The types of the options of acts: one table, checked before an act reads them -----------------------------------
@@ -300,7 +300,7 @@ def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
 
 _TEXT = OptionCheck(_is_text, "a text")
 _FLAG = OptionCheck(lambda value: isinstance(value, bool), "true or false")
-_NUMBER = OptionCheck(_is_number, "a number from 0 to {:,.0f}".format(NUMBER_MAX))
+_NUMBER = OptionCheck(_is_number, f"a number from 0 to {NUMBER_MAX:,.0f}")
 _WHOLE_NUMBERS = OptionCheck(_is_list(is_whole), "a list of whole numbers")
 
 OPTION_TYPES: Dict[str, OptionCheck] = {
@@ -341,12 +341,12 @@ def option_type_refusal(options: Mapping[str, Any]) -> Optional[str]:
     for name, value in options.items():
         expected = OPTION_TYPES.get(name)
         if expected is not None and value is not None and not expected.allows(value):
-            return "{} is {}, not {}".format(name, expected.name, _shown(value))
+            return f"{name} is {expected.name}, not {_shown(value)}"
     return None
 
 
 def _shown(value: object) -> str:
-    text = repr(value) if isinstance(value, (bool, int, float, str)) else "a {}".format(type(value).__name__)
+    text = repr(value) if isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:59] + "…"
 
 
@@ -528,7 +528,7 @@ def parse_answer(value: Mapping[str, Any]) -> Answer:
 def _text_of(value: Mapping[str, Any], name: str) -> str:
     text = value.get(name) or ""
     if not isinstance(text, str) or len(text) > TEXT_CHARACTERS_MAX:
-        raise ValueError("the {} of a command is a text of at most {:,} characters".format(name, TEXT_CHARACTERS_MAX))
+        raise ValueError(f"the {name} of a command is a text of at most {TEXT_CHARACTERS_MAX:,} characters")
     return text
 
 

@@ -54,7 +54,7 @@ def breaker_refusal(downstream: str, how: str, state: str, is_abandoned: bool = 
     """Why an operator does not set a breaker in ``state``; None: he does. ``how``: of ``BREAKER_ACTS``.
     ``is_abandoned``: no executor lives, so that nobody waits for the end of a probe."""
     why = BREAKER_ACTS[how].refusals.get("OPEN" if is_abandoned and state == "HALF_OPEN" else state)
-    return None if why is None else "{} {}".format(downstream, why)
+    return None if why is None else f"{downstream} {why}"
 
 
 def breaker_after(row: BreakerRow, how: str, by: str, at: int) -> BreakerRow:

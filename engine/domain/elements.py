@@ -52,14 +52,14 @@ def key_text(key: object) -> str:
     scalar = getattr(key, "item", None)  # of numpy
     if callable(scalar) and type(key).__module__ == "numpy":
         return key_text(scalar())
-    raise ValueError("{!r:.60}, which is no text, number or date".format(key))
+    raise ValueError(f"{key!r:.60}, which is no text, number or date")
 
 
 def _number_text(key: Any) -> str:
     exact = Decimal(repr(key)) if isinstance(key, float) else Decimal(key)
     if not exact.is_finite():
-        raise ValueError("{}, which is not finite".format(key))
-    return str(int(exact)) if exact == exact.to_integral_value() else "{:f}".format(exact.normalize())
+        raise ValueError(f"{key}, which is not finite")
+    return str(int(exact)) if exact == exact.to_integral_value() else f"{exact.normalize():f}"
 
 
 def child_of_key(task: str, key: str) -> str:
@@ -67,8 +67,8 @@ def child_of_key(task: str, key: str) -> str:
     escaped = _escape(key)
     if len(escaped) > KEY_CHARACTERS_MAX:
         digest = sha256_hex(key.encode("utf-8", "surrogatepass"))[:12]
-        escaped = "{}~{}".format(escaped[:KEY_CHARACTERS_MAX], digest)
-    return "{}{}]".format(child_prefix(task), escaped)
+        escaped = f"{escaped[:KEY_CHARACTERS_MAX]}~{digest}"
+    return f"{child_prefix(task)}{escaped}]"
 
 
 def _escape(key: str) -> str:
@@ -104,7 +104,7 @@ def numbered(hashes: Iterable[str]) -> List[str]:
     seen: Dict[str, int] = {}
     found = []
     for one in hashes:
-        found.append("{}#{}".format(one, seen.get(one, 0)))
+        found.append(f"{one}#{seen.get(one, 0)}")
         seen[one] = seen.get(one, 0) + 1
     return found
 
@@ -131,32 +131,29 @@ def number_of(task: str, name: str) -> int:
 def keyless_effect(task: str, over: str) -> str:
     """Why an effect is not mapped over mappings or objects without a key."""
     return (
-        "{!r} has an effect for each element of {!r}, and these are mappings or objects: say which one is which, with"
-        ' key=lambda element: element["id"], so that no effect happens twice when a field changes'
-    ).format(task, over)
+        f"{task!r} has an effect for each element of {over!r}, and these are mappings or objects: say which one is"
+        ' which, with key=lambda element: element["id"], so that no effect happens twice when a field changes'
+    )
 
 
 def other_keys(task: str, known: str, key: str) -> str:
     """Why an element is not given a child after the flow's ``key=`` has changed."""
     return (
-        "key= of {!r} is another one than this run began with: the element of {} has the key {!r} now, and an element"
-        " that is new cannot be told from one that this run knows; bring the key back, or start a new run"
-    ).format(task, known, key)
+        f"key= of {task!r} is another one than this run began with: the element of {known} has the key {key!r} now, and"
+        " an element that is new cannot be told from one that this run knows; bring the key back, or start a new run"
+    )
 
 
 def describe_following(task: str, effects: int, later: int) -> str:
     """What a requeue of its list means for a map task. ``effects``: that have happened; ``later``: successful tasks
     below the map task that do not run again."""
-    sentence = "{} follows its list: a child runs again if its element has changed".format(task)
+    sentence = f"{task} follows its list: a child runs again if its element has changed"
     if effects:
-        sentence += ", but {} happened and {}".format(
-            counted(effects, "effect") + (" has" if effects == 1 else " have"), "stays" if effects == 1 else "stay"
-        )
+        has, stays = ("has", "stays") if effects == 1 else ("have", "stay")
+        sentence += f", but {counted(effects, 'effect')} {has} happened and {stays}"
     if later:
         keep, them = ("keeps the result", "it") if later == 1 else ("keep the results", "them")
-        sentence += "; {} after it {} of the old list: --cascade runs {} again".format(
-            counted(later, "task"), keep, them
-        )
+        sentence += f"; {counted(later, 'task')} after it {keep} of the old list: --cascade runs {them} again"
     return sentence
 
 

@@ -67,7 +67,7 @@ class PageRow(NamedTuple):
     @property
     def key(self) -> str:
         """What receivers know the page by."""
-        return "{}/{}".format(self.cause, self.episode)
+        return f"{self.cause}/{self.episode}"
 
 
 class ExecutorState(NamedTuple):
@@ -106,13 +106,13 @@ class ExecutorState(NamedTuple):
         """One sentence: the file is a copy of one where the run goes on, or has ended; empty if it is no copy."""
         if self.original is None:
             return ""
-        owner = "where the run has ended" if self.pid is None else "whose executor (pid {}) lives".format(self.pid)
-        return "a copy of {}, {}".format(self.original, owner)
+        owner = "where the run has ended" if self.pid is None else f"whose executor (pid {self.pid}) lives"
+        return f"a copy of {self.original}, {owner}"
 
     @property
     def place(self) -> str:
         """Where one that is out of sight ran, to follow its name."""
-        return "of another user" if self.host is None else "on {}".format(self.host)
+        return "of another user" if self.host is None else f"on {self.host}"
 
     @property
     def silent_seconds(self) -> float:

@@ -211,7 +211,7 @@ SKIP_FROM = frozenset(
 # that the deadline had cancelled run, too. ``postpone`` gives the run a later deadline, before or after the old one.
 
 
-END, PAGE = "end", "page"
+END = "end"
 
 
 def ends_run(options: str) -> bool:
@@ -226,7 +226,7 @@ def is_due(deadline_at: Optional[int], passed_at: Optional[int], options: str, n
 
 def describe_passed(deadline_at: int) -> str:
     """The reason of everything that a deadline ends."""
-    return "deadline {} passed".format(format_clock(deadline_at))
+    return f"deadline {format_clock(deadline_at)} passed"
 
 
 #: Why a run is over that an operator has ended.
@@ -235,7 +235,7 @@ ABANDONED = "an operator has abandoned the run"
 
 def deadline_cause(run_id: str) -> str:
     """The cause of the page about the deadline of a run."""
-    return "deadline:{}".format(run_id)
+    return f"deadline:{run_id}"
 
 
 # --- Approvals -------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ REJECTED, UNANSWERED = "rejected", "unanswered"  # ``task.failure_class``
 
 def describe_unanswered(expires_at: int) -> str:
     """Why an approval has failed without an answer."""
-    return "nobody has approved it by {}".format(format_clock(expires_at))
+    return f"nobody has approved it by {format_clock(expires_at)}"
 
 
 # --- Attempts and effects of which nobody knows whether they happened -------------------------------------------------
@@ -280,10 +280,10 @@ def describe_lost(key: Optional[str]) -> str:
 def describe_doubts(doubts: Sequence[Tuple[str, Optional[str]]]) -> str:
     """What to check before tasks run again that may have happened. ``doubts``: each task with the key of its effect."""
     name, key = doubts[0]
-    more = " and {} more".format(len(doubts) - 1) if len(doubts) > 1 else ""
+    more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
     if key is None:
-        return "first find out whether {}{} happened".format(name, more)
-    return "first look for the key {} in the other system: {}{} may have happened".format(key, name, more)
+        return f"first find out whether {name}{more} happened"
+    return f"first look for the key {key} in the other system: {name}{more} may have happened"
 
 
 HAPPENED = "an effect that has happened"
@@ -291,15 +291,15 @@ HAPPENED = "an effect that has happened"
 
 def describe_repetition(key: str) -> str:
     """Why an effect that has succeeded does not run again by the way. ``key``: its idempotency key."""
-    return "{}: --same-key repeats it with its key {}, --new-key with a new one".format(HAPPENED, key)
+    return f"{HAPPENED}: --same-key repeats it with its key {key}, --new-key with a new one"
 
 
 def effect_key(run_id: str, name: str, key_generation: int) -> str:
     """The idempotency key of a task, in ASCII: the same for every attempt, until an operator requests a new one."""
     plain = "".join(one if one < "\x7f" else percent_encoded(one) for one in name)
-    return "{}/{}/{}".format(run_id, plain, key_generation)
+    return f"{run_id}/{plain}/{key_generation}"
 
 
 def cut_off_cause(run_id: str) -> str:
     """The cause of the page about an unfinished run whose executor has died."""
-    return "cut-off:{}".format(run_id)
+    return f"cut-off:{run_id}"

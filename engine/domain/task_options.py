@@ -54,7 +54,7 @@ def _declared_value(value: Any, default: Any, declared: Mapping[str, Any]) -> An
     if isinstance(value, str):
         value = _parsed(value, kind, choices[0] if default is None and choices else default)
     elif type(value).__name__ != kind and not (kind == "float" and type(value) is int):
-        raise ValueError("wants {}, not {!r}".format(describe_type(kind), value))
+        raise ValueError(f"wants {describe_type(kind)}, not {value!r}")
     if choices and value not in choices:
         raise ValueError("is one of {}, not {!r}".format(", ".join(map(str, choices)), value))
     return value
@@ -63,7 +63,7 @@ def _declared_value(value: Any, default: Any, declared: Mapping[str, Any]) -> An
 def describe_type(kind: str) -> str:
     """Describe a declared type: ``a date like '2026-04-25'``."""
     _, words, example = _TYPES[kind]
-    return "{} like {!r}".format(words, example)
+    return f"{words} like {example!r}"
 
 
 def _parsed(text: str, kind: str, default: Any) -> Any:
@@ -73,7 +73,7 @@ def _parsed(text: str, kind: str, default: Any) -> Any:
     except (KeyError, ValueError, ArithmeticError, RecursionError):
         shown = text if len(text) <= 60 else text[:57] + "..."
         like = example if default is None else default
-        raise ValueError("wants {} like {!r}, not {!r}".format(words, like, shown)) from None
+        raise ValueError(f"wants {words} like {like!r}, not {shown!r}") from None
 
 
 def _type_of(default: object) -> Optional[str]:
@@ -191,7 +191,7 @@ TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
 
 def masked_param(name: str) -> str:
     """What the state file holds in place of the value of a secret parameter."""
-    return "***{}***".format(name)
+    return f"***{name}***"
 
 
 def parse_overrides(
@@ -206,12 +206,12 @@ def parse_overrides(
     timeout = options.get("timeout")
     if timeout is not None:
         if not _is_number(timeout) or not 0 < timeout <= TIMEOUT_SECONDS_MAX:
-            raise ValueError("a timeout is a number of seconds above 0, not {!r}".format(timeout))
+            raise ValueError(f"a timeout is a number of seconds above 0, not {timeout!r}")
         found["timeout"] = timeout
     starts = 1 if options.get("single_shot") else options.get("max_attempts")
     if starts is not None:
         if not isinstance(starts, int) or starts < 1:
-            raise ValueError("max_attempts is a whole number of at least 1, not {!r}".format(starts))
+            raise ValueError(f"max_attempts is a whole number of at least 1, not {starts!r}")
         found["max_attempts"] = starts
     given = options.get("params") or {}
     if given:
@@ -226,18 +226,18 @@ def parse_overrides(
 def _param(name: str, value: Any, params: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]) -> Any:
     if name not in params:
         known = ", ".join(sorted(params)) or "none"
-        raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
+        raise ValueError(f"this run has no parameter {name!r}; it has: {known}")
     if params[name] == masked_param(name):
         raise ValueError(
-            "parameter {0!r} is secret, and the state file holds no secrets: resume the run with "
-            "--param {0}=@FILE".format(name)
+            f"parameter {name!r} is secret, and the state file holds no secrets: resume the run with "
+            f"--param {name}=@FILE"
         )
     try:
         value = convert_param(value, params[name], declared.get(name))
     except ValueError as error:
-        raise ValueError("parameter {!r} {}".format(name, error)) from None
+        raise ValueError(f"parameter {name!r} {error}") from None
     if isinstance(value, int) and abs(value) > NUMBER_MAX:
-        raise ValueError("parameter {!r} is larger than a task can receive: {}".format(name, value))
+        raise ValueError(f"parameter {name!r} is larger than a task can receive: {value}")
     return value
 
 
@@ -257,8 +257,8 @@ def describe_overrides(overrides: Overrides) -> str:
         words.append("timeout {}".format(format_seconds(overrides["timeout"])))
     if "max_attempts" in overrides:
         starts = overrides["max_attempts"]
-        words.append("one try" if starts == 1 else "{} tries".format(starts))
-    words += ["{}={}".format(name, value) for name, value in sorted(overrides.get("params", {}).items())]
+        words.append("one try" if starts == 1 else f"{starts} tries")
+    words += [f"{name}={value}" for name, value in sorted(overrides.get("params", {}).items())]
     return ", ".join(words)
 
 
@@ -272,7 +272,7 @@ def child_prefix(task: str) -> str:
 
 def child_name(task: str, number: int) -> str:
     """The name of a child whose element has no key: its number, which no other element of the run ever gets."""
-    return "{}{}]".format(child_prefix(task), number)
+    return f"{child_prefix(task)}{number}]"
 
 
 def child_position(position: int, index: int, max_size: int) -> int:

@@ -26,12 +26,12 @@ def first_names(names: Sequence[Named], most: int = 5, show: Callable[[Named], s
     ``show``: makes what is shown of a name; called for these names alone, because there may be 100,000.
     """
     shown = ", ".join(map(show, names[:most]))
-    return shown if len(names) <= most else "{} and {:,} more".format(shown, len(names) - most)
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
 def percent_encoded(character: str) -> str:
     """A character as the percent escapes of its UTF-8."""
-    return "".join("%{:02X}".format(byte) for byte in character.encode("utf-8", "surrogatepass"))
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
 def format_bytes(count: int) -> str:
@@ -61,7 +61,7 @@ def did_you_mean(wrong: str, names: Collection[str]) -> str:
         close = [plain[_without_separators(wrong)]]
     elif not close and len(plain) <= _COMPARED_MAX:
         close = [plain[one] for one in get_close_matches(_without_separators(wrong), plain, n=1)]
-    return "; did you mean {!r}?".format(close[0]) if close else ""
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _without_separators(name: str) -> str:
@@ -91,17 +91,17 @@ def format_duration(duration_us: int) -> str:
         return "<1ms"
     seconds = duration_us // SECOND
     if seconds < 10 and duration_us % SECOND // 100000:
-        return "{}.{}s".format(seconds, duration_us % SECOND // 100000)
+        return f"{seconds}.{duration_us % SECOND // 100000}s"
     if 0 < duration_us // 1000 < 100:
-        return "{}ms".format(duration_us // 1000)
+        return f"{duration_us // 1000}ms"
     if seconds < 60:
-        return "{}s".format(seconds)
+        return f"{seconds}s"
     if seconds < 3600:
-        return "{}m{:02}".format(seconds // 60, seconds % 60)
+        return f"{seconds // 60}m{seconds % 60:02}"
     hours = seconds // 3600
     if hours < 100:
-        return "{}h{:02}".format(hours, seconds % 3600 // 60)
-    return "{}d{:02}h".format(hours // 24, hours % 24) if hours < 240 else "{}d".format(hours // 24)
+        return f"{hours}h{seconds % 3600 // 60:02}"
+    return f"{hours // 24}d{hours % 24:02}h" if hours < 240 else f"{hours // 24}d"
 
 
 def format_left(left_us: int) -> str:
@@ -142,11 +142,11 @@ def shell_word(text: str) -> ShellText:
     if text.isprintable():
         return ShellText(shlex.quote(text))
     data = text.replace("\0", "?").encode("utf-8", "replace").decode("latin-1")
-    return ShellText("\"$(printf '{}')\"".format(_NOT_LITERAL.sub(_octal, data)))
+    return ShellText(f"\"$(printf '{_NOT_LITERAL.sub(_octal, data)}')\"")
 
 
 def _octal(match: Any) -> str:
-    return "%%" if match.group() == "%" else "\\{:03o}".format(ord(match.group()))
+    return "%%" if match.group() == "%" else f"\\{ord(match.group()):03o}"
 
 
 def shell_command(words: Iterable[str]) -> ShellText:

@@ -20,7 +20,8 @@ from ..domain.rows import BreakerRow
 from ..domain.states import ABOUT_TO_START, DeadLetterKind
 from ..domain.text import shell_command
 from .action import ActionContext, TaskSnapshot
-from .lists import JSON_FIELDS, Listing, in_list, marks, query
+from .lists import JSON_FIELDS, Listing, query
+from .sql import in_list, marks
 from .transitions import Transaction
 
 _REFUSED = "open until an operator closes it"
@@ -42,11 +43,11 @@ def arm_probes(context: ActionContext) -> None:
     for downstream in context.probes:
         if context.is_abandoned:
             _set(context.transaction, context.run_id, downstream, "probe", "")
-        context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
+        context.consequences.append(f"{downstream} is asked with one call whether it takes the credential now")
     for downstream, (names, why) in context.held_by_breaker.items():
         if downstream not in context.probes:
             command = shell_command(["redrive", "systems", "breakers", "--probe", downstream])
-            context.add_consequence(names, "still held by the breaker of {}, {}: {}".format(downstream, why, command))
+            context.add_consequence(names, f"still held by the breaker of {downstream}, {why}: {command}")
 
 
 def set_breaker(context: ActionContext) -> Answer:
@@ -65,7 +66,7 @@ def set_breaker(context: ActionContext) -> Answer:
     _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
     if how != "open":
         release_runs(context.transaction, downstream)
-    return Answer(True, "{} is {} when the run is resumed".format(downstream, BREAKER_ACTS[how].past))
+    return Answer(True, f"{downstream} is {BREAKER_ACTS[how].past} when the run is resumed")
 
 
 def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:

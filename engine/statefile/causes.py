@@ -19,8 +19,9 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import NoteWritten
 from ..domain.events import EventKind
 from ..domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, NO_CAUSE, SkipCause, TaskState
-from .lists import CAUSE, in_list
+from .lists import CAUSE
 from .snapshot import read_run
+from .sql import in_list
 
 CAUSES_MAX = 100  # per request
 EPISODES_MAX = 5  # per cause

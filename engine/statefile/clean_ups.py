@@ -22,7 +22,7 @@ from ..domain.states import APPROVAL, TaskState
 from ..domain.task_options import GRACE_SECONDS, load_overrides
 from ..domain.text import format_seconds
 from ..domain.trigger_rules import ALL_DONE
-from .action import TaskSnapshot, read_task
+from .action import TaskSnapshot, read_known_task
 from .map_tasks import edge_rules
 from .requeue import BOUNDED_CLEAN_UPS
 from .transitions import Transaction
@@ -49,7 +49,7 @@ def bound_seconds(task: TaskSnapshot) -> float:
 
 def describe_bound(task: TaskSnapshot) -> str:
     """Why a clean-up is ended that has taken too long."""
-    return "a clean-up of a run that is over: it has not ended within {}".format(format_seconds(bound_seconds(task)))
+    return f"a clean-up of a run that is over: it has not ended within {format_seconds(bound_seconds(task))}"
 
 
 def bound_clean_ups(transaction: Transaction, run_id: str, clean_ups: Iterable[TaskSnapshot]) -> None:
@@ -61,8 +61,7 @@ def bound_clean_ups(transaction: Transaction, run_id: str, clean_ups: Iterable[T
 
 def bound_clean_up(transaction: Transaction, run_id: str, name: str) -> None:
     """Bound a clean-up from now on."""
-    task = read_task(transaction.connection, run_id, name)
-    assert task is not None
+    task = read_known_task(transaction.connection, run_id, name)
     until = transaction.at + round(bound_seconds(task) * 1e6)
     transaction.change(run_id, name, {"expires_at": until})
 

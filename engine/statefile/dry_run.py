@@ -13,6 +13,7 @@ from ..domain.events import EventKind
 from ..domain.states import PAUSED_NOTE, TaskState
 from ..domain.trigger_rules import CHANGE_KINDS, change_kind
 from .operator_actions import apply
+from .sql import in_list, marks
 from .transitions import Transaction, descendants_of, parents_of
 from .undo import find_act
 
@@ -62,10 +63,7 @@ def _copy(
     names = below.union(roots)
     parents = {parent.name for name in names for parent in parents_of(source, run_id, name)}
     wanted = names | parents
-    for (sql,) in source.execute(
-        "SELECT sql FROM main.sqlite_master WHERE name IN ({})".format(",".join("?" * len(_TABLES + _INDEXES))),
-        _TABLES + _INDEXES,
-    ):
+    for (sql,) in source.execute(f"SELECT sql FROM main.sqlite_master WHERE name IN {in_list(_TABLES + _INDEXES)}"):
         copy.execute(sql)
     rows = _RowCopier(source, copy)
     for table, where in (("run", _OF_RUN), ("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
@@ -90,12 +88,12 @@ class _RowCopier(object):
         self._copy = copy
         self._names: Dict[str, List[str]] = {}
         for table in _TABLES:
-            self._names[table] = [row[1] for row in copy.execute("PRAGMA table_info({})".format(table))]
+            self._names[table] = [row[1] for row in copy.execute(f"PRAGMA table_info({table})")]
 
     def copy(self, table: str, where: str, values: Tuple[object, ...]) -> None:
         names = self._names[table]
         rows = self._source.execute("SELECT {} FROM {} {}".format(", ".join(names), table, where), values)
-        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(names), ", ".join("?" * len(names)))
+        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(names), marks(names))
         self._copy.executemany(sql, rows)
 
 

@@ -40,7 +40,7 @@ def read_times(path: str, flow: str, since: int) -> "Tuple[Optional[Tuple[int, i
             progress = connection.execute(_PROGRESS, (flow,)).fetchone()
             return progress, connection.execute(_TIMES, (flow, since)).fetchall()
     except sqlite3.Error as error:
-        raise StateFileError("{} cannot be read: {}".format(path, error)) from error
+        raise StateFileError(f"{path} cannot be read: {error}") from error
 
 
 def end_schedule(path: str, flow: str) -> bool:
@@ -71,5 +71,5 @@ def forget(row: ServedSchedule) -> None:
     """
     is_busy = row.state_path is not None and not end_schedule(row.state_path, row.flow)
     if is_busy and not is_served(row, int(time.time() * 1000000)):
-        raise ExecutorBusyError("{} is in use: forget {} when its run has ended".format(row.state_path, row.flow))
+        raise ExecutorBusyError(f"{row.state_path} is in use: forget {row.flow} when its run has ended")
     remove(row.id)

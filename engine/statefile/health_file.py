@@ -80,7 +80,7 @@ def log_of(state_path: str) -> str:
 def inodes_of(path: str) -> str:
     """What lies at a path, and behind it if that is a link; empty: nothing."""
     try:
-        return "{} {}".format(os.lstat(path).st_ino, os.stat(path).st_ino)
+        return f"{os.lstat(path).st_ino} {os.stat(path).st_ino}"
     except OSError:
         return ""
 

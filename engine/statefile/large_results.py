@@ -17,7 +17,7 @@ from ..domain.text import sha256_hex
 INLINE_BYTES_MAX = 64 * 1024
 KEPT = 3  # of a task: an undo, and a requeue of rows, may need the ones before
 _MARKER = "redrive:large"
-_START = '{{"{}"'.format(_MARKER)
+_START = f'{{"{_MARKER}"'
 _LEVEL = 1  # zlib: a tenth of a second for 16 MiB
 
 _CREATE = (
@@ -28,7 +28,7 @@ _INDEX = "CREATE INDEX IF NOT EXISTS idx_large_result ON large_result(run_id, na
 _EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'large_result'"
 _OLD = (
     "DELETE FROM large_result WHERE run_id = ? AND name = ? AND id NOT IN"
-    " (SELECT id FROM large_result WHERE run_id = ? AND name = ? ORDER BY id DESC LIMIT {})".format(KEPT)
+    f" (SELECT id FROM large_result WHERE run_id = ? AND name = ? ORDER BY id DESC LIMIT {KEPT})"
 )
 
 

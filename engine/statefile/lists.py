@@ -7,53 +7,13 @@ import json
 import re
 import sqlite3
 from enum import Enum
-from typing import (
-    Any,
-    Dict,
-    Generic,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Sized,
-    Tuple,
-    Type,
-    TypeVar,
-    Union,
-)
+from typing import Any, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ..domain.events import EventRow, Json
 from ..domain.rows import BreakerRow, PageRow, RunFacts, RunRow, RunSummary
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
-
-# --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
-
-
-VALUES_MAX = 500  # in one statement: SQLite on old servers accepts 999
-
-Value = TypeVar("Value")
-
-
-def in_list(words: Iterable[str]) -> str:
-    """The operand of IN: ``('FAILED', 'READY')``. Sorted, so that a statement has the same text in every process."""
-    return "({})".format(", ".join("'{}'".format(word) for word in sorted(map(str, words))))
-
-
-def marks(values: Sized) -> str:
-    """One question mark for each value."""
-    return ",".join("?" * len(values))
-
-
-def chunks(values: Iterable[Value]) -> Iterator[List[Value]]:
-    """The values in lists of at most VALUES_MAX."""
-    rest = list(values)
-    return (rest[start : start + VALUES_MAX] for start in range(0, len(rest), VALUES_MAX))
-
 
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
@@ -277,13 +237,12 @@ PAGES = Listing(
     "SELECT {columns} FROM page WHERE (:id IS NULL OR id = :id) ORDER BY updated_at DESC LIMIT :limit",
     {"id": None, "limit": ROWS_MAX},
 )
+_NO_BODY = "'{}'"
 #: Unresolved pages first.
 PAGE_HEADS = Listing(
     "page_heads",
     PageRow,
-    "SELECT "
-    + _columns_of(PageRow, body="'{}'")
-    + " FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
+    f"SELECT {_columns_of(PageRow, body=_NO_BODY)} FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 QUARANTINE = Listing(
@@ -298,7 +257,7 @@ QUARANTINE_GROUPS = Listing(
     QuarantineGroup,
     "SELECT name, fingerprint, min(at), max(at), coalesce(max(CASE state WHEN 'held' THEN id END), max(id)),"
     " substr(coalesce(max(CASE state WHEN 'held' THEN error END), max(error), ''), 1, :characters), "
-    + ", ".join("sum(state = '{}')".format(state) for state in ROW_STATES)
+    + ", ".join(f"sum(state = '{state}')" for state in ROW_STATES)
     + " FROM quarantine WHERE run_id = :run_id GROUP BY name, fingerprint ORDER BY min(id) LIMIT :limit",
     {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
@@ -361,10 +320,8 @@ UNACKNOWLEDGED = (
 #: SQL: whether ``task`` is an approval. No text inside a spec can contain these characters unescaped.
 IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 _OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
-_OPEN_COUNT = (
-    "CASE WHEN ended_at IS NULL THEN (SELECT count(*) FROM task"
-    " WHERE task.run_id = run.run_id AND task.state IN ({}){}) ELSE 0 END"
-)
+_COUNT = "(SELECT count(*) FROM task WHERE task.run_id = run.run_id AND {})"
+_OPEN_COUNT = "CASE WHEN ended_at IS NULL THEN " + _COUNT + " ELSE 0 END"
 #: A schedule writes the logical time into the parameter, in ISO 8601 with the offset of its time zone.
 _DAY = (
     "CASE WHEN logical_time IS NOT NULL AND instr(params, {0}) > 0"
@@ -382,56 +339,50 @@ IS_UNDECIDED = (
     " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
     " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
 )
+_ERROR = f"substr(error, 1, {TEXT_CHARACTERS})"
+_IS_DEAD_LETTER = "task.state = 'DEAD_LETTER'"
+_WORKS = "task.state IN ('READY', 'RUNNING')"
+_WAITS = "task.state IN ('PENDING', 'RETRYING', 'SENSING')"
+_HAS_FAILED = "(task.state = 'FAILED' OR (task.state = 'CANCELLED' AND task.failure_mode = 'deadline'))"
+_IS_ASKED = "task.state = 'READY' AND " + IS_APPROVAL
 #: SQL: the columns of a RunFacts of ``run``, up to ``paused_by``.
 RUN_FACTS = (
     "run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
-    " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER'), "
-    + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, {})".format(TEXT_CHARACTERS)))
-    + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
-    " WHERE "
-    + FOLLOWS_RUN
-    + " AND later.state = 'SUCCESS' LIMIT {})) END, ".format(SUCCESSES_MAX)
-    + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'PENDING', 'RETRYING', 'SENSING'"))
-    + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND (task.state = 'FAILED'"
-    " OR (task.state = 'CANCELLED' AND task.failure_mode = 'deadline'))), "
-    + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
-    + ", "
-    + IS_UNDECIDED
-    + ", waited_us, logical_time, substr(paused_by, 1, {})".format(TEXT_CHARACTERS)
+    f" {_COUNT.format(_IS_DEAD_LETTER)}, {_OF_FAILED.format('name')}, {_OF_FAILED.format(_ERROR)},"
+    " CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
+    f" WHERE {FOLLOWS_RUN} AND later.state = 'SUCCESS' LIMIT {SUCCESSES_MAX})) END,"
+    f" {_OPEN_COUNT.format(_WORKS)}, {_OPEN_COUNT.format(_WAITS)}, {_COUNT.format(_HAS_FAILED)},"
+    f" {_OPEN_COUNT.format(_IS_ASKED)}, {IS_UNDECIDED},"
+    f" waited_us, logical_time, substr(paused_by, 1, {TEXT_CHARACTERS})"
 )
 ATTENTION_RUNS = Listing(
     "attention_runs",
     RunFacts,
-    "SELECT "
-    + RUN_FACTS
-    + ", NULL FROM run INDEXED BY idx_run_attention WHERE "
-    + UNACKNOWLEDGED
-    + " ORDER BY rowid DESC LIMIT :limit",
+    f"SELECT {RUN_FACTS}, NULL FROM run INDEXED BY idx_run_attention WHERE {UNACKNOWLEDGED}"
+    " ORDER BY rowid DESC LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 #: SQL: ``cause_fingerprint`` in ``domain/states.py``, which is not sent with the first frame.
 CAUSE = (
     "nullif(coalesce(nullif(fingerprint_loose, ''), nullif(fingerprint, ''), nullif(failure_fingerprint, '')), 'lost')"
 )
-_OF_KIND = "SELECT '{}', "
 DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
     NeedRow,
-    _OF_KIND.format(NeedKind.DEAD_LETTERS.value) + "run.run_id, dag_name, min(task.ended_at), count(*),"
-    " min(task.name) || coalesce(': ' || nullif(substr(task.error, 1, :characters), ''), ''), "
-    + CAUSE
-    + " AS cause FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
+    f"SELECT '{NeedKind.DEAD_LETTERS.value}', run.run_id, dag_name, min(task.ended_at), count(*),"
+    f" min(task.name) || coalesce(': ' || nullif(substr(task.error, 1, :characters), ''), ''), {CAUSE} AS cause"
+    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
     " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"
-    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt WHERE "
-    + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
-    + " GROUP BY run.run_id, cause ORDER BY run.rowid DESC, min(task.name) LIMIT :limit",
+    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
+    f" WHERE {UNACKNOWLEDGED.replace('state', 'run.state').replace('ended_at', 'run.ended_at')}"
+    " GROUP BY run.run_id, cause ORDER BY run.rowid DESC, min(task.name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
 #: The notice is that of ``map_tasks.py``.
 CHANGED_EFFECTS = Listing(
     "changed_effects",
     NeedRow,
-    _OF_KIND.format(NeedKind.CHANGED_EFFECTS.value) + "run_id, dag_name, max(task.ended_at), count(*), min(name), NULL"
+    f"SELECT '{NeedKind.CHANGED_EFFECTS.value}', run_id, dag_name, max(task.ended_at), count(*), min(name), NULL"
     " FROM task JOIN run USING (run_id)"
     " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
     " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
@@ -440,34 +391,36 @@ CHANGED_EFFECTS = Listing(
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
 _LATEST_RUN = (
     "max(coalesce((SELECT logical_time FROM slot AS ran WHERE ran.dag_name = schedule.dag_name AND ran.state = 'run'"
-    " ORDER BY logical_time DESC LIMIT 1), 0), coalesce((SELECT coalesce(ended_at, {}) FROM run"
-    " WHERE rowid = (SELECT max(rowid) FROM run WHERE run.dag_name = schedule.dag_name)), 0))".format(2**62)
+    f" ORDER BY logical_time DESC LIMIT 1), 0), coalesce((SELECT coalesce(ended_at, {2**62}) FROM run"
+    " WHERE rowid = (SELECT max(rowid) FROM run WHERE run.dag_name = schedule.dag_name)), 0))"
 )
-#: Kind -> SQL: the rest of its columns.
-_NEEDS: Dict[NeedKind, str] = {
-    NeedKind.APPROVAL: "run.run_id, dag_name, task.started_at, 1, name, NULL"
-    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
-    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND acknowledged_at IS NULL AND "
-    + IS_APPROVAL
-    + " LIMIT :limit",
-    NeedKind.HELD_ROWS: "run_id, dag_name, min(at), count(*), '', NULL FROM quarantine JOIN run USING (run_id)"
-    " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
-    # whose sending is tried again, or was given up with its executor
-    NeedKind.PAGER: "'', '', min(created_at), count(*), coalesce((SELECT send_error FROM page WHERE state = 'open'"
-    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
-    " FROM page WHERE state = 'open' AND send_error IS NOT NULL GROUP BY state",
-    NeedKind.NOT_STARTED: "'', schedule.dag_name, min(logical_time), count(*), '', NULL FROM schedule CROSS JOIN slot"
-    " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
-    " GROUP BY schedule.dag_name",
-}
-_NEEDS_SQL = [_OF_KIND.format(kind.value) + sql for kind, sql in _NEEDS.items()]
+_APPROVALS = (
+    f"SELECT '{NeedKind.APPROVAL.value}', run.run_id, dag_name, task.started_at, 1, name, NULL"
+    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state ON task.run_id = run.run_id"
+    f" AND {_IS_ASKED} WHERE run.ended_at IS NULL AND acknowledged_at IS NULL LIMIT :limit"
+)
+_HELD_ROWS = (
+    f"SELECT '{NeedKind.HELD_ROWS.value}', run_id, dag_name, min(at), count(*), '', NULL"
+    " FROM quarantine JOIN run USING (run_id) WHERE quarantine.state = 'held'"
+    " GROUP BY run_id ORDER BY min(at) LIMIT :limit"
+)
+#: Whose sending is tried again, or was given up with its executor.
+_UNSENT_PAGES = (
+    f"SELECT '{NeedKind.PAGER.value}', '', '', min(created_at), count(*), coalesce((SELECT send_error FROM page"
+    " WHERE state = 'open' AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
+    " FROM page WHERE state = 'open' AND send_error IS NOT NULL GROUP BY state"
+)
+_MISSED_STARTS = (
+    f"SELECT '{NeedKind.NOT_STARTED.value}', '', schedule.dag_name, min(logical_time), count(*), '', NULL"
+    f" FROM schedule CROSS JOIN slot ON slot.dag_name = schedule.dag_name AND slot.logical_time > {_LATEST_RUN}"
+    " AND slot.state = 'missed' GROUP BY schedule.dag_name"
+)
+_NEEDS = (DEAD_LETTER_GROUPS.sql, _APPROVALS, _HELD_ROWS, _UNSENT_PAGES, _MISSED_STARTS, CHANGED_EFFECTS.sql)
 #: What the rows of a state file say needs a human, beside its runs and breakers.
 NEED_ROWS = Listing(
     "need_rows",
     NeedRow,
-    " UNION ALL ".join(
-        "SELECT * FROM ({})".format(sql) for sql in [DEAD_LETTER_GROUPS.sql, *_NEEDS_SQL, CHANGED_EFFECTS.sql]
-    ),
+    " UNION ALL ".join(f"SELECT * FROM ({sql})" for sql in _NEEDS),
     DEAD_LETTER_GROUPS.defaults,
 )
 #: Also a closed one that holds a task whose calls alone fail, since the first of them.
@@ -482,18 +435,15 @@ _LASTED = "coalesce(attempt.duration_us, max(attempt.ended_at - attempt.started_
 HISTORY = Listing(
     "history",
     PastAttemptRow,
-    "SELECT "
-    + _columns_of(PastAttemptRow, duration_us=_LASTED)
-    + " FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
+    f"SELECT {_columns_of(PastAttemptRow, duration_us=_LASTED)} FROM attempt WHERE name = :task"
+    " ORDER BY started_at DESC LIMIT :limit",
     {"task": None, "limit": ROWS_MAX},
 )
 RUN_TASKS = Listing(
     "run_tasks",
     RunTaskRow,
-    "SELECT "
-    + _columns_of(RunTaskRow, duration_us=_LASTED)
-    + " FROM task LEFT JOIN attempt USING (run_id, name, attempt) WHERE run_id = :run_id"
-    " ORDER BY position, name LIMIT :limit",
+    f"SELECT {_columns_of(RunTaskRow, duration_us=_LASTED)} FROM task LEFT JOIN attempt USING (run_id, name, attempt)"
+    " WHERE run_id = :run_id ORDER BY position, name LIMIT :limit",
     {"run_id": None, "limit": ROWS_MAX},
 )
 OUTPUT = Listing(
@@ -545,9 +495,7 @@ def _read(text: str, otherwise: Json) -> Json:
 
 _ASKED = (
     "SELECT run.run_id, count(*) FROM run CROSS JOIN task INDEXED BY idx_task_state"
-    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND "
-    + IS_APPROVAL
-    + " GROUP BY run.run_id"
+    f" ON task.run_id = run.run_id AND {_IS_ASKED} WHERE run.ended_at IS NULL GROUP BY run.run_id"
 )
 
 

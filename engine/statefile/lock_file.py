@@ -36,8 +36,8 @@ class LockHolder(NamedTuple):
     def who(self) -> str:
         """``pid 7 on etl``, and what lets one go on that a signal or a debugger has stopped."""
         is_here = (self.host, self.boot_id) == (socket.gethostname(), boot_id())
-        stop = " (stopped: kill -CONT {})".format(self.pid) if is_here and is_stopped(self.pid) else ""
-        return "pid {} on {}{}".format(self.pid, self.host, stop)
+        stop = f" (stopped: kill -CONT {self.pid})" if is_here and is_stopped(self.pid) else ""
+        return f"pid {self.pid} on {self.host}{stop}"
 
     def is_alive(self) -> bool:
         """False only if the holder has certainly ended; one of another boot or host counts as alive."""

@@ -191,7 +191,7 @@ def _unpack(row: "Tuple[int, int, str, int, Optional[bytes]]") -> List[LogChunk]
         pieces = [LogChunk(int(one), int(at), str(text), 0) for one, at, text in json.loads(unpacked.decode())]
         return [pieces[0]._replace(dropped=dropped)] + pieces[1:]
     except (zlib.error, ValueError, TypeError, IndexError):
-        raise CorruptFileError("the state file is damaged: row {} of its log cannot be read".format(identity)) from None
+        raise CorruptFileError(f"the state file is damaged: row {identity} of its log cannot be read") from None
 
 
 # --- The limit of a run --------------------------------------------------------------------------------------------

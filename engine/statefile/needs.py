@@ -117,7 +117,7 @@ def _needs_of_storage(file_row: FileRow) -> Iterator[Need]:
     yield from (_need_of_row(file_row, pages) for pages in unsent)
     if not unsent and health is not None:  # a page that a full disk keeps out of the file
         for one in health.senders[:1]:
-            detail = "{}: {}".format(one.sender, one.error)
+            detail = f"{one.sender}: {one.error}"
             yield Need(NeedKind.PAGER, file_row.path, one.since, file_row.dag_name, detail=detail)
 
 
@@ -179,10 +179,10 @@ def _need_of_whole(run: RunFacts, now_us: int, loss: Optional[str]) -> Optional[
 def loss_of(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> Optional[str]:
     """Why no process executes a run, empty if that is all that is known; None: one does, or starts an executor."""
     if executor.silent_since is not None:  # it holds the file: nobody else starts one
-        return "executor {} is silent".format(executor.pid)
+        return f"executor {executor.pid} is silent"
     if (executor.alive and executor.run_id in (None, run_id)) or service_pid is not None:
         return None
-    return "no sign of its executor {}".format(executor.place) if executor.is_unseen else executor.copy_sentence
+    return f"no sign of its executor {executor.place}" if executor.is_unseen else executor.copy_sentence
 
 
 def is_lost(ended_at: Optional[int], blocked_since: Optional[int], loss: Optional[str]) -> bool:
@@ -201,7 +201,7 @@ def _need_of_row(file_row: FileRow, row: NeedRow) -> Need:
 
 
 def _failure(task: str, error: Optional[str]) -> str:
-    begin = "{}: ".format(task)
+    begin = f"{task}: "
     return task if not error else error if error.startswith(begin) else begin + error
 
 
@@ -269,7 +269,7 @@ def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
     for one in row.after:
         if one.stuck_since is None or row.is_paused(now_us) or skips_next(row):
             continue
-        detail = "{}, which {}".format(one.flow, one.waits)
+        detail = f"{one.flow}, which {one.waits}"
         yield need._replace(kind=NeedKind.AFTER, since=one.stuck_since, detail=detail)
     for request in row.requests:
         if request.needs_human(now_us):

@@ -64,7 +64,7 @@ def refuse_copy(connection: sqlite3.Connection, path: str, run_id: Optional[str]
     if original is not None:
         copy = ExecutorState(original=original.path, pid=original.pid)
         resume = advised("resume", path, run_id or None, ["--copy"])
-        raise CopiedFileError("{} is {}: act there; {} goes on here".format(path, copy.copy_sentence, resume))
+        raise CopiedFileError(f"{path} is {copy.copy_sentence}: act there; {resume} goes on here")
 
 
 @contextmanager

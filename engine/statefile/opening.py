@@ -193,9 +193,9 @@ def open_readonly(path: str) -> ReadonlyDatabase:
     require_not_lost(path)
     try:
         if inspect(path) is None:
-            raise StateFileError("{} is empty: no run has been recorded in it".format(path))
+            raise StateFileError(f"{path} is empty: no run has been recorded in it")
     except FileNotFoundError:
-        raise StateFileError("there is no state file {}".format(path)) from None
+        raise StateFileError(f"there is no state file {path}") from None
     try:
         return _open(path)
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
@@ -223,7 +223,7 @@ DAMAGED = "{path} is damaged ({error}); restore a copy; .backup of sqlite3 copie
 def reading_error(path: str, error: Exception) -> StateFileError:
     """The error for what SQLite says while a state file is read."""
     if isinstance(error, sqlite3.OperationalError):
-        return UnreadableFileError("{} cannot be read: {}".format(path, error))
+        return UnreadableFileError(f"{path} cannot be read: {error}")
     return CorruptFileError(DAMAGED.format(path=path, error=error))
 
 
@@ -273,9 +273,9 @@ def check_tables(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA trusted_schema=OFF")
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'")
     if not TABLES.issubset(name for (name,) in tables):
-        raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
+        raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
     if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
-        raise CorruptFileError("{} has triggers, which no state file has; restore a copy".format(path))
+        raise CorruptFileError(f"{path} has triggers, which no state file has; restore a copy")
 
 
 def _open_copy(path: str) -> sqlite3.Connection:
@@ -289,7 +289,7 @@ def _open_copy(path: str) -> sqlite3.Connection:
             shutil.copyfile(path, copy)
             shutil.copyfile(path + "-wal", copy + "-wal")
         except OSError as error:
-            raise UnreadableFileError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
+            raise UnreadableFileError(f"cannot copy {path} to read it: {error.strerror}") from error
         merging = sqlite3.connect(copy, isolation_level=None)
         merging.execute("PRAGMA journal_mode=DELETE")
         merging.close()

@@ -51,7 +51,7 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
     """
     refused = unread_refusal(command)
     if refused is None and command.act not in HANDLERS:
-        refused = "only a living executor can {}, and none is alive".format(BY_NAME[command.act].verb)
+        refused = f"only a living executor can {BY_NAME[command.act].verb}, and none is alive"
     if refused:
         return Answer(False, refused)
     earlier = find_act(transaction.connection, command.id)
@@ -88,7 +88,7 @@ def unread_refusal(command: Command) -> Optional[str]:
     """Why a command is refused without reading the state file; None if it is complete."""
     act = BY_NAME.get(command.act)
     if act is None:
-        return "there is no act {!r}".format(command.act[:60])
+        return f"there is no act {command.act[:60]!r}"
     if not command.id or not command.actor:
         return "a command carries an id and who sends it"
     if act.needs_reason and not command.reason.strip():

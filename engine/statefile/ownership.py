@@ -32,17 +32,17 @@ def open_sidecar(path: str, flags: int, state_path: str) -> int:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError:
         if os.path.islink(path):
-            raise StorageError("{} is a link: remove it".format(path)) from None
+            raise StorageError(f"{path} is a link: remove it") from None
         if os.path.lexists(path) and not os.path.isfile(path):
-            raise StorageError("{} is not a regular file: remove it".format(path)) from None
+            raise StorageError(f"{path} is not a regular file: remove it") from None
         raise
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise StorageError("{} is not a regular file: remove it".format(path))
+        raise StorageError(f"{path} is not a regular file: remove it")
     if status.st_uid not in trusted_users(state_path):
         os.close(descriptor)
-        raise StorageError("{} belongs to another user (uid {}): remove it".format(path, status.st_uid))
+        raise StorageError(f"{path} belongs to another user (uid {status.st_uid}): remove it")
     return descriptor
 
 
@@ -69,9 +69,8 @@ def require_not_emptied(state_path: str) -> None:
         return  # none, or one that died, perhaps before its first write
     if os.path.isfile(state_path) and not any(map(has_content, (state_path, state_path + "-wal"))):
         raise CorruptFileError(
-            "{0} is empty, but run {1} was written into it: restore a copy; to begin anew, remove {0}".format(
-                state_path, holder.run_id
-            )
+            f"{state_path} is empty, but run {holder.run_id} was written into it: restore a copy;"
+            f" to begin anew, remove {state_path}"
         )
 
 
@@ -174,7 +173,7 @@ def open_state_file(state_path: str) -> Optional[int]:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnreadableFileError("cannot read the state file {}: {}".format(state_path, error.strerror)) from error
+        raise UnreadableFileError(f"cannot read the state file {state_path}: {error.strerror}") from error
 
 
 def is_locked_file(descriptors: Iterable[int], state_path: str) -> bool:
@@ -189,7 +188,7 @@ def is_locked_file(descriptors: Iterable[int], state_path: str) -> bool:
 def owned_by_another_name(state_path: str, descriptor: int) -> ExecutorBusyError:
     """The error for a state file that is locked although its lock file is not. ``descriptor``: of the file."""
     pid = _flock_owner(os.fstat(descriptor).st_ino)
-    who = "an executor" if pid is None else "the executor with pid {}".format(pid)
+    who = "an executor" if pid is None else f"the executor with pid {pid}"
     sentence = "{} writes {} under another name, as a bind mount gives it: use the name that it was started with"
     return ExecutorBusyError(sentence.format(who, state_path), pid=pid, host=socket.gethostname())
 
@@ -201,7 +200,7 @@ def _flock_owner(inode: int) -> Optional[int]:
     except OSError:
         return None
     for fields in map(str.split, lines):
-        if fields[1:2] == ["FLOCK"] and fields[5].endswith(":{}".format(inode)):
+        if fields[1:2] == ["FLOCK"] and fields[5].endswith(f":{inode}"):
             return int(fields[4])
     return None
 
@@ -222,7 +221,7 @@ def locked_file(state_path: str) -> Iterator[None]:
     if key not in _changed:
         descriptor = open_state_file(state_path)
         if descriptor is None:
-            raise StateFileError("there is no state file {}".format(state_path))
+            raise StateFileError(f"there is no state file {state_path}")
         _changed[key] = descriptor
     descriptor = _changed[key]
     if not try_lock(descriptor, fcntl.LOCK_EX):
@@ -259,7 +258,7 @@ def _count_names(state_path: str) -> int:
 
 def making_prefix(path: str) -> str:
     """How the names begin under which a state file is made beside its own (``store/making.py``)."""
-    return ".redrive-{:08x}-".format(zlib.crc32(os.fsencode(os.path.basename(path))))
+    return f".redrive-{zlib.crc32(os.fsencode(os.path.basename(path))):08x}-"
 
 
 def remove_makings(path: str, is_named: bool = False) -> None:
@@ -315,7 +314,7 @@ _AT_WORK = (b"R", b"D")  # states of a process that runs, waits for a processor,
 
 def has_token(pid: int, executor_ids: Collection[str]) -> bool:
     """True if the environment of a process names one of these executors."""
-    tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
+    tokens = {f"{EXECUTOR_VARIABLE}={executor_id}".encode() for executor_id in executor_ids}
     try:
         return not tokens.isdisjoint(_environment(pid).split(b"\0"))
     except OSError:
@@ -324,10 +323,10 @@ def has_token(pid: int, executor_ids: Collection[str]) -> bool:
 
 def _environment(pid: int) -> bytes:
     """The environment of a process. Waits while a call of exec replaces it, when there is nothing to read."""
-    path = "/proc/{}/environ".format(pid)
+    path = f"/proc/{pid}/environ"
     found, limit, was_bare = read_file(path), time.monotonic() + EXEC_SECONDS_MAX, False
     while not found and time.monotonic() < limit:
-        os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
+        os.readlink(f"/proc/{pid}/exe")  # OSError: a kernel thread, or a process that has ended
         fields = stat_fields(pid)
         env_start, env_end = fields[47:49]
         # Both are equal in the middle of an exec, for as long as a busy machine lets the process wait.

@@ -25,7 +25,7 @@ def has_content(path: str) -> bool:
 
 def file_uri(path: str, options: str) -> str:
     """A file URI. Unquoted, ``a?b.db`` would open another file, and create it."""
-    return "file:{}?{}".format(quote(os.fsencode(os.path.abspath(path))), options)
+    return f"file:{quote(os.fsencode(os.path.abspath(path)))}?{options}"
 
 
 def default_folder() -> str:

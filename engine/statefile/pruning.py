@@ -23,7 +23,7 @@ from ..domain.text import counted
 from ..errors import RefusedError
 from . import large_results
 from .action import ActionContext
-from .lists import in_list
+from .sql import in_list
 from .transitions import Transaction, resolve
 
 ROWS_MAX = 2000  # deleted in one step
@@ -134,7 +134,7 @@ def _last_incidents(connection: sqlite3.Connection) -> Set[str]:
 
 #: Statements that delete the rows of a run, the largest tables first. ``:room``: how many rows.
 _DELETIONS = (
-    "DELETE FROM log WHERE id IN (SELECT id FROM log WHERE run_id = :run LIMIT min(:room, {}))".format(LOG_ROWS_MAX),
+    f"DELETE FROM log WHERE id IN (SELECT id FROM log WHERE run_id = :run LIMIT min(:room, {LOG_ROWS_MAX}))",
     "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE run_id = :run AND kind <> 'note' LIMIT :room)",
     "DELETE FROM attempt WHERE (run_id, name, attempt) IN"
     " (SELECT run_id, name, attempt FROM attempt WHERE run_id = :run LIMIT :room)",

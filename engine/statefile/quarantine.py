@@ -10,7 +10,7 @@ from ..domain.acts import DONE, REFUSED, Answer
 from ..domain.event_payloads import RowLists, RowsChange, RowsChanged
 from ..domain.text import counted
 from .action import ActionContext
-from .lists import chunks, marks
+from .sql import chunks, marks
 from .transitions import Transaction
 
 _OF_GROUP = (
@@ -27,9 +27,7 @@ def select_rows(context: ActionContext) -> Dict[str, List[int]]:
     found: Dict[str, List[int]] = {}
     for chunk in chunks(sorted({int(row) for row in context.options.get("rows") or ()})):
         held = context.connection.execute(
-            "SELECT name, id FROM quarantine WHERE id IN ({}) AND run_id = ? AND state = ? ORDER BY id".format(
-                marks(chunk)
-            ),
+            f"SELECT name, id FROM quarantine WHERE id IN ({marks(chunk)}) AND run_id = ? AND state = ? ORDER BY id",
             chunk + [context.run_id, RowsChange.HELD],
         )
         for name, row in held:
@@ -101,7 +99,7 @@ def mark_rows(context: ActionContext, name: str, ids: List[int], state: str, gen
     connection = context.connection
     for chunk in chunks(ids):
         were = connection.execute(
-            "SELECT generation, id FROM quarantine WHERE id IN ({}) ORDER BY generation, id".format(marks(chunk)), chunk
+            f"SELECT generation, id FROM quarantine WHERE id IN ({marks(chunk)}) ORDER BY generation, id", chunk
         ).fetchall()
         for before, rows in groupby(were, key=lambda row: row[0]):
             context.transaction.rows.append([name, RowsChange.HELD, before, list(_spans(row for _, row in rows))])

@@ -91,7 +91,7 @@ class Follower(object):
         """
         if self._is_replaced:
             self._is_replaced = False
-            raise SnapshotNeeded("another state file is in the place of {}".format(self.path))
+            raise SnapshotNeeded(f"another state file is in the place of {self.path}")
         version = 0
         if not self._is_static:
             ((version,),) = yield "PRAGMA data_version", ()
@@ -108,9 +108,9 @@ class Follower(object):
             return rows
         ((oldest, head),) = yield _ENDS, ()
         if (head or 0) < since:
-            raise SnapshotNeeded("{} holds less than was read from it before".format(self.path))
+            raise SnapshotNeeded(f"{self.path} holds less than was read from it before")
         if since and (head or 0) > since and (oldest is None or oldest > since + 1):
-            raise SnapshotNeeded("older events were removed from {} meanwhile".format(self.path))
+            raise SnapshotNeeded(f"older events were removed from {self.path} meanwhile")
         return rows
 
 

@@ -102,11 +102,10 @@ _BOARD_COLUMNS = frozenset(
     ["name", "state", "attempt", "max_attempts", "generation", "position", "skip_cause", "stale"]
 )
 
-#: Only events record how attempts were killed.
-KILL_EVENTS = (
-    "SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN ("
-    + ", ".join("'{}'".format(kind) for kind in KILL_STEPS)
-    + ") ORDER BY seq"
+#: Only events record how attempts were killed. In the order of the partial index of ``schema.sql``, which SQLite
+#: compares as text.
+KILL_EVENTS = ("SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN ({}) ORDER BY seq").format(
+    ", ".join(f"'{kind}'" for kind in KILL_STEPS)
 )
 _CHANGED = (
     "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL AND task BETWEEN ? AND ? GROUP BY task"
@@ -214,7 +213,7 @@ def read_run(connection: sqlite3.Connection, run_id: Optional[str]) -> RunRow:
 
 def unknown_run(run_id: str) -> NotFoundError:
     """The error of a request for a run that the file does not have."""
-    return NotFoundError("there is no run {!r} in this state file".format(run_id))
+    return NotFoundError(f"there is no run {run_id!r} in this state file")
 
 
 def _rows(

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import time
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional
 
 from ..errors import StateFileError
 from .paths import default_folder, names_in
@@ -62,9 +62,7 @@ def write_request(
 ) -> StartRequest:
     """Ask for a start. Once this returns the request outlives its process. Raises StateFileError."""
     moment = time.strftime("%Y%m%dT%H%M%S", time.localtime(now_us // 1000000))
-    request = StartRequest(
-        "{}-{}".format(moment, os.urandom(3).hex()), flow, state_path, logical, dict(params), who, now_us
-    )
+    request = StartRequest(f"{moment}-{os.urandom(3).hex()}", flow, state_path, logical, dict(params), who, now_us)
     folder = requests_folder()
     path = os.path.join(folder, request.name)
     try:
@@ -76,7 +74,7 @@ def write_request(
             os.fsync(descriptor)
         os.rename(path + _NEW, path + _ASKED)
     except OSError as error:
-        raise StateFileError("a start cannot be asked for in {}: {}".format(folder, error.strerror)) from None
+        raise StateFileError(f"a start cannot be asked for in {folder}: {error.strerror}") from None
     return request
 
 
@@ -126,11 +124,6 @@ def claim(request: StartRequest) -> bool:
 
 def remove(request: StartRequest) -> None:
     """Remove a request whose run has started, or cannot start."""
-    for path in _paths(request):
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def _paths(request: StartRequest) -> Iterator[str]:
     for suffix in (_ASKED, _CLAIMED):
-        yield os.path.join(requests_folder(), request.name + suffix)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(requests_folder(), request.name + suffix))

@@ -10,38 +10,23 @@ import sqlite3
 import time
 from contextlib import closing
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
 from ..domain.rows import BreakerRow, ExecutorState, Health, RunFacts
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
-from . import supervisor_file
+from . import lists, supervisor_file
 from .copies import living_original
 from .health_file import read_health
-from .lists import (
-    ATTENTION_RUNS,
-    BREAKERS,
-    LATEST,
-    NEED_ROWS,
-    OPEN_BREAKERS,
-    ROWS_MAX,
-    RUN_FACTS,
-    RUN_NAMES,
-    SCHEDULES,
-    Listing,
-    NeedKind,
-    NeedRow,
-    ScheduleRow,
-    query,
-    runs_named,
-)
 from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly, read_or, reading_error
 from .paths import default_folder, default_paths, is_full, named_path, supervisor_path
 from .reader import FileStamps, stamps_of
 
 POLL_SECONDS = 1.0
+FIGURES_MAX = 500  # files whose figures are remembered
 NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
 
@@ -75,9 +60,9 @@ class FileRow(NamedTuple):
     runs: Sequence[RunFacts] = ()
     executor: Optional[ExecutorState] = None
     service_pid: Optional[int] = None
-    schedules: Sequence[ScheduleRow] = ()
+    schedules: Sequence[lists.ScheduleRow] = ()
     has_lost_service: bool = False
-    listed: Sequence[NeedRow] = ()
+    listed: Sequence[lists.NeedRow] = ()
     breakers: Sequence[BreakerRow] = ()
     tasks: int = 0
     finished: int = 0
@@ -88,7 +73,7 @@ class FileRow(NamedTuple):
     clock_offset_us: int = 0
     has_file: bool = True
 
-    def rows_of(self, kind: NeedKind) -> List[NeedRow]:
+    def rows_of(self, kind: lists.NeedKind) -> List[lists.NeedRow]:
         """The rows of ``listed`` that have this kind."""
         return [row for row in self.listed if row.kind == kind.value]
 
@@ -171,7 +156,7 @@ def _supervised(file_row: FileRow, rows: Sequence[supervisor_file.ServedSchedule
 
 
 def _without_file(row: supervisor_file.ServedSchedule) -> FileRow:
-    why = "cannot start: {}".format(row.start_error)
+    why = f"cannot start: {row.start_error}"
     return FileRow(row.file, row.flow, problem=why, supervised=[row], has_file=False)
 
 
@@ -201,7 +186,7 @@ class ActTargets(NamedTuple):
         of_run = " in run {}".format(", ".join(self.run_ids)) if self.run_ids else " in its latest run"
         if self.tasks:
             return "task {}{}".format(", ".join(self.tasks), of_run)
-        return "run {}".format(", ".join(self.run_ids)) if self.fingerprint is None else "that cause{}".format(of_run)
+        return "run {}".format(", ".join(self.run_ids)) if self.fingerprint is None else f"that cause{of_run}"
 
 
 def has_targets(path: str, targets: ActTargets) -> bool:
@@ -210,8 +195,8 @@ def has_targets(path: str, targets: ActTargets) -> bool:
 
 
 def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
-    known = query(connection, RUN_NAMES, {})
-    found = [runs_named(word, known) for word in targets.run_ids or [LATEST]]
+    known = lists.query(connection, lists.RUN_NAMES, {})
+    found = [lists.runs_named(word, known) for word in targets.run_ids or [lists.LATEST]]
     if not all(found):
         return False
     run_id = (found[0][0].run_id,)
@@ -234,20 +219,22 @@ class AttemptCount(NamedTuple):
 
 _OF_FLOW = "(SELECT {} FROM run AS one WHERE +one.dag_name = flow.flow_name{} ORDER BY rowid DESC LIMIT 1)"
 #: The latest run of each flow.
-LATEST_RUNS = Listing(
+LATEST_RUNS = lists.Listing(
     "latest_runs",
     RunFacts,
     "SELECT "
-    + RUN_FACTS
+    + lists.RUN_FACTS
     + ", "
     + _OF_FLOW.format("ended_at", " AND state = 'SUCCESS'")
     + " FROM (SELECT DISTINCT dag_name AS flow_name FROM run) AS flow JOIN run ON run.rowid = "
     + _OF_FLOW.format("rowid", "")
     + " ORDER BY dag_name LIMIT :limit",
-    {"limit": ROWS_MAX},
+    {"limit": lists.ROWS_MAX},
 )
-LATEST_RUN = Listing("latest_run", RunFacts, "SELECT " + RUN_FACTS + ", NULL FROM run ORDER BY rowid DESC LIMIT 1")
-ATTEMPT_COUNTS = Listing(
+LATEST_RUN = lists.Listing(
+    "latest_run", RunFacts, "SELECT " + lists.RUN_FACTS + ", NULL FROM run ORDER BY rowid DESC LIMIT 1"
+)
+ATTEMPT_COUNTS = lists.Listing(
     "attempt_counts",
     AttemptCount,
     "SELECT outcome, coalesce(failure_class, '') AS class, count(*) FROM attempt WHERE run_id = :run_id"
@@ -267,25 +254,21 @@ class Figures(NamedTuple):
     breakers: Sequence[BreakerRow] = ()
 
 
-class FiguresReader(object):
-    """Reads the figures of state files again and again; a file is opened only if it may have changed."""
+def read_figures(path: str) -> Figures:
+    """The figures of a file, which is opened only if it may have changed; none of a file that cannot be read, which
+    ``FileRow.problem`` explains."""
+    return _figures_as_of(path, stamps_of(path))
 
-    def __init__(self) -> None:
-        self._known: Dict[str, Tuple[FileStamps, Figures]] = {}
 
-    def read(self, path: str) -> Figures:
-        """The figures of a file; none of a file that cannot be read, which ``FileRow.problem`` explains."""
-        stamps = stamps_of(path)
-        known = self._known.get(path)
-        if known is None or known[0] != stamps:
-            known = self._known[path] = stamps, read_or(path, _figures, Figures())
-        return known[1]
+@lru_cache(maxsize=FIGURES_MAX)
+def _figures_as_of(path: str, stamps: FileStamps) -> Figures:
+    return read_or(path, _figures, Figures())
 
 
 def _figures(connection: sqlite3.Connection) -> Figures:
-    latest = query(connection, LATEST_RUNS, {})
-    counts = {run.run_id: query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
-    return Figures(latest, counts, query(connection, BREAKERS, {}))
+    latest = lists.query(connection, LATEST_RUNS, {})
+    counts = {run.run_id: lists.query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
+    return Figures(latest, counts, lists.query(connection, lists.BREAKERS, {}))
 
 
 def default_path() -> str:
@@ -338,21 +321,21 @@ def _file_row(path: str) -> FileRow:
 
 
 #: Field of a row -> the list that it holds.
-_LISTS: Dict[str, "Listing[Any]"] = {
-    "runs": ATTENTION_RUNS,
-    "schedules": SCHEDULES,
-    "listed": NEED_ROWS,
-    "breakers": OPEN_BREAKERS,
+_LISTS: Dict[str, "lists.Listing[Any]"] = {
+    "runs": lists.ATTENTION_RUNS,
+    "schedules": lists.SCHEDULES,
+    "listed": lists.NEED_ROWS,
+    "breakers": lists.OPEN_BREAKERS,
 }
 
 
 def read_file_row(connection: sqlite3.Connection, path: str) -> FileRow:
     """The row of a file, without what lies beside it. Raises CorruptFileError."""
-    lists: Dict[str, Any] = {name: query(connection, listing, {}) for name, listing in _LISTS.items()}
-    found = query(connection, LATEST_RUN, {})
-    for rows in (found,) + tuple(lists.values()):
+    read: Dict[str, Any] = {name: lists.query(connection, listing, {}) for name, listing in _LISTS.items()}
+    found = lists.query(connection, LATEST_RUN, {})
+    for rows in (found,) + tuple(read.values()):
         _check_numbers(path, rows)
-    file_row = FileRow(path, **lists)
+    file_row = FileRow(path, **read)
     if not found:
         return file_row
     latest = found[0]
@@ -385,7 +368,7 @@ def _check_numbers(path: str, rows: Iterable[Any]) -> None:
         for field, kind in type(row).__annotations__.items():
             value = getattr(row, field)
             if kind in (int, Optional[int]) and value is not None and not isinstance(value, int):
-                raise CorruptFileError("{} is damaged: {} is {!r}; restore a copy".format(path, field, value))
+                raise CorruptFileError(f"{path} is damaged: {field} is {value!r}; restore a copy")
 
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:

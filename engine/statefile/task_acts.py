@@ -20,15 +20,16 @@ from .action import (
     TaskSnapshot,
     ago,
     check_target,
+    read_known_task,
     refusal_of,
     repeated_key,
     summarize,
     who_cancelled,
 )
 from .breakers import arm_probes, check_breaker
-from .lists import chunks, in_list, marks
 from .map_tasks import RemappedTask, expand_below, followers
 from .requeue import end_generation, overrides_from_options, resolve_targets, restart_cancelled, start_generation
+from .sql import chunks, in_list, marks
 from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
 
 # --- The acts ``requeue`` and ``requeue-rows`` -----------------------------------------------------------------------
@@ -76,7 +77,7 @@ def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) 
     start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
     if row.state == states.TaskState.SUCCESS and _is_effect(row):
         _note_repetition(context, row)
-    words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe_overrides(overrides)]
+    words = [f"after attempt {row.attempt}" if row.attempt else "", describe_overrides(overrides)]
     context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
 
 
@@ -117,7 +118,7 @@ def requeue_rows(context: ActionContext) -> Answer:
             continue
         start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
         quarantine.mark_rows(context, row.name, found[row.name], RowsChange.REQUEUED, row.generation + 1)
-        context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
+        context.set_result(row.name, DONE, f"runs again over {len(found[row.name])} of its rows")
     quarantine.refuse_unheld(context, found)
     _run_below_again(context)
     return summarize(context)
@@ -149,7 +150,7 @@ def _update_dependents(context: ActionContext) -> None:
     for name in again:
         if reevaluate(transaction, run_id, name) == states.TaskState.UPSTREAM_FAILED:
             now = context.read_task(name)
-            context.set_result(name, DONE, "but {}".format(states.describe_blocked(now and now.blocked_by)))
+            context.set_result(name, DONE, f"but {states.describe_blocked(now and now.blocked_by)}")
 
 
 def _requeue_successes_below(context: ActionContext) -> List[str]:
@@ -164,14 +165,14 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
                 continue
             is_effect = _is_effect(row)
             if repeated_key(context, row):
-                left[name] = "{}: {}; it stays as it is".format(name, states.HAPPENED)
+                left[name] = f"{name}: {states.HAPPENED}; it stays as it is"
                 continue
             start_generation(context, row, new_key=new_key and is_effect)
-            context.set_result(name, DONE, "runs again because {} does".format(root))
+            context.set_result(name, DONE, f"runs again because {root} does")
             if is_effect:
                 _note_repetition(context, row)
             names.append(name)
-    context.notes += ["{} (--same-key or --new-key runs it again)".format(sentence) for sentence in left.values()]
+    context.notes += [f"{sentence} (--same-key or --new-key runs it again)" for sentence in left.values()]
     return names
 
 
@@ -215,11 +216,10 @@ def _is_effect(row: TaskSnapshot) -> bool:
 
 
 def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
-    now = context.read_task(row.name)
-    assert now is not None
+    now = read_known_task(context.connection, context.run_id, row.name)
     key = states.effect_key(context.run_id, row.name, now.key_generation)
     if context.options.get("new_key"):
-        context.notes.append("{}: {} runs again with the new key {}".format(row.name, states.HAPPENED, key))
+        context.notes.append(f"{row.name}: {states.HAPPENED} runs again with the new key {key}")
     else:
         how = "{}: {} runs again with its key {}; --new-key gives it a new one"
         context.notes.append(how.format(row.name, states.HAPPENED, key))
@@ -239,8 +239,7 @@ def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
 
 def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
     """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
-    now = context.read_task(row.name)
-    assert now is not None
+    now = read_known_task(context.connection, context.run_id, row.name)
     if now.state == states.TaskState.UPSTREAM_FAILED:
         context.set_result(row.name, REFUSED, states.describe_blocked(now.blocked_by))
     else:
@@ -255,7 +254,6 @@ EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
 
 def cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
-    stopped: List[str] = []
     for row in resolve_targets(context):
         refused = refusal_of(context, row)
         if refused:
@@ -265,11 +263,18 @@ def cancel(context: ActionContext) -> Answer:
         else:
             end_generation(context.transaction, context.run_id, row, states.TaskState.CANCELLED)
             context.set_result(row.name, DONE, "cancelled")
-    for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
-        stopped += propagate(context.transaction, context.run_id, name)
-        resolve(context.transaction, context.run_id, name)
-    context.add_consequence(stopped, "below stopped with it")
+    _stop_below(context)
     return summarize(context)
+
+
+def _stop_below(context: ActionContext) -> None:
+    """Stop what cannot start below the changed targets: after all of them, for the end of one must not stop another
+    before its turn."""
+    stopped: List[str] = []
+    for name in context.done_names():
+        resolve(context.transaction, context.run_id, name)
+        stopped += propagate(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "below stopped with it")
 
 
 def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
@@ -284,7 +289,7 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + limit)
     else:
         since = ago(context.transaction.at - (row.cancel_requested_at or 0))
-        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(author.actor, since))
+        context.set_result(row.name, RUNNING, f"it is being ended: {author.actor} asked for it {since}")
 
 
 def extend(context: ActionContext) -> Answer:
@@ -351,7 +356,7 @@ def skip(context: ActionContext) -> Answer:
         substitute = json.dumps(context.options["substitute"], ensure_ascii=False)
         columns["result"] = substitute
         if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
-            return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
+            return Answer(False, f"a substitute has at most {SUBSTITUTE_CHARACTERS_MAX} characters of JSON")
     together = {target[0] for target in context.targets}
     for row in resolve_targets(context):
         refused = refusal_of(context, row)
@@ -359,7 +364,7 @@ def skip(context: ActionContext) -> Answer:
         if refused:
             context.set_result(row.name, REFUSED, refused)
         elif needed_by is not None:
-            sentence = "{} needs its result: give a substitute, or skip both".format(needed_by)
+            sentence = f"{needed_by} needs its result: give a substitute, or skip both"
             context.set_result(row.name, REFUSED, sentence)
         else:
             end_generation(context.transaction, context.run_id, row, states.TaskState.SKIPPED, columns)
@@ -397,7 +402,7 @@ def approve(context: ActionContext) -> Answer:
 def reject(context: ActionContext) -> Answer:
     """Make the approvals a failure, which is not tried again: what depends on them does not run."""
     author = context.transaction.author
-    why = "rejected by {}: {}".format(author.actor, author.reason)
+    why = f"rejected by {author.actor}: {author.reason}"
     return _answer_approvals(context, states.TaskState.FAILED, {"error": why, "failure_class": states.REJECTED})
 
 
@@ -409,10 +414,6 @@ def _answer_approvals(context: ActionContext, state: states.TaskState, columns: 
         else:
             end_generation(context.transaction, context.run_id, row, state, columns)
             context.set_result(row.name, DONE, BY_NAME[context.act].past)
-    stopped: List[str] = []
-    for name in context.done_names():
-        resolve(context.transaction, context.run_id, name)
-        stopped += propagate(context.transaction, context.run_id, name)
-    context.add_consequence(stopped, "below stopped with it")
+    _stop_below(context)
     restart_cancelled(context)
     return summarize(context)

@@ -32,8 +32,9 @@ from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..domain.text import place_words, shell_command
 from ..statefile import causes
 from ..statefile.breakers import read_breaker
-from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, in_list, query
+from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, query
 from ..statefile.opening import read_or
+from ..statefile.sql import in_list
 from ..statefile.transitions import Transaction
 from .database import path_of
 

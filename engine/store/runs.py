@@ -27,10 +27,10 @@ from ..domain.states import RunState, TaskState
 from ..domain.text import shell_command
 from ..errors import NotFoundError, RefusedError
 from ..statefile import durations
-from ..statefile.lists import in_list
 from ..statefile.parts import names_of_part
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
+from ..statefile.sql import in_list
 from ..statefile.supervisor_file import read_known
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction
 from .database import path_of

@@ -47,8 +47,9 @@ from ..domain.text import counted, format_clock, format_duration, place_words, s
 from ..errors import FlowError, RefusedError, StateFileError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
-from ..statefile.lists import Listing, ScheduleRow, in_list, query
+from ..statefile.lists import Listing, ScheduleRow, query
 from ..statefile.opening import holds_nothing
+from ..statefile.sql import in_list
 from ..statefile.supervisor_file import PastRun, ServedSchedule, read_known
 from ..statefile.transitions import Transaction, resolve_cause
 from . import database, endings, runs

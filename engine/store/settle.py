@@ -38,8 +38,8 @@ from ..domain.task_options import Overrides, load_overrides
 from ..domain.text import format_bytes
 from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import who_cancelled
-from ..statefile.lists import in_list
 from ..statefile.map_tasks import MAPS_BELOW, collect_again, expand_below, set_keys
+from ..statefile.sql import in_list
 from ..statefile.transitions import (
     CHILDREN_FROM,
     CHILDREN_TO,

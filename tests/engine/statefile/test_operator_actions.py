@@ -279,7 +279,7 @@ def test_what_ssh_carries_is_python_3_6_and_standard_library(module: Any) -> Non
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported <= {"json", "sqlite3", "time", "typing", "collections"}
+    assert imported <= {"json", "sqlite3", "time", "typing", "collections", "functools"}
     annotations = {ast.dump(node) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
     assert not any("Name(id='list'" in text or "Name(id='dict'" in text for text in annotations)
     assert not any(isinstance(node, ast.JoinedStr) and "=" in ast.unparse(node)[-3:] for node in ast.walk(tree))

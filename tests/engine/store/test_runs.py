@@ -26,8 +26,8 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import durations, lists, map_tasks, operator_actions, snapshot, task_acts, transitions
-from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
+from redrive.engine.statefile.sql import in_list
 from redrive.engine.statefile.transitions import Transaction, shift_times
 from redrive.engine.store import claims, database, endings, runs, settle
 from redrive.engine.store.claims import Claim, ClaimOrder
