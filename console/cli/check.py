@@ -26,7 +26,7 @@ from ...engine.store import database
 from ...engine.store.machine import flows_that_name
 from ...engine.store.runs import past_by_task
 from ..sessions.target import is_remote
-from ..text.text import echo, echo_json, echo_lines, one_line
+from ..text.text import echo, echo_json, one_line
 from .group import ExitCode, command
 from .main import explain
 from .options import json_option, param_option, params_of
@@ -69,31 +69,28 @@ def _targets(words: Sequence[str], follows: dict[str, tuple[str, ...]]) -> list[
     """The flows that are named, and those in the files below a named folder. Raises FlowError."""
     targets: list[str] = []
     for word in words:
-        found = run_with_log(_flows_below(word, follows)) if os.path.isdir(word) else [word]
+        found = _flows_below(word, follows) if os.path.isdir(word) else [word]
         if not found:
             raise FlowError(f"there is no flow in the files below {word!r}")
         targets += found
     return targets
 
 
-async def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list[str]:
+def _flows_below(folder: str, follows: dict[str, tuple[str, ...]]) -> list[str]:
     """The flows in the files below a folder. A file that cannot be read is one as well: its check says why.
 
     ``follows``: of each flow those that it comes after; those in the files are added.
     """
-    from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files  # for a folder alone
+    from ...engine.schedule.flow_files import FlowFinder, read_found  # for a folder alone
 
     found: list[str] = []
     finder = FlowFinder([folder])
-    sources = finder.find()
-    echo_lines(
-        (one_line(f"left out: {os.path.relpath(file)} {why}") for file, why in finder.left_out.items()), err=True
-    )
-    for python, paths in group_by_interpreter(sources).items():
-        async for file in read_flow_files(python, paths):
-            path = os.path.relpath(file.target)
-            follows.update({flow.spec.name: follows_of(flow.spec) for flow in file.flows.values()})
-            found += [path] if file.error or len(file.flows) == 1 else [f"{path}:{name}" for name in file.flows]
+    for file in run_with_log(read_found(finder)):
+        path = os.path.relpath(file.target)
+        follows.update({flow.spec.name: follows_of(flow.spec) for flow in file.flows.values()})
+        found += [path] if file.error or len(file.flows) == 1 else [f"{path}:{name}" for name in file.flows]
+    for left_out, why in finder.left_out.items():
+        echo(one_line(f"left out: {os.path.relpath(left_out)} {why}"), err=True)
     return sorted(found)
 
 
@@ -102,7 +99,7 @@ Inherited = Mapping[str, Mapping[str, str]]
 
 
 class _Options(NamedTuple):
-    """How flows are checked. ``follows``: of the flows that are known so far, those that each comes after."""
+    """The options of the command. ``follows``: of the flows that are known so far, those that each comes after."""
 
     params: Mapping[str, str]
     state: str | None

@@ -13,7 +13,7 @@ from datetime import UTC
 from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
-from .flow_text import SECRET_NAME, FlowText, call_text, env_text, numbered, secret_names, shell_duration
+from .flow_text import SECRET_NAME, FlowText, call_text, env_text, file_text, numbered, secret_names, shell_duration
 from .shell_line import ShellLine, is_known_folder, name_of_line, parse_shell_line, program_of_line
 from .shell_text import TokenKind, tokens_of, unquoted
 
@@ -53,7 +53,7 @@ class Job:
 
     @property
     def mail_to(self) -> str:
-        """Who gets its output by mail; empty for nobody, or the user."""
+        """The address that cron mails the output to; empty for nobody, or the user."""
         return self.settings.get("MAILTO", "")
 
 
@@ -214,19 +214,18 @@ def _flow_text(
     options = {**own, "env": {"*": None, **variables}, "stdin": job.stdin, "max_attempts": 1}
     is_plain = os.path.basename(job.shell) in ("sh", "dash")
     remarks = _remarks(job, command, pool is not None)
-    lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
-    lines += [f"#     {one_line(job.text)}", *(f"# {one_line(sentence)}" for sentence in remarks)]
-    lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
+    comments = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
+    comments += [f"#     {one_line(job.text)}", *(f"# {one_line(sentence)}" for sentence in remarks)]
+    calls = [call_text("flow = Flow", [name], flow)]
     if job.mail_to and not job.mail_to.startswith("-"):
         page = f"mail -s {shell_word(f'redrive: {name}')} {shell_word(job.mail_to)}"
-        lines.append(call_text("flow.page", ["command"], {"line": page}))
-    lines.append(
-        call_text("flow.command", [name, command.text if is_plain else [job.shell, "-c", command.text]], options)
-    )
+        calls.append(call_text("flow.page", ["command"], {"line": page}))
+    line = command.text if is_plain else [job.shell, "-c", command.text]
+    calls.append(call_text("flow.command", [name, line], options))
     taken = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or command.cwd)]
     aside = f" ({', '.join(taken)})" if taken else ""
     changed = f"{command.text}{aside}" if command.text != job.line else ""
-    return FlowText(name, "\n".join(lines) + "\n", env, changed, remarks)
+    return FlowText(name, file_text(comments, calls), env, changed, remarks)
 
 
 def _of_cron(job: Job) -> dict[str, str]:
@@ -246,7 +245,7 @@ _NEVER_RAN = "The cron of Debian refuses this line, so that there it has never r
 
 
 def _remarks(job: Job, command: ShellLine, is_shared: bool) -> list[str]:
-    """What an operator has to know that the flow does not say."""
+    """Sentences for the operator about what the flow does not say."""
     lock, log = command.lock, command.log
     remarks = {
         f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 from ...engine.core.secret_mask import SHORTEST
 
@@ -26,6 +27,14 @@ class FlowText:
     env: FlowText | None = None
     changed: str = ""
     remarks: Sequence[str] = ()
+
+
+def text_of(path: Path) -> str | None:
+    """The text of a file that is there already; None if there is none, or it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 _LINE_CHARACTERS = 100
@@ -48,6 +57,11 @@ def call_text(function: str, arguments: Sequence[object], options: Mapping[str, 
     return (
         line if len(line) <= _LINE_CHARACTERS else f"{function}(\n" + "".join(f"    {word},\n" for word in words) + ")"
     )
+
+
+def file_text(comments: Sequence[str], calls: Sequence[str]) -> str:
+    """The text of a flow file: comments, then the calls that make the flow."""
+    return "\n".join([*comments, "", "from redrive.engine import Flow", "", *calls, ""])
 
 
 def shell_duration(text: object) -> str | None:

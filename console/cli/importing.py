@@ -28,7 +28,7 @@ from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
 from . import crontab as crontabs
 from .dagu import DaguDag, parse_dag
-from .flow_text import FlowText
+from .flow_text import FlowText, text_of
 from .group import ExitCode, command_with_commands
 from .output import print_table, write_new_file
 from .systemd_units import calendar_starts, timer_flows, units_of_lines
@@ -145,10 +145,8 @@ def _text_of(source: str | None) -> str:
 def _text_of_file(folder: str, name: str) -> str | None:
     """The text of a flow file; None without one, and empty if it cannot be read."""
     path = Path(folder, _path_of(name))
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return "" if os.path.lexists(path) else None
+    found = text_of(path)
+    return "" if found is None and os.path.lexists(path) else found
 
 
 def _path_of(name: str) -> str:
@@ -176,7 +174,7 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OriginalSchedule:
-    """When a job started until now.
+    """The start times that a job had until now.
 
     Attributes:
         label: of the line or timer that says so.

@@ -99,7 +99,7 @@ def run_demo(**options: Any) -> int:
 
 
 class ExecutorStart(NamedTuple):
-    """What an executor is to run. ``flow`` None: that of the run; ``run_id`` None: a new one; ``on_lock``: called here
+    """The start of an executor. ``flow`` None: that of the run; ``run_id`` None: a new one; ``on_lock``: called here
     behind the lock of the state file."""
 
     flow: str | None
@@ -386,35 +386,31 @@ def _job_line(words: tuple[str, ...], folder: str) -> str:
 
 def _is_of_other_job(file: Path, job: str) -> bool:
     """Whether a flow file is that of another job, which a requeue would run no more."""
-    found = [line for line in (_text_of(file) or "").splitlines() if line.startswith(_JOB)]
+    from .flow_text import text_of
+
+    found = [line for line in (text_of(file) or "").splitlines() if line.startswith(_JOB)]
     return found not in ([], [job])
-
-
-def _text_of(file: Path) -> str | None:
-    """The text of a flow file; None if it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 def _flow_text(
     name: str, job: str, words: Sequence[str], options: Mapping[str, object], page: str | None, ping: str | None
 ) -> str:
-    from .flow_text import call_text
+    from .flow_text import call_text, file_text
 
     calls = [call_text("flow = Flow", [name], {})]
     calls += [call_text("flow.page", ["command"], {"line": page})] if page else []
     calls += [call_text("flow.ping", [ping], {})] if ping else []
-    command = call_text("flow.command", [name, words[0] if len(words) == 1 else [*words]], options)
-    return "\n".join([_HEAD, job, "", "from redrive.engine import Flow", "", *calls, command, ""])
+    calls.append(call_text("flow.command", [name, words[0] if len(words) == 1 else [*words]], options))
+    return file_text([_HEAD, job], calls)
 
 
 def _write_flow(path: Path, text: str) -> None:
     """Write the flow file of a command, all of it at once. Raises RedriveError."""
+    from .flow_text import text_of
+
     draft = path.with_suffix(f".{os.getpid()}")
     try:
-        if _text_of(path) != text:
+        if text_of(path) != text:
             draft.touch(0o600)  # it is code that this user runs again
             draft.write_text(text, encoding="utf-8")
             draft.replace(path)

@@ -24,7 +24,7 @@ from ...engine.domain.text import counted, did_you_mean, format_duration, format
 from ...engine.errors import FlowError, NotFoundError, RefusedError
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
-from ...engine.schedule.flow_files import FlowFile, FlowFinder, group_by_interpreter, read_flow_files
+from ...engine.schedule.flow_files import FlowFinder, read_found
 from ...engine.schedule.flow_service import decode_spec
 from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile import flow_times, supervisor_file
@@ -84,7 +84,7 @@ def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: boo
 def _list_sources(words: Sequence[str]) -> int:
     """Print a line for each flow, and for each file without one. Exit code 1 if something may be missing."""
     finder = FlowFinder(words)
-    files = run_with_log(_read_sources(finder))
+    files = run_with_log(read_found(finder))
     rows: list[tuple[str, str, str]] = []
     for file in sorted(files, key=lambda one: one.target):
         for spec in (flow.spec for flow in file.flows.values()):
@@ -97,11 +97,6 @@ def _list_sources(words: Sequence[str]) -> int:
     print_table([("FLOW", "WHAT", "FILE"), *(tuple(map(one_line, row)) for row in rows)])
     is_whole = not finder.left_out and all(file.error is None for file in files)
     return ExitCode.SUCCESS if is_whole else ExitCode.FAILED
-
-
-async def _read_sources(finder: FlowFinder) -> list[FlowFile]:
-    groups = group_by_interpreter(finder.find()).items()
-    return [file for python, targets in groups async for file in read_flow_files(python, targets)]
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:
@@ -148,7 +143,7 @@ def backfill_flow(
 
 
 class _Backlog:
-    """Which logical times a backfill still has to run. ``again``: once also those whose run has ended."""
+    """The logical times that a backfill still has to run. ``again``: once also those whose run has ended."""
 
     def __init__(self, again: bool) -> None:
         self._again = again
@@ -378,8 +373,7 @@ def unpause_schedules(flow: str | None, all_flows: bool) -> int:
 @click.option("--undo", is_flag=True, help="Take the skip back.")
 def skip_next_run(flow: str, undo: bool) -> int:
     """Do not start the next run of FLOW; the one after it starts."""
-    (row,) = _rows(flow)
-    present.require_acts(row, "skip_next", machine_now_us())
+    row = _row_for(flow, "skip_next")
     logical = row.next_logical or row.skip_logical or 0  # the last run of a schedule may be skipped already
     supervisor_file.skip(row.id, None if undo else logical, current_actor())
     echo(present.decision_sentence(row, "unskip" if undo else "skip", logical))
@@ -393,8 +387,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
 @param_option("A parameter of the run.")
 def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
-    (row,) = _rows(flow)
-    present.require_acts(row, "start_run", machine_now_us())
+    row = _row_for(flow, "start_run")
     served = decode_spec(supervisor_file.read_spec(row.id))
     if served is None or row.state_path is None:
         raise RefusedError(f"{row.flow} cannot be read: {row.start_error or 'wait until redrive serve has read it'}")
@@ -477,8 +470,7 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
 @flow_argument
 def acknowledge_start(flow: str) -> int:
     """Say that the failed start of FLOW, or a warning, is known; it is tried again all the same."""
-    (row,) = _rows(flow)
-    present.require_acts(row, "acknowledge_start", machine_now_us())
+    row = _row_for(flow, "acknowledge_start")
     supervisor_file.acknowledge(row.id, machine_now_us())
     echo(present.decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
@@ -491,8 +483,7 @@ def forget_flow(flow: str) -> int:
     if not _served(flow) and (path := _unknown_schedule(flow)) is not None and flow_times.end_schedule(path, flow):
         echo(one_line(f"{flow}: forgotten in {path}"))
         return ExitCode.SUCCESS
-    (row,) = _rows(flow)
-    present.require_acts(row, "forget_flow", machine_now_us())
+    row = _row_for(flow, "forget_flow")
     flow_times.forget(row)
     echo(present.decision_sentence(row, "forget"))
     return ExitCode.SUCCESS
@@ -529,6 +520,13 @@ def _rows(flow: str | None, *, all_flows: bool = False) -> tuple[ServedSchedule,
     if len(found) > 1:
         raise RefusedError(f"{flow!r} means several: {', '.join(row.target for row in found)}")
     return found
+
+
+def _row_for(flow: str, action: str) -> ServedSchedule:
+    """Return the schedule of a flow. Raises NotFoundError; RefusedError, also if the action can do nothing to it."""
+    (row,) = _rows(flow)
+    present.require_acts(row, action, machine_now_us())
+    return row
 
 
 def _served(flow: str) -> tuple[ServedSchedule, ...]:

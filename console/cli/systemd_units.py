@@ -19,7 +19,7 @@ from ...engine.domain.text import shell_command, shell_word
 from ...engine.errors import RedriveError
 from ..text.text import one_line
 from .crontab import Job, local_zone
-from .flow_text import FlowText, call_text, env_text, numbered, plain_name, secret_names
+from .flow_text import FlowText, call_text, env_text, file_text, numbered, plain_name, secret_names
 from .shell_line import name_of_line
 
 #: Settings by which systemd steers only itself; a flow needs none of them.
@@ -243,15 +243,10 @@ class SystemdTimer:
         if user := self._service.pop_last("Service.User"):
             self.left_out.append(f"systemd ran it as {user}: serve it as that user")
         self.left_out += [f"{unit.name}: {setting}" for unit in (self._timer, self._service) for setting in unit.rest()]
-        text = "\n".join(
-            [
-                f"# Imported by `redrive import systemd` from {one_line(self._path)}.",
-                *(f"# Not imported: {one_line(sentence)}" for sentence in self.left_out),
-                *["", "from redrive.engine import Flow", "", call_text("flow = Flow", [self.name], flow)],
-                *[*pages, *commands, ""],
-            ]
-        )
-        return FlowText(self.name, text, env)
+        comments = [f"# Imported by `redrive import systemd` from {one_line(self._path)}."]
+        comments += [f"# Not imported: {one_line(sentence)}" for sentence in self.left_out]
+        calls = [call_text("flow = Flow", [self.name], flow), *pages, *commands]
+        return FlowText(self.name, file_text(comments, calls), env)
 
     def _schedule(self) -> Mapping[str, object]:
         """The times of the timer as options of a flow; empty, with a sentence, if no schedule stands for them."""

@@ -159,6 +159,12 @@ def _left_out(texts: Mapping[str, _Text], flow_files: Iterable[str]) -> Iterator
 # --- Reading, as seen by the supervisor ------------------------------------------------------------------------------
 
 
+async def read_found(finder: FlowFinder) -> list[FlowFile]:
+    """Read all files of a finder, each with the interpreter that it names."""
+    groups = group_by_interpreter(finder.find()).items()
+    return [file for python, targets in groups async for file in read_flow_files(python, targets)]
+
+
 def group_by_interpreter(sources: Iterable[FlowSource]) -> dict[str, list[str]]:
     """Return the targets by the interpreter that imports them."""
     groups: dict[str, list[str]] = {}
