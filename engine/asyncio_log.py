@@ -1,4 +1,4 @@
-"""What asyncio logs in a process of redrive: each record is one line where the process reports.
+"""Writes each record that asyncio logs in a process of redrive as one line where the process reports.
 
 These are exceptions that nobody retrieved, errors in callbacks and of transports, and slow callbacks in debug mode.
 Python by itself would write them on stderr as they are, with secrets, control sequences and all.

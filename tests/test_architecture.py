@@ -208,6 +208,7 @@ READERS_OF_THIS_MACHINES_CLOCK = {
     "console/cli/schedule.py",
     "console/cli/systems.py",  # the pools of this machine
     "console/cli/metrics.py",
+    "console/sessions/target.py",  # the state files of this machine
 }
 
 

@@ -31,11 +31,7 @@ acting_options = shared.options(
     shared.to_tasks,
     shared.cause_option("All tasks that failed with this fingerprint."),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
-    click.option(
-        "--all-runs",
-        is_flag=True,
-        help="With --fingerprint: in every run, of all state files of this machine unless FLOW names one.",
-    ),
+    click.option("--all-runs", is_flag=True, help="With --fingerprint: in every run of FLOW, or of all state files."),
     click.option(
         "--class",
         "failure_class",
@@ -52,7 +48,7 @@ acting_options = shared.options(
     ),
     click.option("--yes", is_flag=True, help="Do not ask, for several tasks or one that may have happened."),
     shared.reason_option,
-    click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
+    shared.dry_run_option,
     click.option("--resume", is_flag=True, help="Then start an executor for the run, if none runs it."),
     shared.json_option,
 )
@@ -132,7 +128,7 @@ def extend(file: shared.NamedFile, duration: str, **given: Any) -> int:
 @run_options
 @click.argument("when", metavar="DURATION|TIME|never")
 def postpone(file: shared.NamedFile, when: str, **given: Any) -> int:
-    """What the old one has cancelled runs again."""
+    """Tasks that the old one has cancelled run again."""
     return _act_on_run("postpone", file, operate.postpone_options_of(when), **given)
 
 
@@ -289,10 +285,8 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
         return answer, operate.place_of(session, runs[0] if runs else None)
 
     answer, place = operate.act_on(file.to_change(), use, as_json=as_json)
-    run = place.run
-    is_at_rest = run is not None and (
-        run.ended_at is not None or run.blocked_since is not None
-    )  # as before the undone act
+    run = place.run  # as before the undone act
+    is_at_rest = run is not None and (run.ended_at is not None or run.blocked_since is not None)
     if not dry_run and not as_json and not is_at_rest:
         operate.print_resume_hints("undo", (answer, place))
     return code_of_answers(answer)

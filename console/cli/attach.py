@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..sessions.target import is_one_file, is_remote
+from ..sessions.target import is_host, is_one_file, is_remote
 from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 from ..text.text import echo
@@ -46,7 +46,7 @@ def attach_console(file: NamedFile, read_only: bool) -> int:
 
             return code_of_console(attach_fleet(tty, fleet, read_only, file.ssh))
     endpoint = endpoint or file.to_read()
-    if is_remote(endpoint.target):
+    if is_host(endpoint.target):
         from .hosts import choose_file
 
         endpoint = choose_file(endpoint)

@@ -42,7 +42,7 @@ YAML_NODES_MAX = 100_000  # with what each alias stands for
 
 
 def _size(node: Any, sizes: dict[int, int], source: str, depth: int = 0) -> int:
-    """How many values a node of YAML stands for, with its aliases. Raises RedriveError for what may be an attack.
+    """Count the values that a node of YAML stands for, with its aliases. Raises RedriveError for what may be an attack.
 
     ``sizes``: of the nodes that are known. A node that is part of itself is nested without an end.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
 )
-@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@shared.trust_option
 @click.option("--copy", is_flag=True, help="Go on in a copy although the executor of the original lives.")
 @click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
 @shared.running_options
@@ -78,7 +78,7 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
 @command("rerun")
 @shared.TargetWords(acts=True, local=True, old_run=True, needed="flow").declare
 @shared.param_option("Another value than the run had.")
-@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@shared.trust_option
 @shared.running_options
 def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) -> int:
     """Its scheduled time is that of the old run.

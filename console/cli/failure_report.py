@@ -1,4 +1,4 @@
-"""What the mail of a run that nobody watches says once it has not succeeded: each cause, and the commands to type."""
+"""The report of a run that nobody watches and that has not succeeded: each cause, and the commands to type."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
     causes = Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
     how = "interrupted" if result.interrupted else f"{result.state}{deadline_note(projection.run)}"
-    lines = [
-        "",
-        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {how}, in {state}",
-    ]
+    lines = ["", f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {how}, in {state}"]
     for cause in causes[:CAUSES_MAX]:
         about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key), session.now_us())]
         hidden = len(about) - CAUSE_LINES_MAX

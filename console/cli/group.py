@@ -350,7 +350,6 @@ EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
 )
 
 _OF_ENDED_RUN = {
-    "SUCCESS": ExitCode.SUCCESS,
     "FAILED": ExitCode.FAILED,
     "PARTIAL": ExitCode.PARTIAL_OR_BLOCKED,
     "ABANDONED": ExitCode.FAILED,

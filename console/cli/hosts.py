@@ -9,32 +9,28 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ...engine.asyncio_log import run_with_log
-from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile.state_files import FileRow
-from ..model.runs import latest_code
+from ..model.runs import describe_latest
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.login import Login, connect_with_sign_in
 from ..sessions.once import print_clock
 from ..sessions.session import machine_now_us
 from ..sessions.ssh import SshSession
-from ..sessions.target import is_one_file, is_remote, named_target
+from ..sessions.target import is_host, named_target
 
 Result = TypeVar("Result")
 UseHosts = Callable[[Mapping[str, SshSession], Sequence[FileRow]], Awaitable[Result]]
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
-    """The only readable file, and the login that found it.
+    """The only readable file of a host, and the login that found it.
 
     ``to_act``: if files have something to do, the others are not candidates, as for state files of this machine.
     Raises AddressError, also for several files; LinkError.
     """
-    target = endpoint.target
-    if parse(target).path:
-        return endpoint
-    options, found = _files_of_host(target, Login(parse(target), endpoint.ssh))
+    options, found = _files_of_host(endpoint.target, Login(parse(endpoint.target), endpoint.ssh))
     return _only_file(endpoint._replace(ssh=options), found, to_act)
 
 
@@ -44,7 +40,7 @@ def _only_file(endpoint: Endpoint, found: Sequence[FileRow], to_act: bool = Fals
     if to_act:
         usable = [file_row for file_row in usable if file_row.has_work] or usable
     if len(usable) > 1:
-        files = "; ".join(f"{file_row.path} ({describe_latest(file_row)})" for file_row in usable)
+        files = "; ".join(f"{file_row.path} ({describe_latest(file_row, machine_now_us())})" for file_row in usable)
         raise AddressError(f"{target} has {len(usable)} state files; name one of them: {files}")
     return endpoint._replace(target=usable[0].path) if usable else endpoint  # opening it reports the problem
 
@@ -52,9 +48,7 @@ def _only_file(endpoint: Endpoint, found: Sequence[FileRow], to_act: bool = Fals
 def fleet_of(
     name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()
 ) -> tuple[sessions.FleetTarget | None, Endpoint | None]:
-    """The machines whose state files a command without the path of a file means, or the only file of a host.
-
-    Neither if the name says which file it means.
+    """The machines whose state files a command means, or the only file of a host; neither if the name says which file.
 
     Raises AddressError, LinkError.
     """
@@ -62,8 +56,8 @@ def fleet_of(
         return run_with_log(sessions.log_in(hosts, ssh)), None
     target = named_target(name)
     if target is None:
-        return None if is_one_file(None) else sessions.FleetTarget("this machine"), None
-    if not is_remote(target) or parse(target).path:
+        return sessions.FleetTarget("this machine"), None
+    if not is_host(target):
         return None, None
     login = Login(parse(target), ssh)
     options, found = _files_of_host(target, login)
@@ -107,12 +101,3 @@ def _files_of_host(target: str, login: Login) -> tuple[SshOptions, Sequence[File
         return options, await sessions.list_state_files(target, options)
 
     return run_with_log(connect_with_sign_in(login, read))
-
-
-def describe_latest(file_row: FileRow) -> str:
-    """The latest run of a state file, in a line."""
-    run = file_row.latest
-    if run is None:
-        return "no run yet"
-    age = format_duration(max(0, machine_now_us() - run.started_at))
-    return f"{run.dag_name} · {run.run_id} · {latest_code(file_row)} · started {age} ago"

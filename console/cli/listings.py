@@ -34,7 +34,7 @@ from ..present import runs as present
 from ..present.needs import need_sentence
 from ..present.next_start import next_start, start_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
-from ..sessions.address import Endpoint, parse
+from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import load_memories
 from ..sessions.session import (
@@ -49,7 +49,7 @@ from ..sessions.session import (
     part_query,
     runs_query,
 )
-from ..sessions.target import is_remote
+from ..sessions.target import is_host, is_remote
 from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
@@ -57,7 +57,6 @@ from ..text.pieces import Line, Piece, Role, stripped
 from ..text.text import json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
-from .named_tasks import rows_like
 from .output import ReadRows, Shown, list_lines, print_lines, print_list, shell_context, with_schema
 from .state_files import files_of
 
@@ -130,7 +129,7 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
 
 
 class TasksContext(NamedTuple):
-    """What the rows of a list of tasks need.
+    """The context of the rows of a list of tasks.
 
     ``why``: why a task waits, or since when a RUNNING one has no executor; ``before``: by task that needs a human, how
     its cause ended last time.
@@ -151,7 +150,7 @@ def task_lines(
 ) -> Iterable[Shown]:
     """The lines of the tasks of these names and globs. ``place``: further keys of each JSON value."""
     about = about or TasksContext(projection, lambda name: explain_task(projection, name, 0))
-    return list_lines("tasks", TASK_COLUMNS, rows_like(projection, patterns), about, as_json=as_json, **place)
+    return list_lines("tasks", TASK_COLUMNS, shared.rows_like(projection, patterns), about, as_json=as_json, **place)
 
 
 _WAITING = MOVING - {TaskState.RUNNING}
@@ -205,7 +204,7 @@ PEACE_OF_RUN = "nothing in this run needs a human"
 
 
 def inbox_queries(run_id: str | None) -> Sequence[Query]:
-    """What ``inbox_of_run`` asks about a run, and what is asked for it before."""
+    """The questions of ``inbox_of_run``, and those that are asked before it."""
     return [part_query(run_id), list_query(lists.BREAKERS), causes_query(run_id), runs_query(run_id)]
 
 
@@ -227,7 +226,9 @@ async def inbox_of_run(
         if is_lost(run, session.status):
             advice = present.executor_advice(run, status, address, session.now_us())
             moving = sum(summary.counts.get(state, 0) for state in MOVING)
-            values.append(cause_value(_cause_of_lost(run, moving, advice), need, fields))
+            title = f"run {run.run_id} has no executor"
+            lost = cause_without_tasks(cut_off_cause(run.run_id), title, advice, run.started_at, held=moving)
+            values.append(cause_value(lost, need, fields))
         return [*values]
     now_us = session.now_us()
     lines: list[Shown] = []
@@ -273,12 +274,9 @@ async def load_board(session: Session, projection: RunProjection) -> Board:
     return board
 
 
-def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
-    """An unfinished run without an executor, in the form of a cause."""
-    started_at = run.started_at
-    title = f"run {run.run_id} has no executor"
-    cause = cut_off_cause(run.run_id)
-    return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
+def cause_without_tasks(fingerprint: str, title: str, message: str, since: int, held: int = 0) -> InboxCause:
+    """What needs a human and is not about tasks, in the form of a cause."""
+    return InboxCause(fingerprint, None, title, message, (), 0, held, since, since, since)
 
 
 @command("why")
@@ -291,7 +289,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         projection = await session.part(session.run_id, file.tasks, has_blockers=True) if file.tasks else None
         if projection is None or not projection.tasks.keys() >= set(file.tasks):  # a glob
             projection = await session.snapshot(session.run_id)
-        rows = rows_like(projection, file.tasks)
+        rows = shared.rows_like(projection, file.tasks)
         waiting = [row.name for row in rows if file.tasks or row.state in _EXPLAINED]
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
@@ -310,8 +308,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         run = part_query(run_id, file.tasks, has_blockers=True) if file.tasks else board_query(run_id)
         return [run, list_query(lists.BREAKERS)]
 
-    print_lines(read_once(file.to_read(), read, asks))
-    return 0
+    return print_view(file.to_read(), read, follow=False, as_json=as_json, asks=asks)
 
 
 _EXPLAINED = NEEDS_HUMAN | _WAITING
@@ -453,7 +450,7 @@ async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:
 
 
 def _needing_lines(session: Session, waiting: Mapping[str, WaitingRun]) -> list[str]:
-    """How many runs need a human; nothing if none does."""
+    """Count the runs that need a human; no line if none does."""
     command = advised("inbox", session.address, None, session.ssh_arguments)
     return [f"{present.needing_sentence([*waiting.values()])}: {command}"] if waiting else []
 
@@ -475,7 +472,7 @@ async def _schedule_lines(session: Session) -> list[str]:
 def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     """A line has the latest run, and what needs a human in any run."""
     target = file.name
-    if target is not None and not (is_remote(target) and not parse(target).path):
+    if target is not None and not is_host(target):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else file_rows()
     now_us = machine_now_us()

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import cast
 
 import click
@@ -25,8 +26,7 @@ from ..sessions.reads import OutputLine, OutputReader
 from ..sessions.session import LiveSession, Query, Session, board_query, part_query
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
-from .named_tasks import rows_like
-from .options import NamedFile, Number, json_option, of_tasks
+from .options import NamedFile, Number, json_option, of_tasks, rows_like
 from .output import with_schema, write_unchanged
 
 _NAME_CELLS_MAX = 30
@@ -57,11 +57,10 @@ def print_logs(
         if projection is None or not projection.tasks.keys() >= set(patterns):
             projection = await session.snapshot(run_id)
         names = [row.name for row in rows_like(projection, patterns)]
+        started = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
         if not follow:
-            names = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
-        if not names or (
-            attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
-        ):
+            names = started
+        if not names or (attempt is not None and not started):
             raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session))
         printer = OutputPrinter(names, as_json, is_raw)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer, lines) for name in names]
@@ -122,73 +121,65 @@ async def _follow(session: LiveSession, projection: RunProjection, tasks: Sequen
             projection = await session.snapshot(projection.run.run_id)
 
 
+@dataclass(eq=False)
 class _TaskOutput:
     """The output of one task: of one attempt, or of the latest attempt and those that follow."""
 
-    def __init__(
-        self,
-        session: Session,
-        run_id: str,
-        name: str,
-        attempt: int | None,
-        printer: OutputPrinter,
-        tail: int | None,
-    ) -> None:
-        self._session = session
-        self._tail = tail  # the lines of the first stream that are wanted, from its end
-        self._run_id = run_id
-        self._name = name
-        self._attempt = attempt
-        self._printer = printer
-        self._stream: OutputReader | None = None
-        self._is_read = False  # the stream was read after its attempt had ended
+    session: Session
+    run_id: str
+    task: str
+    attempt: int | None
+    printer: OutputPrinter
+    tail: int | None  # the lines of the first stream that are wanted, from its end
+    stream: OutputReader | None = None
+    is_read: bool = False  # the stream was read after its attempt had ended
 
     def prefetch(self, projection: RunProjection) -> None:
         """Ask for what is printed first."""
-        if (stream := self._next_stream(projection.tasks[self._name])) is not None:
+        if (stream := self._next_stream(projection.tasks[self.task])) is not None:
             stream.prefetch()
 
     async def print_new(self, projection: RunProjection, lines_max: int | None = None) -> None:
         """Print output since the last call. ``lines_max``: only so many lines at the end of it."""
-        row = projection.tasks[self._name]
+        row = projection.tasks[self.task]
         while (stream := self._next_stream(row)) is not None:
             is_ended = row.attempts[stream.attempt].outcome != "running"
             last: deque[OutputLine] = deque(maxlen=lines_max)
             async for line in stream.read_new(is_ended):
                 last.append(line)
                 if lines_max is None:
-                    self._printer.print(stream, [last.pop()])
-            self._printer.print(stream, last)
-            self._is_read = is_ended
+                    self.printer.print(stream, [last.pop()])
+            self.printer.print(stream, last)
+            self.is_read = is_ended
             if not is_ended:
                 return
-            self._printer.print_failure(row.name, row.attempts[stream.attempt])
+            self.printer.print_failure(row.name, row.attempts[stream.attempt])
 
     def _next_stream(self, row: TaskRow) -> OutputReader | None:
         """The stream to read now; None: there is nothing more to read."""
-        if self._stream is None:
-            wanted = self._attempt or max(row.attempts, default=None)
-        elif not self._is_read:
-            return self._stream
+        if self.stream is None:
+            wanted = self.attempt or max(row.attempts, default=None)
+        elif not self.is_read:
+            return self.stream
         else:
-            wanted = min((number for number in row.attempts if number > self._stream.attempt), default=None)
-            if self._attempt is not None:
+            wanted = min((number for number in row.attempts if number > self.stream.attempt), default=None)
+            if self.attempt is not None:
                 return None
         if wanted not in row.attempts:
             return None
-        if self._stream is not None:
-            echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
-        where = self._run_id, self._name, wanted
-        assembler = Unchanged() if self._printer.is_raw else LineAssembler(longest=None)
-        self._stream, self._is_read = OutputReader(self._session, *where, assembler, tail=self._tail), False
-        self._tail = None
-        return self._stream
+        if self.stream is not None:
+            echo(f"redrive: {one_line(self.task)}: attempt {wanted}", err=True)
+        where = self.run_id, self.task, wanted
+        assembler = Unchanged() if self.printer.is_raw else LineAssembler(longest=None)
+        self.stream, self.is_read = OutputReader(self.session, *where, assembler, tail=self.tail), False
+        self.tail = None
+        return self.stream
 
     def is_over(self, projection: RunProjection) -> bool:
         """Whether the task writes nothing any more, unless an operator acts."""
-        row = projection.tasks[self._name]
-        if self._attempt is not None:
-            return self._is_read
+        row = projection.tasks[self.task]
+        if self.attempt is not None:
+            return self.is_read
         is_stopped = projection.run.ended_at is not None or projection.run.blocked_since is not None
         return row.state in RESTING or (is_stopped and row.state is not TaskState.RUNNING)
 

@@ -17,8 +17,6 @@ import click
 from ...engine import errors
 from .group import ExitCode, cli, code_of_error, code_of_usage, discard_output
 
-__all__ = ["cli", "main"]
-
 _LACK = "the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
 _FILES = "no more files can be opened: raise the limit of open files (ulimit -n)"
 _LIMITS = {errno.EMFILE: _FILES, errno.ENFILE: _FILES, errno.ENOMEM: _LACK}

@@ -43,7 +43,7 @@ from ..sessions.target import existing_target, is_remote
 from ..text.figures import wall_day
 from ..text.text import echo, echo_json, one_line
 from .group import ExitCode, command
-from .options import NamedFile, TargetWords, json_option, of_file
+from .options import NamedFile, TargetWords, dry_run_option, json_option, of_file
 from .output import with_schema
 
 # --- ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation ---
@@ -78,14 +78,14 @@ def run_checks(file: NamedFile, as_json: bool) -> int:
 
 
 def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
-    """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files; and
-    of reading the one that is named.
+    """Time each step of reaching a host: the login, Python over there, the agent that lists its state files, and the
+    state file that is named.
     """
     from ...engine.asyncio_log import run_with_log
+    from ..model.runs import describe_latest
     from ..sessions.bundle import interpreter
     from ..sessions.login import Login
     from ..sessions.open import list_state_files
-    from .hosts import describe_latest
     from .state_files import files_of_machine
 
     path = parse(target).path
@@ -123,7 +123,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
             (file_row,) = files_of_machine(target, options)
             if file_row.problem is not None:
                 raise StateFileError(file_row.problem)
-            done(describe_latest(file_row))
+            done(describe_latest(file_row, machine_now_us()))
     except RedriveError as error:
         found.append(DoctorFinding("error", steps[0], f"{time.monotonic() - begun:.1f} s: {error}"))
     return found
@@ -138,7 +138,7 @@ def _program() -> Iterator[DoctorFinding]:
 
 
 def _warned_schedules() -> Iterator[DoctorFinding]:
-    """What was wrong with schedules, as with those that were decided about ahead of the clock."""
+    """The warnings of the supervisor about schedules, as of those decided about ahead of the clock."""
     try:
         rows = read_schedules().schedules
     except RedriveError as error:
@@ -312,13 +312,8 @@ def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: st
 
 
 @command("prune")
-@click.option(
-    "--keep",
-    required=True,
-    metavar="DURATION|N",
-    help="The runs to keep: of the last 30d, or the latest 20 of each flow.",
-)
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--keep", required=True, metavar="DURATION|N", help="Runs to keep: as 30d, or the latest 20 of a flow.")
+@dry_run_option
 @of_file
 @json_option
 def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:

@@ -18,7 +18,6 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.opening import open_readonly
 from ...engine.statefile.state_files import FileRow
-from ..model.inbox import InboxCause
 from ..present.needs import need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
@@ -28,7 +27,7 @@ from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import PEACE_OF_RUN, cause_value, inbox_of_run, inbox_queries, print_view
+from .listings import PEACE_OF_RUN, cause_value, cause_without_tasks, inbox_of_run, inbox_queries, print_view
 from .output import Shown, print_lines
 from .state_files import FILE_ROW, file_row_of_session, files_of_machine, hosts_of
 
@@ -74,7 +73,7 @@ NeedList = tuple[Sequence[Need], list[Shown]]
 
 
 class _Files(NamedTuple):
-    """How the files that are meant are read: ``begin`` asks ahead about the one at a path, ``read`` awaits a use with a
+    """The way to the files that are meant: ``begin`` asks ahead about the file at a path, ``read`` awaits a use with a
     session on it."""
 
     begin: Callable[[str, Sequence[Query]], None]
@@ -82,7 +81,7 @@ class _Files(NamedTuple):
 
 
 def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
-    """What needs a human in the files that are meant, and the lines that say it: by one login per host."""
+    """Read the needs of the files that are meant, by one login per host, and make their lines."""
     target, hosts = hosts_of(file.name, file.hosts)
 
     async def answer(found: Sequence[FileRow], files: _Files) -> NeedList:
@@ -147,7 +146,6 @@ async def _lines_of_files(
 ) -> list[Shown]:
     now_us = {file_row.path: machine_now_us() + file_row.clock_offset_us for file_row in found}
     is_only = len(found) == 1 and found[0].has_file
-    paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
     count = sum(file_row.has_file for file_row in found)
     where = f" in {counted(count, 'state file')}" if count else ""
     lines: list[Shown] = [] if is_only or as_json else [summary_sentence(needs) + where]
@@ -156,8 +154,8 @@ async def _lines_of_files(
         causes = dict.fromkeys(need.detail for need in unserved)
         lines += [_unserved_line([need for need in unserved if need.detail == cause]) for cause in causes]
         needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
-        paths = list(dict.fromkeys(need.path for need in needs))
     only = found[0] if is_only else None
+    paths = list(dict.fromkeys(need.path for need in needs)) if only is None else [only.path]
     plans = {path: _plan([need for need in needs if need.path == path], only, as_json) for path in paths}
     read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
     for path in read:
@@ -177,7 +175,7 @@ async def _lines_of_files(
 
 
 def _unserved_line(needs: Sequence[Need]) -> str:
-    """One line for all schedules that wait for one supervisor: that it is dead, or hangs, is one cause."""
+    """Join all schedules that wait for one supervisor in a line: that it is dead, or hangs, is one cause."""
     flows, now_us = [one.flow or one.path for one in needs], machine_now_us()
     due = [one.since for one in needs if 0 < one.since < now_us]
     first = f"; the first start was due {format_duration(now_us - min(due))} ago" if due else ""
@@ -189,7 +187,7 @@ def _unserved_line(needs: Sequence[Need]) -> str:
 
 
 class _Plan(NamedTuple):
-    """What is shown of one file.
+    """The needs of a file, and which of its runs are shown.
 
     Attributes:
         needs: what needs a human in it.
@@ -216,12 +214,12 @@ def _plan(needs: Sequence[Need], only: FileRow | None, as_json: bool) -> _Plan:
     alike = {} if as_json else _runs_alike(needs)
     plan = _Plan(needs, runs, alike, ())
     shown = [run_id for run_id in runs if run_id not in alike][:_RUNS_MAX]
-    notices = [run_id for run_id in shown if (need := plan.need_of(run_id)) and need.is_notice and run_id != latest]
-    return plan._replace(read=[run_id for run_id in shown if run_id not in notices])
+    notices = {need.run_id for run_id in shown if (need := plan.need_of(run_id)) is not None and need.is_notice}
+    return plan._replace(read=[run_id for run_id in shown if run_id == latest or run_id not in notices])
 
 
 async def _lines_of_file(session: Session, plan: _Plan, *, as_json: bool) -> list[Shown]:
-    """What needs a human in one file. Runs that need the same for the same cause are one block."""
+    """The lines of a file. Runs that need the same for the same cause are one block."""
     needs = plan.needs
     shown = [run_id for run_id in plan.runs if run_id not in plan.alike]
     place = session.address, session.ssh_arguments
@@ -276,8 +274,7 @@ def _line_of_need(need: Need, place: Place, as_json: bool, now_us: int) -> str:
     address, _ = place
     sentence = need_sentence(need, now_us)
     if as_json:
-        title = f"{need.kind.value}: {sentence}"
-        cause = InboxCause(need.kind.value, None, title, sentence, (), 0, 0, need.since, need.since, need.since)
+        cause = cause_without_tasks(need.kind.value, f"{need.kind.value}: {sentence}", sentence, need.since)
         return cause_value(cause, need, {"run_id": need.run_id, "state_file": address, "executor": None})
     name = " ".join(filter(None, (need.flow, need.run_id)))
     place_text = f"{name} in {address}" if name else address
@@ -289,8 +286,6 @@ def _command_of(need: Need, place: Place) -> str:
     """The command that ends a need; empty if its sentence names one, or if there is none."""
     if need.kind in _COMMANDS_OF_FILE:
         return _advised(_COMMANDS_OF_FILE[need.kind], place)
-    return (
-        _advised(_COMMANDS_OF_RUN[need.kind], place, need.run_id)
-        if need.run_id and need.kind in _COMMANDS_OF_RUN
-        else ""
-    )
+    if need.run_id is not None and need.kind in _COMMANDS_OF_RUN:
+        return _advised(_COMMANDS_OF_RUN[need.kind], place, need.run_id)
+    return ""

@@ -49,7 +49,7 @@ class ConsoleView:
         return " ".join(plain(run_line(self._board(at), _ADDRESS, None, at, _HEADER_CELLS, UTF8)).split())
 
     def why(self, task: str, at: int) -> str:
-        """Why a task does not run."""
+        """The reason why a task does not run."""
         return self._board(at).explain(task, at, ALIVE)
 
     def inbox(self, at: int) -> Sequence[NightCause]:

@@ -1,4 +1,4 @@
-"""How a command acts: which tasks it means, the preview and the question, the sending, the answer."""
+"""Sends the act of a command: the tasks that it means, the preview and the question, the sending, the answer."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, answer_before, given_ids, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
-from .named_tasks import unknown_task
-from .options import NamedFile, params_of, seconds_of
+from .options import NamedFile, NoSuchTaskError, params_of, seconds_of
 from .output import with_schema
 from .run import ExecutorStart, detach, require_here
 
@@ -112,7 +111,7 @@ def names_in_bulk(projection: RunProjection, request: ActRequest) -> list[str] |
     globs = [pattern for pattern in patterns if pattern not in projection.tasks and _GLOB_CHARACTERS & set(pattern)]
     exact = set(patterns) - set(globs)
     if missing := sorted(exact - projection.tasks.keys()):
-        raise unknown_task(projection, missing[0])
+        raise NoSuchTaskError(projection, missing[0])
     if not globs and not request.has_filter:
         return None
     states = {TaskState(state) for state in request.only} or BULK_STATES[act]
@@ -152,7 +151,8 @@ PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
 
 class ActPlace(NamedTuple):
-    """Where an act was applied, and when by the clock there. ``run``: as it was before; None: the whole file."""
+    """The file and the run that an act was applied to. ``run``: as it was before; None: the whole file; ``now_us``: by
+    the clock there."""
 
     address: str
     status: SessionStatus
@@ -197,7 +197,7 @@ class BuiltCommand(NamedTuple):
     resume_lines: Sequence[str] = ()  # about the executor that goes on with the run then
 
     async def preview(self, session: Session) -> acts.ActPreview:
-        """What it would change, with what may go on or is held then."""
+        """The preview of the command, with the tasks that may go on or are held then."""
         own = self.foreseen
         return (await session.preview(self.command))._replace(
             held=own.held, released=own.released, needed_by=own.needed_by

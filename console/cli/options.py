@@ -8,17 +8,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Literal
 
 import click
 from click.shell_completion import CompletionItem
 
-from ...engine.domain.text import advised, place_words, shell_command
+from ...engine.domain.text import advised, did_you_mean, place_words, shell_command
 from ...engine.errors import RedriveError
 from .group import ExitCode
 
 if TYPE_CHECKING:
+    from ...engine.core.projection import RunProjection, TaskRow
     from ...engine.domain.events import Json
     from ..sessions.address import Endpoint, SshOptions
 
@@ -115,18 +117,18 @@ class NamedFile:
         """
         from ...engine.statefile.state_files import ActTargets
         from ..sessions.address import Endpoint
-        from ..sessions.target import acting_target, is_remote
+        from ..sessions.target import acting_target, is_host
 
         runs = () if self.run is None else (self.run,)
         targets = ActTargets(runs, self.tasks, fingerprint) if runs or self.tasks or fingerprint else None
         with _printed_choices():
             target = acting_target(self.name, targets, self.run if f"@{self.run}" in sys.argv else None)
         endpoint = Endpoint(target, self.ssh, self.run)
-        if is_remote(target):
-            from .hosts import choose_file
+        if not is_host(target):
+            return endpoint
+        from .hosts import choose_file
 
-            return choose_file(endpoint, to_act=True)
-        return endpoint
+        return choose_file(endpoint, to_act=True)
 
 
 @contextmanager
@@ -149,9 +151,23 @@ def _printed_choices() -> Iterator[None]:
 class NoSuchTaskError(RedriveError):
     """The run has no task of a name that was typed."""
 
-    def __init__(self, name: str, sentence: str, meant: str) -> None:
-        super().__init__(f"{sentence}{meant}")
-        self.name, self.meant = name, meant
+    def __init__(self, projection: RunProjection, name: str) -> None:
+        run, self.name, self.meant = projection.run, name, did_you_mean(name, projection.tasks)
+        super().__init__(f"{run.dag_name}: run {run.run_id} has no task {name!r}{self.meant}")
+
+
+def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
+    """The tasks of the given names and globs, in the order of the flow; without one, all.
+
+    Raises NoSuchTaskError if one fits no task.
+    """
+    tasks, names = projection.tasks, set(() if patterns else projection.tasks)
+    for pattern in patterns:
+        found = {pattern} & tasks.keys() or {name for name in tasks if fnmatchcase(name, pattern)}
+        if not found:
+            raise NoSuchTaskError(projection, pattern)
+        names |= found
+    return sorted((tasks[name] for name in names), key=lambda row: row.position)
 
 
 def _command_names() -> list[str]:
@@ -253,7 +269,7 @@ class TargetWords(click.types.StringParamType):
     def read(
         self, words: Sequence[str], ssh: SshOptions, state: str | None, run: str | None, *, acts: bool = False
     ) -> NamedFile:
-        """What the words, and the options that stood in their place before, name. Raises UsageError, RedriveError."""
+        """Read the words, and the options that stood in their place before. Raises UsageError, RedriveError."""
         from ..sessions.target import MACHINE, NamedTargets, name_run, name_words
 
         if self.hosts and len(words) > 1:
@@ -322,6 +338,8 @@ class Number(click.IntRange):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
+trust_option = click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 
 

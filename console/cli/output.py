@@ -1,4 +1,4 @@
-"""What commands print: versions of JSON lines, lines in colours, lists that follow a run; new files."""
+"""The output of commands: versions of JSON lines, lines in colours, lists; new files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _LINES_PER_WRITE = 500
 
 
 def shell_context(now_us: int) -> RowContext:
-    """What the rows of a list need on standard output."""
+    """The context of the rows of a list on standard output."""
     return RowContext(now_us, glyphs_for(sys.stdout.encoding))
 
 

@@ -12,8 +12,7 @@ from typing import cast
 import click
 
 from ...engine.core.explain import explain_task
-from ...engine.core.projection import RunProjection
-from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
+from ...engine.core.waiting import ALIVE, ExplainContext
 from ...engine.domain.acts import parse_answer
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.event_payloads import OperatorActed
@@ -100,33 +99,29 @@ def replay(file: shared.NamedFile, as_json: bool, at: str | None) -> int:
 def print_replay(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, at: str | None) -> int:
     """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
-    async def use(session: Session) -> tuple[RunProjection, int | None, int, str, RunnerStatus]:
-        projection, address = await session.snapshot(session.run_id), session.address
-        runner = runner_of(projection.run, session.status)
-        if at is None:
-            return projection, None, session.now_us(), address, runner
-        when = parse_when(at, projection.run, session.now_us())
-        history = EventHistory(session, projection)
-        await history.load(projection.seq)
-        if NUMBER_MAX <= when < projection.run.started_at:
-            raise RedriveError(
-                f"{at} is before run {projection.run.run_id} began: {_local_time(projection.run.started_at)}"
-            )
-        seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
-        instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
-        is_last = (
-            seq == history.index.seq if when < NUMBER_MAX else runner.gone_at is not None and when >= runner.gone_at
-        )
-        shown = (await history.point_at(seq)).snapshot.projection
-        return shown, instant, instant, address, runner if is_last else ALIVE
+    async def use(session: Session) -> Iterable[Shown]:
+        projection, now_us = await session.snapshot(session.run_id), session.now_us()
+        runner, then = runner_of(projection.run, session.status), ""
+        if at is not None:
+            when = parse_when(at, projection.run, now_us)
+            is_number = when < NUMBER_MAX
+            history = EventHistory(session, projection)
+            await history.load(projection.seq)
+            if not is_number and when < projection.run.started_at:
+                began = _local_time(projection.run.started_at)
+                raise RedriveError(f"{at} is before run {projection.run.run_id} began: {began}")
+            seq = min(when if is_number else history.index.seq_at(when), history.index.seq)
+            now_us = history.index.instant_of(seq) if is_number else when
+            is_after_executor = runner.gone_at is not None and now_us >= runner.gone_at
+            if not (seq == history.index.seq if is_number else is_after_executor):
+                runner = ALIVE
+            projection, then = (await history.point_at(seq)).snapshot.projection, f" at {_local_time(now_us)}"
+        context = ExplainContext(runner=runner, holders={})
+        about = TasksContext(projection, lambda name: explain_task(projection, name, now_us, context), runner)
+        lines = task_lines(projection, as_json, {"state_file": session.address}, patterns, about)
+        return lines if as_json else [f"{present.place_line(projection.run, session.address)}{then}", *lines]
 
-    projection, instant, now_us, address, runner = with_session(endpoint, use)
-    if not as_json:
-        then = "" if instant is None else f" at {_local_time(instant)}"
-        echo(f"{present.place_line(projection.run, address)}{then}")
-    context = ExplainContext(runner=runner, holders={})
-    about = TasksContext(projection, lambda name: explain_task(projection, name, now_us, context), runner)
-    print_lines(task_lines(projection, as_json, {"state_file": address}, patterns, about))
+    print_lines(with_session(endpoint, use))
     return 0
 
 

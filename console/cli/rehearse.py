@@ -9,8 +9,7 @@ import builtins
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -37,9 +36,7 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
 
 @command("rehearse")
 @click.argument("flow", metavar="PROGRAM")
-@click.option(
-    "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
-)
+@click.option("--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: of 30% of calls.")
 @click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
 @click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
 @click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
@@ -112,12 +109,8 @@ def _result(word: str) -> tuple[str, object]:
 
 def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]:
     """Read the options that name faults. Raises UsageError."""
-    readers: Mapping[str, Callable[[str], Fault]] = {
-        "fail": partial(_fail, spec=spec),
-        "down": _down,
-        "crash": _crash,
-    }
-    return [read(word) for option, read in readers.items() for word in words.get(option, ())]
+    failures = [_fail(word, spec) for word in words.get("fail", ())]
+    return [*failures, *map(_down, words.get("down", ())), *map(_crash, words.get("crash", ()))]
 
 
 def _match(option: str, pattern: str, word: str, form: str) -> re.Match[str]:
@@ -172,29 +165,28 @@ def _sentence(night: Night, faults: Sequence[Fault]) -> str:
     took = format_seconds(night.seconds)
     counts = Counter(night.states.values())
     states = ", ".join(f"{number(count)} {state}" for state, count in counts.most_common())
-    healed = [
-        f", {format_seconds(night.healed_after(name))} after {name} was well again"
-        for name in _ending_outages(faults)
-        if night.state == "SUCCESS"
-    ]
+    outages = _healed_outages(night, faults)
+    healed = [f", {format_seconds(night.healed_after(name))} after {name} was well again" for name in outages]
     return f"{night.state} after {took}{''.join(healed)}: {states}; {number(night.starts())} starts"
 
 
-def _ending_outages(faults: Sequence[Fault]) -> list[str]:
+def _healed_outages(night: Night, faults: Sequence[Fault]) -> list[str]:
+    """The downstreams whose outage ended before the run succeeded."""
+    if night.state != "SUCCESS":
+        return []
     found = (fault for fault in faults if isinstance(fault, DownstreamFault) and fault.when.lasts is not None)
     return sorted({fault.downstream for fault in found})
 
 
 def _facts(night: Night, seed: int, faults: Sequence[Fault]) -> dict[str, object]:
     """Return one night as a line of JSON."""
-    has_healed = bool(_ending_outages(faults)) and night.state == "SUCCESS"
     return {
         "flow": night.projection.run.dag_name,
         "seed": seed,
         "state": night.state,
         "exit_code": night.exit_code,
         "seconds": round(night.seconds, 3),
-        "healed_seconds": round(night.healed_after(), 3) if has_healed else None,
+        "healed_seconds": round(night.healed_after(), 3) if _healed_outages(night, faults) else None,
         "starts": night.starts(),
         "pages": len(night.pages),
         "tasks": dict(Counter(night.states.values())),

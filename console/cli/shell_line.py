@@ -1,4 +1,4 @@
-"""What a line of the shell starts: its program, the name of its job, and what of it a flow does itself."""
+"""Reads a line of the shell: its program, the name of its job, and what of it a flow does itself."""
 
 from __future__ import annotations
 

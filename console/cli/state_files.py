@@ -7,10 +7,10 @@ from functools import partial
 
 from ...engine.errors import LinkError
 from ...engine.statefile.state_files import FileRow, file_row_of, file_rows
-from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.address import Endpoint, SshOptions
 from ..sessions.once import read_once
 from ..sessions.session import Query, Session, row_of
-from ..sessions.target import existing_target, is_remote, named_target
+from ..sessions.target import existing_target, is_host, is_remote, named_target
 
 
 def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Sequence[FileRow]:
@@ -32,8 +32,7 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
 def hosts_of(name: str | None, hosts: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     """The one file that a command line names, or the hosts whose files it means."""
     target = named_target(name)
-    is_host = not hosts and target is not None and is_remote(target) and not parse(target).path
-    return (None, (str(target),)) if is_host else (target, hosts)
+    return (None, (str(target),)) if not hosts and is_host(target) else (target, hosts)
 
 
 def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[FileRow]:
@@ -52,6 +51,6 @@ FILE_ROW: Query = "file", {}
 
 
 async def file_row_of_session(session: Session) -> FileRow:
-    """What the list of a host says about a file, read through a session."""
+    """Read through a session the row that the list of its host has for the file."""
     file_row = await session.read(partial(row_of, FileRow), FILE_ROW)
     return file_row._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

@@ -35,8 +35,7 @@ from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
 from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands
-from .named_tasks import rows_like
-from .options import NamedFile, TargetWords, json_option, of_run, reason_option, seconds_of
+from .options import NamedFile, TargetWords, dry_run_option, json_option, of_run, reason_option, rows_like, seconds_of
 from .output import print_list, shell_context
 
 _NO_BREAKER, _NO_ROW = "no task of this run names a downstream", "no row is in quarantine"
@@ -231,7 +230,7 @@ _RESULT_NOTE = (
 @click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
 @click.option("--same-key", is_flag=True, help="With --cascade: also effects that have happened, with their keys.")
 @click.option("--new-key", is_flag=True, help="With --cascade: also effects that have happened, with new keys.")
-@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
+@dry_run_option
 @reason_option
 def quarantine(
     file: NamedFile,

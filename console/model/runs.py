@@ -13,6 +13,7 @@ from ...engine.core.views import RunLike, run_code
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, RunFacts, RunRow, RunSummary
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
+from ...engine.domain.text import format_duration
 from ...engine.statefile import needs
 from ...engine.statefile.durations import DurationStats, quantile
 from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow
@@ -269,6 +270,15 @@ def latest_code(file_row: FileRow) -> str:
     """The state of the latest run as lists for grep print it; empty without a run."""
     run = file_row.latest
     return "" if run is None else run_code(run, runner_of(run, status_of(file_row)), known_counts(run))
+
+
+def describe_latest(file_row: FileRow, now_us: int) -> str:
+    """The latest run of a state file, in a line."""
+    run = file_row.latest
+    if run is None:
+        return "no run yet"
+    age = format_duration(max(0, now_us - run.started_at))
+    return f"{run.dag_name} · {run.run_id} · {latest_code(file_row)} · started {age} ago"
 
 
 # --- The last runs of a flow side by side: each task in each run, how long it took, and what is unusual --------------

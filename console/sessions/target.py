@@ -18,7 +18,7 @@ from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, pat
 
 if TYPE_CHECKING:
     from ...engine.statefile.lists import RunName
-    from ...engine.statefile.state_files import ActTargets, FileRow
+    from ...engine.statefile.state_files import ActTargets
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,15 @@ def is_remote(target: str) -> bool:
     return target.startswith(REMOTE)
 
 
+def is_host(target: str | None) -> bool:
+    """Whether the target is a host, without the path of a file."""
+    if target is None or not is_remote(target):
+        return False
+    from .address import parse  # here: most commands stay on this machine
+
+    return not parse(target).path
+
+
 def has_state() -> bool:
     """Whether this machine has a state file, or schedules: some flow may never have started."""
     return named_target(None) is not None or bool(default_paths()) or os.path.exists(supervisor_path())
@@ -283,6 +292,8 @@ def acting_target(target: str | None, targets: ActTargets | None = None, run: st
     if named is not None:
         return named
     from ...engine.statefile.state_files import file_rows, has_targets
+    from ..model.runs import describe_latest
+    from .session import machine_now_us
 
     usable = [file_row for file_row in file_rows() if file_row.problem is None]
     working = [file_row for file_row in usable if file_row.has_work]
@@ -296,16 +307,10 @@ def acting_target(target: str | None, targets: ActTargets | None = None, run: st
             raise RedriveError(f"none of {len(usable)} state files has {targets}; see: redrive fleet")
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"
-        choices = ((place_words(file_row.path, run), _latest_of(file_row)) for file_row in candidates)
+        now_us = machine_now_us()
+        choices = ((place_words(file_row.path, run), describe_latest(file_row, now_us)) for file_row in candidates)
         raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one", run and f"@{run}", choices)
     return candidates[0].path if candidates else _default_path()
-
-
-def _latest_of(file_row: FileRow) -> str:
-    from ..model.runs import latest_code
-
-    run = file_row.latest
-    return f"{run.dag_name} {run.run_id} {latest_code(file_row)}" if run is not None else "no run yet"
 
 
 def _default_path() -> str:
