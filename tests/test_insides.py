@@ -282,6 +282,7 @@ def test_every_use_of_the_insides_of_others_has_an_answer_to_what_if_it_does_not
         ("timer._skip = False", {"timer._skip"}),
         ("getattr(task, '_fut_waiter', None)", {"the name _fut_waiter"}),
         ("import os\nos._exit = print", {"os._exit is set"}),
+        ("import time\npatch.multiple(time, sleep=print)", {"time.sleep is set"}),
         ("import sys, gc\nsys.setswitchinterval(1)\ngc.freeze()", {"sys.setswitchinterval", "gc.freeze"}),
         ("sys = 1\nframe.f_back.f_locals", {"frame.f_back", "frame.f_locals"}),
         ("open(f'/proc/{pid}/stat')", {"/proc/{}/stat"}),

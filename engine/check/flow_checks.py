@@ -51,7 +51,7 @@ class FlowContext:
         return Dag((task.name, task.parents) for task in self.flow.tasks)
 
     def took(self, name: str) -> DurationQuantiles | None:
-        """How long a task took in earlier runs."""
+        """Return the durations of a task in earlier runs."""
         return duration_stats(self.observed.get(name, ()))
 
 
@@ -109,7 +109,7 @@ def _held_by_dead_letters(context: FlowContext) -> Iterator[Finding]:
 
 
 def _clean_ups(context: FlowContext) -> Iterator[Finding]:
-    """What runs after the deadline, how long, and what does not."""
+    """Tasks that run after the deadline without a bound, and tasks that do not although a parent does."""
     if not _ends_by_deadline(context.flow):
         return
     clean_ups = {task.name for task in context.flow.tasks if is_clean_up(task)}
@@ -352,7 +352,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
 
 
 class ChecklistItem(msgspec.Struct, frozen=True):
-    """One line of the checklist. ``passes`` None: only the author of the task knows."""
+    """A line of the checklist. ``passes`` None: only the author of the task knows."""
 
     passes: bool | None
     text: str

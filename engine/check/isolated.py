@@ -37,7 +37,7 @@ from .tasks import check_tasks
 
 
 class ProcessCost(msgspec.Struct, frozen=True):
-    """What it costs to fork the process that has imported a flow, by trial. ``packages``: the largest that it imports.
+    """The cost of a fork of the process that has imported a flow, by trial. ``packages``: the largest that it imports.
 
     ``seconds``: of a processor, for the fork and the end of a child that does nothing.
     """

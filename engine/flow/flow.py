@@ -68,7 +68,7 @@ class TaskGroup(msgspec.Struct):
 
 
 class GroupDefaults(msgspec.Struct, frozen=True):
-    """Where tasks are written: directly in the flow, or in a group of it."""
+    """The defaults of the place where tasks are written: directly in the flow, or in a group of it."""
 
     defaults: Mapping[str, Any]  # option -> value, also those of the scopes around this one
     origins: Mapping[str, str]  # option -> who sets it: "the flow", "group 'extract'"
@@ -514,7 +514,8 @@ class TaskDeclarations:
         scope = self._scopes[-1]
         name = scope.full_name(name) if is_text(name) else name
         called = f"task {short_repr(name)}"
-        reject_unknown_options(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
+        keywords = KEYWORDS["map" if "map_over" in own else kind]
+        reject_unknown_options(called, options, (*keywords, *TASK_OPTIONS))
         parents = parse_named_option(called, "after", AFTER, after)
         given = {**_timeout_of_work(work, called), **options, **({"effect": True} if work == EFFECT else {})}
         inherited = scope.inherited_by(kind, given)
@@ -530,9 +531,10 @@ class TaskDeclarations:
         return name
 
 
-#: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
-KEYWORDS: dict[TaskKind, tuple[str, ...]] = {
+#: The keywords that stand in the signatures of ``Flow.task``, ``Flow.map``, ``Flow.sensor`` and ``Flow.command``.
+KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "python": ("name", "after", "kind"),
+    "map": ("over", "key", "max_size", "collect", "name", "after", "kind"),
     "sensor": ("name", "after", "every"),
     "command": ("after", "kind", "shell", "cwd", "env", "stdin", "result"),
     "approval": ("after",),

@@ -297,8 +297,6 @@ def _parse_stdin(value: object) -> str | os.PathLike[str]:
 
 
 def _parse_expected_by(value: object) -> ExpectedBy:
-    if isinstance(value, ExpectedBy):
-        return value
     if isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
         return ExpectedBy(clock=f"{int(clock[1]):02}:{clock[2]}")
     seconds = parse_duration(value.strip().removeprefix("+") if isinstance(value, str) else value)
@@ -308,8 +306,6 @@ def _parse_expected_by(value: object) -> ExpectedBy:
 
 
 def _parse_dask(value: object) -> DaskOptions:
-    if isinstance(value, DaskOptions):
-        return value
     options = _mapping(value)
     if options.keys() - {"resources", "workers", "priority"}:
         raise ValueError
@@ -358,7 +354,7 @@ TIMEOUT = optional(ABOVE_ZERO, "no bound")
 
 
 class SharedOptions(TypedDict, total=False):
-    """What a task can say, and a flow or a group for all of its tasks: an option of the task itself wins, also None."""
+    """Options of a task, and of a flow or a group for all of its tasks: that of the task itself wins, also None."""
 
     # How often it is tried again, and after which waits; None: RetryPolicy().
     retry: Annotated[RetryPolicy | None, optional(POLICY)]
@@ -371,7 +367,7 @@ class SharedOptions(TypedDict, total=False):
 
 
 class DefaultOptions(SharedOptions, total=False):
-    """What ``Flow`` and ``Flow.group`` set for all of their tasks."""
+    """Options that ``Flow`` and ``Flow.group`` set for all of their tasks."""
 
     timeout: Annotated[Duration | None, TIMEOUT]
     # Of commands; those of a group and of a task are added to those of the flow.
@@ -379,7 +375,7 @@ class DefaultOptions(SharedOptions, total=False):
 
 
 class FlowOptions(DefaultOptions, total=False):
-    """What ``Flow`` takes beside its name; its docstring describes them."""
+    """Options of ``Flow`` beside its name; its docstring describes them."""
 
     deadline: Annotated[Duration | None, optional(duration())]
     deadline_action: Annotated[DeadlineAction, choice(*get_args(DeadlineAction))]
@@ -408,14 +404,14 @@ DEFAULTS, FLOW = table_of(DefaultOptions), table_of(FlowOptions)
 
 
 class WorkOptions(SharedOptions, total=False):
-    """What ``TaskDef`` and the methods of ``Flow`` take alike."""
+    """Options that ``TaskDef`` and the methods of ``Flow`` have in common."""
 
     # From SIGTERM to SIGKILL; 5 unless given.
     grace_seconds: Annotated[Duration, duration()]
     # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask".
     isolation: Annotated[Isolation, choice(*get_args(Isolation))]
     # Which workers of the cluster: resources, workers, priority.
-    dask: Annotated[DaskOptions | Mapping[str, object] | None, optional(DASK)]
+    dask: Annotated[Mapping[str, object] | None, optional(DASK)]
     # The pool whose slots it takes while it runs: a name in ``pools`` or ``machine_pools`` of the flow.
     pool: Annotated[str | None, optional(NAME)]
     # How many of them, at least 1; 1 unless given.
@@ -445,7 +441,7 @@ class WorkOptions(SharedOptions, total=False):
 
 
 class TaskOptions(WorkOptions, total=False):
-    """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
+    """Options of ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` beside the keywords of their own."""
 
     # For one attempt, which is killed then; None: no bound.
     timeout: Annotated[Duration | None, TIMEOUT]
@@ -454,7 +450,7 @@ class TaskOptions(WorkOptions, total=False):
 
 
 class TaskDefOptions(WorkOptions, total=False):
-    """What ``TaskDef`` takes beside its first arguments; its docstring describes them."""
+    """Options of ``TaskDef`` beside its first arguments; its docstring describes them."""
 
     kind: Annotated[TaskKind, choice(*get_args(TaskKind))]
     command: Annotated[str | Sequence[str | os.PathLike[str]] | None, optional(COMMAND)]
@@ -509,7 +505,7 @@ ClassificationRuleOptions = TypedDict(
 
 
 class DownstreamOptions(TypedDict, total=False):
-    """What ``Flow.downstream`` takes beside the name."""
+    """Options of ``Flow.downstream`` beside the name."""
 
     # The breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given.
     failure_rate: float

@@ -1,4 +1,4 @@
-"""What became of the runs of other flows of this machine, for a flow that starts after them, and for ``run_of``.
+"""The runs of other flows of this machine, for a flow that starts after them, and for ``run_of``.
 
 The file of ``redrive serve`` says which flows there are, and what operators decided; the state file of each says what
 ran. Both are only read.

@@ -263,7 +263,7 @@ Level = Literal["error", "warning", "note"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One result of a check. "error": the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
+    """A result of a check. "error": the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
 
     level: Level
     rule: str

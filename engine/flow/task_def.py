@@ -1,4 +1,4 @@
-"""One task as a value, and the checks of its fields."""
+"""The definition of a task as a value, and the checks of its fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .options import TASK, Parent, TaskDefOptions, parse_options
 
 
 class TaskDef:
-    """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
+    """A task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
 
     Parameters:
         name: text, not empty, no NUL character; each task of a flow has another.
@@ -348,9 +348,10 @@ class TaskSpecBuilder:
         return name
 
     def _check_names_of_children(self, task: str) -> None:
-        taken = next((name for name in self._declared if name.startswith(child_prefix(task))), None)
-        if taken is not None:
-            raise FlowError(f"task {taken!r} has the name of a child of the map task {task!r}: rename it", task=taken)
+        prefix = child_prefix(task)
+        for name in self._declared:
+            if name.startswith(prefix):
+                raise FlowError(f"task {name!r} has the name of a child of the map task {task!r}: rename it", task=name)
 
 
 def identity_of(function: Callable[..., object]) -> tuple[int, int]:

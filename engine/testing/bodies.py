@@ -21,7 +21,8 @@ from datetime import datetime
 from functools import partial
 from itertools import count, dropwhile, takewhile
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 from ..core.failures.failure import describe_error
 from ..core.result_codec import dump_result, load_result
@@ -85,7 +86,7 @@ class BodyTime:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What stands for the body of one attempt.
+    """A stand-in for the body of one attempt.
 
     Attributes:
         plan: the function that is called.
@@ -104,7 +105,7 @@ class Body:
 
 @dataclass(slots=True)
 class _Recording:
-    """What a body reports, each with its second."""
+    """The reports of a body, each with its second."""
 
     time: BodyTime
     paces_reports: bool  # the attempt takes a given time: each report takes its share of it
@@ -152,19 +153,18 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
 
 def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> protocol.Ending | Exit:
     describe, clock = facts.describer(order), recording.time
-
-    def is_cancelled() -> bool:
-        return clock.is_terminated
-
-    def run_coroutine(coroutine: Coroutine[object, object, object]) -> object:
-        return _run_coroutine(coroutine, clock)
-
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
     unblocked, began = _unblocked_seconds(), time.perf_counter()
     try:
-        with _played(clock, recording), _surroundings(order, facts.project_root):
+        with _played(order, facts.project_root, recording):
             end: protocol.Ending | Exit = call_task(
-                order, plan, describe, recording.send, is_cancelled, run_coroutine, recording.monotonic
+                order,
+                plan,
+                describe,
+                recording.send,
+                lambda: clock.is_terminated,
+                partial(_run_coroutine, clock),
+                recording.monotonic,
             )
     except (KeyboardInterrupt, StageError):
         raise
@@ -184,7 +184,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
 
 
 def _unblocked_seconds() -> float:
-    """How long this process has computed so far, or this thread has waited for a processor that others had."""
+    """Return how long this process has computed, and this thread has waited for a processor that others had."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             queued = int(file.read().split()[1]) / 1e9
@@ -194,35 +194,21 @@ def _unblocked_seconds() -> float:
 
 
 @contextlib.contextmanager
-def _played(clock: BodyTime, recording: _Recording) -> Iterator[None]:
-    """Put the clock of the body into the ``time`` module, and its output into the recording, for a while."""
-    real = time.sleep, time.time, time.monotonic
+def _played(order: AttemptOrder, folder: str, recording: _Recording) -> Iterator[None]:
+    """Give the body its clock, in the ``time`` module, its folder and its environment, and record its output."""
+    clock, output = recording.time, cast("Any", recording)
     forward_retries(lambda data: recording.send(protocol.Retried(dict(data))))
-    output: Any = recording
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        time.sleep, time.time, time.monotonic = clock.sleep, clock.time, clock.monotonic  # type: ignore[assignment]  # played time
-        try:
+    try:
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+            contextlib.chdir(folder),
+            patch.dict(os.environb, encoded_variables(order)),
+            patch.multiple(time, sleep=clock.sleep, time=clock.time, monotonic=clock.monotonic),
+        ):
             yield
-        finally:
-            time.sleep, time.time, time.monotonic = real
-            forward_retries(protocol.ignore)
-
-
-@contextlib.contextmanager
-def _surroundings(order: AttemptOrder, folder: str) -> Iterator[None]:
-    """The folder and the environment of an attempt."""
-    variables = encoded_variables(order)
-    before = {name: os.environb.get(name) for name in variables}
-    with contextlib.chdir(folder):
-        os.environb.update(variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environb.pop(name, None)
-                else:
-                    os.environb[name] = value
+    finally:
+        forward_retries(protocol.ignore)
 
 
 # --- Coroutines ------------------------------------------------------------------------------------------------------
@@ -243,7 +229,7 @@ class _PacedTime:
         self._clock.seconds = value * self._clock.pace
 
 
-def _run_coroutine(coroutine: Coroutine[object, object, object], clock: BodyTime) -> object:
+def _run_coroutine(clock: BodyTime, coroutine: Coroutine[object, object, object]) -> object:
     """Run a coroutine on a loop of its own, in a thread, because a loop runs in this one."""
 
     async def main() -> object:

@@ -50,7 +50,7 @@ class in_turn:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """One start of an attempt. ``seconds``: since the start of the night."""
+    """A start of an attempt. ``seconds``: since the start of the night."""
 
     seconds: float
     run_id: str
@@ -220,15 +220,12 @@ class Director:
             own = task if task.map is None else task.map.child
             is_given = any(_names(task.name, name) for name in (*self._results, *self._durations))
             is_given |= any(isinstance(fault, TaskFault) and _meets(task.name, fault) for fault in self._faults)
-            if own.kind == "command" and not is_given:
+            is_command = own.kind == "command"
+            if (is_command or own.isolation == "dask") and not is_given:
+                why = "is a command, which cannot run" if is_command else "runs on Dask, which does not run"
                 raise StageError(
-                    f"task {task.name!r} is a command, which cannot run in virtual time: say what it returns,"
-                    f" results={{{task.name!r}: None}}, or how it ends, exits({task.name!r}, 0)"
-                )
-            if own.isolation == "dask" and not is_given:
-                raise StageError(
-                    f"task {task.name!r} runs on Dask, where virtual time does not reach: say what it returns,"
-                    f" results={{{task.name!r}: None}}"
+                    f"task {task.name!r} {why} in virtual time: say what it returns, results={{{task.name!r}: None}},"
+                    f" or how it ends, exits({task.name!r}, 0)"
                 )
 
     # --- Scripts ---------------------------------------------------------------------------------------------------

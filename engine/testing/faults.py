@@ -33,7 +33,7 @@ class When:
 
 
 class WhenOptions(TypedDict, total=False):
-    """Which attempts of a task a fault meets; each of them unless given."""
+    """The attempts of a task that a fault meets; each of them unless given."""
 
     attempt: int | Collection[int] | None  # these, counted from 1
     times: int | None  # so many of each task, the first ones
@@ -44,14 +44,14 @@ class WhenOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong in a night, and when; the functions below make its kinds."""
+    """A fault in a night, and when it happens; the functions below make its kinds."""
 
     when: When
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFault(Fault):
-    """What attempts do instead of their work. ``task``: also the children of that map task; "*": every task."""
+    """Attempts fail, or take longer. ``task``: also the children of that map task; "*": every task."""
 
     task: str
     error: MakeError | None = None
@@ -69,7 +69,7 @@ class TaskFault(Fault):
 
 @dataclass(frozen=True, slots=True)
 class DownstreamFault(Fault):
-    """What calls of a downstream get. ``per_second``: so many calls a second are well all the same."""
+    """Calls of a downstream fail, but ``per_second`` calls a second."""
 
     downstream: str
     error: MakeError

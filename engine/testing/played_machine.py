@@ -20,7 +20,7 @@ from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChan
 from ..runner import protocol
 from ..runner.attempt import Attempt, AttemptHost, RunnerContext
 from ..runner.autopsy import ProcSampler, SampledAttempt
-from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
+from ..runner.outcome_of_exit import OutOfMemoryWatch
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
 from ..runner.usage import Sample, UsageSubject
@@ -50,7 +50,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the process of one attempt does, in seconds after its start.
+    """The course of the process of one attempt, in seconds after its start.
 
     Attributes:
         seconds: when it ends by itself; None: never.
@@ -100,7 +100,7 @@ class PlayedRunner:
         self.mask = SecretMask()
         self.leaked_slots = 0
         self.is_open = False
-        self.running: dict[int, PlayedProcess] = {}
+        self.running: dict[int, Attempt] = {}
         self._load = load
         self._script_of = script_of
         self._on_start = on_start
@@ -157,29 +157,25 @@ class PlayedRunner:
         is_apart: bool = False,
     ) -> None:
         """See ``Runner.launch``. ``is_apart`` changes nothing: a played zygote dies by itself, not by an attempt."""
-        task = asyncio.get_running_loop().create_task(self._launch(order, listener, on_started, on_failed))
+
+        async def start() -> None:
+            script = self._script_of(order)
+            await asyncio.sleep(script.starts_after)
+            error = script.refused if self.is_open else ProcessLookupError("the zygote is gone")
+            if error is not None:
+                on_failed(error)
+                return
+            self._on_start(order)
+            self._last_number += 1
+            process = PlayedProcess(self._last_number, script, self._forget)
+            attempt = Attempt(order, listener, self._shared, process, asyncio.get_running_loop().time())
+            self.running[self._last_number] = attempt
+            process.begin()
+            on_started(attempt)
+
+        task = asyncio.get_running_loop().create_task(start())
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)
-
-    async def _launch(
-        self,
-        order: AttemptOrder,
-        listener: AttemptListener,
-        on_started: Callable[[RunningAttempt], None],
-        on_failed: Callable[[OSError], None],
-    ) -> None:
-        script = self._script_of(order)
-        await asyncio.sleep(script.starts_after)
-        error = script.refused if self.is_open else ProcessLookupError("the zygote is gone")
-        if error is not None:
-            on_failed(error)
-            return
-        self._on_start(order)
-        self._last_number += 1
-        process = self.running[self._last_number] = PlayedProcess(self._last_number, order, script, self._forget)
-        attempt = Attempt(order, listener, self._shared, process, asyncio.get_running_loop().time())
-        process.begin()
-        on_started(attempt)
 
     def _forget(self, number: int) -> None:
         self.running.pop(number, None)
@@ -192,27 +188,24 @@ class PlayedRunner:
             return
         self.is_open = False
         is_shared = len(self.running) > 1
-        self._lose_attempts(lost("its zygote died", is_blameless=is_shared, is_with_zygote=True))
+        for attempt in [*self.running.values()]:
+            attempt.lose("its zygote died", is_blameless=is_shared, is_with_zygote=True)
         self._listener.executor_changed(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
         self._listener.zygote_lost()
 
     async def close(self) -> None:
         """See ``Runner.close``."""
         self.is_open = False
-        self._lose_attempts(lost("the executor ended"))
-
-    def _lose_attempts(self, outcome: Outcome) -> None:
-        for process in list(self.running.values()):
-            process.end(outcome)
+        for attempt in [*self.running.values()]:
+            attempt.lose("the executor ended")
 
 
 class PlayedProcess(AttemptHost):
     """The place of an attempt that follows its script."""
 
-    def __init__(self, number: int, order: AttemptOrder, script: Script, on_over: Callable[[int], None]) -> None:
+    def __init__(self, number: int, script: Script, on_over: Callable[[int], None]) -> None:
         super().__init__(_PIDS + number, None)
         self.number = number
-        self.order = order
         self._script = script
         self._on_over = on_over
         self._timers: list[asyncio.TimerHandle] = []
@@ -224,11 +217,6 @@ class PlayedProcess(AttemptHost):
             self._play_later(seconds, self._play_report, report)
         if self._script.seconds is not None:
             self._play_later(self._script.seconds, self._end_by_itself)
-
-    def end(self, outcome: Outcome) -> None:
-        """End with an outcome that the runner knows."""
-        if not self._running.is_over:
-            self._running.settle(outcome)
 
     def _play_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, callback, *args))
@@ -242,7 +230,7 @@ class PlayedProcess(AttemptHost):
     def _end_by_itself(self) -> None:
         end = self._script.end
         if isinstance(end, Outcome):
-            self.end(end)
+            self._running.settle(end)
         elif isinstance(end, Exit):
             self._exit(end)
         else:
@@ -264,7 +252,7 @@ class PlayedProcess(AttemptHost):
         return without_engine(self._script.stack)
 
     def terminate(self, reason: str) -> None:
-        self._running.report(AttemptSigterm(reason, self.order.spec.grace_seconds))
+        self._running.report(AttemptSigterm(reason, self._running.order.spec.grace_seconds))
         if self._script.ends_after_sigterm is not None:
             self._play_later(self._script.ends_after_sigterm, self._exit, Exit(None, signal.SIGTERM))
 

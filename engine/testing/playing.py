@@ -141,7 +141,7 @@ Respond = Callable[[bytes], Awaitable[Mapping[str, object]]]  # of an executor, 
 
 
 class PlayOptions(TypedDict, total=False):
-    """What ``play`` and ``play_schedule`` take in common; ``play`` describes it."""
+    """The options that ``play`` and ``play_schedule`` have in common; ``play`` describes them."""
 
     params: Mapping[str, object] | None
     at: str | datetime
@@ -160,7 +160,7 @@ def play(
     every: Duration = "1h",
     until: Duration = LIMIT,
     keep: str | os.PathLike[str] | None = None,
-    **scene: Unpack[PlayOptions],
+    **options: Unpack[PlayOptions],
 ) -> Night:
     """Play one or several runs of a flow with the real executor, store and policies, and return what came of it.
 
@@ -189,7 +189,7 @@ def play(
         FlowError: the flow cannot be run.
     """
     with modules_restored():
-        night = _Play(flow, **scene)
+        night = _Play(flow, **options)
         for number in range(runs):
             night.advance_to(number * parse_duration(every))
             night.play_run(f"night-{number + 1}" if runs > 1 else "night", parse_duration(until))
@@ -202,7 +202,7 @@ def play_schedule(
     *,
     lasts: Duration = LIMIT,
     keep: str | os.PathLike[str] | None = None,
-    **scene: Unpack[PlayOptions],
+    **options: Unpack[PlayOptions],
 ) -> Night:
     """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
 
@@ -218,7 +218,7 @@ def play_schedule(
         FlowError: the flow cannot be run, or has no schedule.
     """
     with modules_restored():
-        night = _Play(flow, **scene)
+        night = _Play(flow, **options)
         night.play_service(parse_duration(lasts))
         night.end_acts()
     return night.close(keep)
@@ -250,12 +250,12 @@ class _PlannedAct(NamedTuple):
 
 
 class _Play:
-    """One night under way."""
+    """A night in progress."""
 
-    def __init__(self, flow: PlayedFlow, **scene: Unpack[PlayOptions]) -> None:
-        faults, seed = scene.get("faults", ()), scene.get("seed", 0)
+    def __init__(self, flow: PlayedFlow, **options: Unpack[PlayOptions]) -> None:
+        faults, seed = options.get("faults", ()), options.get("seed", 0)
         _require_no_loop()
-        start = _instant(scene.get("at", START))
+        start = _instant(options.get("at", START))
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
         self._start_us = round(start.timestamp() * 1e6)
@@ -269,16 +269,16 @@ class _Play:
             self._times,
             seed=seed,
             faults=faults,
-            durations=scene.get("durations") or {},
-            results=scene.get("results") or {},
+            durations=options.get("durations") or {},
+            results=options.get("results") or {},
         )
-        self._options = RunOptions(max_parallel=scene.get("max_parallel"), params=dict(scene.get("params") or {}))
+        self._options = RunOptions(max_parallel=options.get("max_parallel"), params=dict(options.get("params") or {}))
         for fault in faults:
             if not isinstance(fault, Fault):
                 raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
             self._times.span(fault.when)  # refuse what cannot be read
         self._machine_faults = [fault for fault in faults if isinstance(fault, MachineFault)]
-        acts = [self._planned(number, act) for number, act in enumerate(scene.get("acts", ()))]
+        acts = [self._planned(number, act) for number, act in enumerate(options.get("acts", ()))]
         self._acts = sorted(acts, key=lambda planned: planned.seconds)
         self._answers: list[tuple[str, bool, str]] = []
         writer = PlayedWriter()

@@ -211,7 +211,8 @@ def test_the_typed_rules_are_those_that_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"), [("python", Flow.task), ("sensor", Flow.sensor), ("command", Flow.command)]
+    ("kind", "method"),
+    [("python", Flow.task), ("map", Flow.map), ("sensor", Flow.sensor), ("command", Flow.command)],
 )
 def test_the_other_keywords_are_those_of_the_signature(kind: Any, method: Callable[..., Any]) -> None:
     parameters = inspect.signature(method).parameters.values()

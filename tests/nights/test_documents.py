@@ -195,7 +195,7 @@ def test_19_the_timeout_is_shorter_than_the_work_of_the_season() -> None:
     night = play(flow, durations={"settle": in_turn("1s", "1s", "4s")}, runs=3)
     assert [run.state for run in night.runs[:2]] == ["SUCCESS", "SUCCESS"]
     (cause,) = night.inbox
-    assert "hang" not in f"{cause.kind} {cause.message}" and "redrive requeue --timeout" in cause.evidence
+    assert "hang" not in f"{cause.kind} {cause.message}" and "requeue it with --timeout" in cause.evidence
     assert "set timeout=" in cause.message and "set timeout=" in str(night.pages[0].body["why"])
 
 

@@ -33,7 +33,7 @@ def test_diwali_night() -> None:
     for text in told(night):
         assert "too short" in text and "set timeout=5s" in text and "hang" not in text
     assert night.inbox[0].kind == "timeout"
-    assert "redrive requeue --timeout" in night.inbox[0].evidence
+    assert "requeue it with --timeout" in night.inbox[0].evidence
     assert "--timeout 5s -- refresh" in str(night.pages[0].body["command"])
 
 

@@ -202,7 +202,7 @@ class _Simulation:
     def _check_start(self, order: AttemptOrder) -> None:
         assert self.stage.runner is not None
         try:
-            self.checker.check_start(order, [process.order for process in self.stage.runner.running.values()])
+            self.checker.check_start(order, [attempt.order for attempt in self.stage.runner.running.values()])
         except Violation as error:
             self._fail(error)
 

@@ -109,6 +109,8 @@ class _Module:
         match node:
             case ast.Attribute(value=value, attr=name) if _may_lean(node):
                 yield from self._of_attribute(node, ast.unparse(value), name)
+            case ast.Call(func=ast.Attribute(attr="multiple"), args=[ast.Name(id=module)], keywords=replaced):
+                yield from (f"{self._imported.get(module, module)}.{one.arg} is set" for one in replaced)
             case ast.JoinedStr(values=values):
                 yield from _of_text("".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in values))
             case ast.Constant(value=str() as text):
