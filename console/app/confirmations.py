@@ -20,7 +20,6 @@ from ..keys.keymap import shown_key
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import lost_tasks
-from ..present.inbox import task_count
 from ..present.preview import consequences
 from ..present.states import sign_of
 from ..present.tasks import RunContext, TaskNames
@@ -146,7 +145,8 @@ def _facts(preview: ActPreview, asked: Sequence[str]) -> Iterator[str]:
     prefix = shared_prefix([one_line(name) for name in asked], least=2)  # said above the list
     for words, names in consequences(preview):
         if len(names) != len(asked) or set(names) != set(asked):
-            yield f"{task_count(len(names))} {words}: {named([one_line(name).removeprefix(prefix) for name in names])}."
+            shown = named([one_line(name).removeprefix(prefix) for name in names])
+            yield f"{counted(len(names), 'task')} {words}: {shown}."
     if refused := preview.refused:
         name, _, sentence = refused[0]
         yield f"{len(refused)} not possible: {one_line(name)}, {sentence}."
@@ -182,7 +182,7 @@ def _question_of_tasks(
     reason: Literal["required", "none"] = "none",
 ) -> Question:
     """A question about tasks: ``Retry load now``. ``verb`` and ``then``: around what they are called."""
-    what = one_line(names[0]) if len(names) == 1 else task_count(len(names))
+    what = one_line(names[0]) if len(names) == 1 else counted(len(names), "task")
     return Question(
         title=f"{verb} {what}{then}",
         facts=[*facts],
@@ -202,7 +202,7 @@ def stop_question(names: Sequence[str], context: RunContext) -> Question:
     below = context.board.names_waiting_below(*names)
     facts = [*_stop_facts([context.board.row(name) for name in names], context.runner)]
     if below:
-        facts.append(f"{task_count(len(below))} below stop with it: {named(below)}.")
+        facts.append(f"{counted(len(below), 'task')} below stop with it: {named(below)}.")
     accept = f"stop {len(names):,}" if len(names) > 1 else "stop it"
     question = _question_of_tasks("Stop", names, context, facts, accept, reason="required")
     return question if len(names) > 1 else replace(question, preview=())
@@ -221,7 +221,7 @@ def answer_question(act: str, names: Sequence[str], context: RunContext) -> Ques
     """The question before an approval is answered. ``act``: approve or reject."""
     below = context.board.waiting_below(*names)
     then = {"approve": "may start then", "reject": "will not run"}[act]
-    facts = [f"{task_count(below)} below {then}." if below else "Nothing waits below."]
+    facts = [f"{counted(below, 'task')} below {then}." if below else "Nothing waits below."]
     accept = f"{act} {len(names):,}" if len(names) > 1 else act
     return _question_of_tasks(BY_NAME[act].verb.capitalize(), names, context, facts, accept, reason="required")
 
@@ -232,7 +232,7 @@ def abandon_question(summary: RunSummary) -> Question:
     return Question(
         title=f"Abandon run {summary.run.run_id}",
         facts=[
-            f"{task_count(left)} not ended so far: cancelled. The run becomes ABANDONED.",
+            f"{counted(left, 'task')} not ended so far: cancelled. The run becomes ABANDONED.",
             "A requeue of its tasks opens it again.",
         ],
         accept="abandon it",
@@ -265,7 +265,7 @@ def breaker_question(breaker: BreakerStatus, how: str, title: str) -> Question:
 
 def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
     held, spec = len(breaker.held), breaker.spec
-    go_on = f"{task_count(held)} held by it {'goes' if held == 1 else 'go'} on"
+    go_on = f"{counted(held, 'task')} held by it {'goes' if held == 1 else 'go'} on"
     if how == "open":
         yield {
             "fail": "Tasks that call it end as failed until an operator closes it.",
@@ -348,7 +348,7 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     return Question(
         title=f"Start an executor here for {board.projection.run.run_id}",
         facts=[
-            f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.",
+            f"The last one has been gone{since}. {counted(left, 'task')} of {board.total:,} are not done.",
             "Attempts that were running count as lost and run again; finished tasks stay finished.",
             *(paused if is_paused else []),
             *([f"Not {named(doubtful)}, which may have happened: a human decides."] if doubtful else []),

@@ -24,7 +24,7 @@ from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
-from ...engine.domain.text import first_names, format_duration, format_seconds
+from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS, BY_NAME
@@ -33,7 +33,7 @@ from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
 from ..model.replay import last_undoable
-from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
+from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..present.tasks import RunContext
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
@@ -308,7 +308,7 @@ class OperatorActions:
         if refusals(answer.results):
             self._show_answer(answer)
             return
-        name = command.targets[0][0] if len(command.targets) == 1 else task_count(len(command.targets))
+        name = command.targets[0][0] if len(command.targets) == 1 else counted(len(command.targets), "task")
         until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
         self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until, holders)
         self.tick(self._console.live.now_us)

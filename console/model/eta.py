@@ -17,7 +17,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import work_us
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import MOVING, TaskState
-from ...engine.statefile.durations import DurationStats
+from ...engine.statefile.durations import DurationStats, quantile
 from .board import Board
 from .graph.groups import stem
 from .paces import is_far_over
@@ -202,22 +202,16 @@ class _Expected:
             if row.state is TaskState.SUCCESS and latest is not None and latest.duration_us is not None:
                 families.setdefault(stem(name), []).append(latest.duration_us)
         self.known = sum(map(len, families.values())) + sum(one.attempts for one in stats.values())
-        self._families = {family: _band(durations) for family, durations in families.items()}
+        self._families = {family: _band(sorted(durations)) for family, durations in families.items()}
         known = [*self._families.values(), *self._stats.values()] or [DurationRange(0, 0)]
-        self._any = DurationRange(_median([one.low_us for one in known]), _median([one.high_us for one in known]))
+        self._any = DurationRange(*(quantile(sorted(ends), 0.5) for ends in zip(*known, strict=True)))
 
     def duration(self, name: str) -> DurationRange:
         return self._stats.get(name) or self._families.get(stem(name), self._any)
 
 
-def _band(durations: list[int]) -> DurationRange:
-    return DurationRange(_median(durations), sorted(durations)[(len(durations) * 95 - 1) // 100])
-
-
-def _median(values: list[int]) -> int:
-    from statistics import median  # here: a list of runs needs none of the eight modules that it imports
-
-    return round(median(values))
+def _band(durations: Sequence[int]) -> DurationRange:
+    return DurationRange(quantile(durations, 0.5), quantile(durations, 0.95))
 
 
 def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> DurationRange:

@@ -217,7 +217,7 @@ class Inbox:
         tasks = tuple([entry.tasks[0] for entry in entries])
         return replace(
             entries[0],
-            title=_most_common([entry.title for entry in entries]),
+            title=Counter([entry.title for entry in entries]).most_common(1)[0][0],
             tasks=tasks,
             dead=sum([entry.dead for entry in entries]),
             held=self.board.waiting_below(*tasks),
@@ -261,10 +261,6 @@ _ORDERS: dict[InboxOrder, Callable[[InboxCause], tuple[int, ...]]] = {
     InboxOrder.LATEST: lambda cause: (-cause.last_seen, -cause.held),
     InboxOrder.OLDEST: lambda cause: (cause.oldest, -cause.held),
 }
-
-
-def _most_common(titles: list[str]) -> str:
-    return titles[0] if len(set(titles)) == 1 else Counter(titles).most_common(1)[0][0]
 
 
 def entry_of(row: TaskRow) -> InboxCause:

@@ -144,9 +144,6 @@ class TimelineRows:
         """Whether any task of a group is listed."""
         return self.is_open(index) or (self._shown_task is not None and self.group_of(self._shown_task) == index)
 
-    def _is_listed_problem(self, name: str) -> bool:
-        return self.lists_problems and self._board.row(name).state in NEEDS_HUMAN
-
     def open(self, index: int) -> None:
         self._open.add(index)
 
@@ -202,7 +199,8 @@ class TimelineRows:
             if index not in listed:
                 listed[index] = []
                 rows.append(index)
-            if index in self._open or name == self._shown_task or self._is_listed_problem(name):
+            is_problem = self.lists_problems and self._board.row(name).state in NEEDS_HUMAN
+            if index in self._open or name == self._shown_task or is_problem:
                 listed[index].append(name)
         for key in rows:
             yield key

@@ -27,6 +27,7 @@ from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, 
 from .log import line_text
 from .run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from .states import sign_and_word
+from .tasks import RunContext
 
 _LOG_LINES = 12
 _RELATIVES_MAX = 20
@@ -37,14 +38,14 @@ _ANSWERS_MAX, _HEADING_ROWS = 3, 2
 _RESULTS_MAX, _RESULT_CHARACTERS = 8, 400  # of what a task returned
 
 
-def title_line(row: TaskRow, context: tasks.RunContext, columns: int) -> Line:
+def title_line(row: TaskRow, context: RunContext, columns: int) -> Line:
     """Name, state and age."""
     right = _state_of(row, context)
     name = _name_within(row.name, max(columns - width(right) - 4, _NAME_CELLS_MIN), context)
     return two_sided([Piece(" "), Piece(name, Role.TITLE)], [*right, Piece(" ")], columns)
 
 
-def _state_of(row: TaskRow, context: tasks.RunContext) -> Line:
+def _state_of(row: TaskRow, context: RunContext) -> Line:
     """The state of a task; of one that needs a human also since when."""
     state = sign_and_word(row_style(row, context.runner), context.glyphs)
     if row.state not in NEEDS_HUMAN or row.ended_at is None:
@@ -52,13 +53,13 @@ def _state_of(row: TaskRow, context: tasks.RunContext) -> Line:
     return [state, Piece(f" for {age(context.now_us - row.ended_at)}")]
 
 
-def _name_within(name: str, size: int, context: tasks.RunContext) -> str:
+def _name_within(name: str, size: int, context: RunContext) -> str:
     """The whole name, or as lists show it where it has no room."""
     whole = one_line(name)
     return whole if cells(whole) <= size else context.names.short(name, size, context.glyphs.more)
 
 
-def summary_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: int) -> list[Line]:
+def summary_lines(row: TaskRow, context: RunContext, columns: int, rows: int) -> list[Line]:
     """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds.
 
     A verdict without room loses what it compared, and continues in rows that nothing else needs.
@@ -78,7 +79,7 @@ def summary_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: i
     return [fit(line, columns, context.glyphs.more) for line in lines[:rows] if line]
 
 
-def _conclusion(row: TaskRow, context: tasks.RunContext, *, is_brief: bool) -> Line:
+def _conclusion(row: TaskRow, context: RunContext, *, is_brief: bool) -> Line:
     """The verdict on a task that needs a human; else why it waits, or its facts."""
     failures = failures_of(row)
     if row.state in NEEDS_HUMAN and len(failures) > 1:
@@ -94,7 +95,7 @@ def _conclusion(row: TaskRow, context: tasks.RunContext, *, is_brief: bool) -> L
     return [Piece("  "), *facts[1:]]
 
 
-def _held_text(row: TaskRow, context: tasks.RunContext) -> Line:
+def _held_text(row: TaskRow, context: RunContext) -> Line:
     count = context.board.waiting_below(row.name)
     if not count or row.state not in NEEDS_HUMAN:
         return []
@@ -105,7 +106,7 @@ def _held_text(row: TaskRow, context: tasks.RunContext) -> Line:
 
 
 def detail_page(
-    row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
+    row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
 ) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
 
@@ -121,7 +122,12 @@ def detail_page(
         *evidence_lines(row, context, found, columns),
         *(asked_lines(row, context, found, columns, rows) if found.logs or found.answers else ()),
     ]
-    after = [*_held_lines(row, context), *_typical_durations(row, context), *chain(*_relatives(row, context))]
+    held = _held_text(row, context)
+    after = [
+        *([[], [Piece(" "), *held]] if held else ()),
+        *_typical_durations(row, context),
+        *chain(*_relatives(row, context)),
+    ]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
     shown = [*text_lines(found.texts, _LOG_LINES, context, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
@@ -138,7 +144,7 @@ def has_room_for_past(row: TaskRow, rows: int) -> bool:
     return rows > _CHART_ROWS_MIN and row.state not in NEEDS_HUMAN
 
 
-def static_lines(row: TaskRow, context: tasks.RunContext, rows: int) -> list[Line]:
+def static_lines(row: TaskRow, context: RunContext, rows: int) -> list[Line]:
     """What changes little, of which as much as has ``rows`` rows: its usual duration, its neighbours, its rules."""
     lines: list[Line] = []
     for part in (_typical_durations(row, context), *_relatives(row, context), _rules(row)):
@@ -147,7 +153,7 @@ def static_lines(row: TaskRow, context: tasks.RunContext, rows: int) -> list[Lin
     return lines
 
 
-def asked_lines(row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def asked_lines(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
     """What an approval asks about: what the tasks above it returned, who answered before, and what they wrote."""
     lines: list[Line] = []
     for parent in context.board.dag.parents(row.name):
@@ -187,7 +193,7 @@ def _value_text(value: object) -> str:
     return one_line((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_RESULT_CHARACTERS])
 
 
-def past_durations(row: TaskRow, context: tasks.RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def past_durations(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
     """How long the task took in each attempt, beside its timeout, in about ``rows`` rows."""
     past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], context.view(row.name).clock)
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
@@ -197,12 +203,7 @@ def past_durations(row: TaskRow, context: tasks.RunContext, found: EvidenceData,
     return [[], *duration_lines(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 
 
-def _held_lines(row: TaskRow, context: tasks.RunContext) -> list[Line]:
-    held = _held_text(row, context)
-    return [[], [Piece(" "), *held]] if held else []
-
-
-def _blocking_lines(row: TaskRow, context: tasks.RunContext, columns: int) -> Iterator[Line]:
+def _blocking_lines(row: TaskRow, context: RunContext, columns: int) -> Iterator[Line]:
     links = context.board.blocking_chain(row.name, context.now_us, context.runner)
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
@@ -228,7 +229,7 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
 _ATTEMPTS_OF_A_SHARE = 20  # of fewer, 95 of 100 are all
 
 
-def _typical_durations(row: TaskRow, context: tasks.RunContext) -> Iterator[Line]:
+def _typical_durations(row: TaskRow, context: RunContext) -> Iterator[Line]:
     """Durations in earlier runs."""
     usual = context.board.duration_stats.get(row.name)
     if usual is None:
@@ -238,7 +239,7 @@ def _typical_durations(row: TaskRow, context: tasks.RunContext) -> Iterator[Line
     yield from tasks.section("Usually", f"{format_duration(usual.p50_us)}{within} {context.glyphs.dot} {many}")
 
 
-def _relatives(row: TaskRow, context: tasks.RunContext) -> Iterator[Iterator[Line]]:
+def _relatives(row: TaskRow, context: RunContext) -> Iterator[Iterator[Line]]:
     parents, children = context.board.dag.parents(row.name), context.board.dag.children(row.name)
     yield tasks.named_tasks("Waits for", number(len(parents)), parents, _RELATIVES_MAX, context)
     yield tasks.named_tasks("Followed by", number(len(children)), children, _RELATIVES_MAX, context)

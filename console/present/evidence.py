@@ -28,9 +28,10 @@ from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from . import tasks
-from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of, without_locals
+from .inbox import cause_history_lines, message_of, verdict_of, wait_of, without_locals
 from .log import line_text
 from .states import sign_and_word, sign_of, state_sign
+from .tasks import RunContext
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -46,14 +47,14 @@ _HASH_DIGITS = 10
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def verdict_lines(row: TaskRow, context: tasks.RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def verdict_lines(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """Whether another attempt would end otherwise, and whether other runs had this failure."""
     role = Role.STRONG if model.compare(model.failures_of(row)).is_deterministic else Role.TEXT
     yield from indented(_sentence(verdict_of((row.name,), context)), columns, role)
     yield from _history(row, context, found.history)
 
 
-def evidence_lines(row: TaskRow, context: tasks.RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def evidence_lines(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
     """The attempts of a task, and what speaks for or against another one, without the long texts."""
     failures = model.failures_of(row)
     comparison = model.compare(failures)
@@ -80,7 +81,7 @@ def rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     return [[], *indented(_sentence(rule), columns, Role.DIM)]
 
 
-def _history(row: TaskRow, context: tasks.RunContext, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
+def _history(row: TaskRow, context: RunContext, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
     """Whether other runs had this failure, and when the task last succeeded."""
     if not attempts:
         return
@@ -123,7 +124,7 @@ def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDurati
 def attempt_table(
     row: TaskRow,
     comparison: model.AttemptComparison,
-    context: tasks.RunContext,
+    context: RunContext,
     columns: int,
     texts: Sequence[model.AttemptTexts] = (),
 ) -> list[Line]:
@@ -150,7 +151,7 @@ def attempt_table(
     return lines
 
 
-def attempt_line(attempt: AttemptRow, context: tasks.RunContext, columns: int, checks: int = 0) -> Line:
+def attempt_line(attempt: AttemptRow, context: RunContext, columns: int, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = context.attempt(attempt)
     explained = tasks.short_failure(without_locals(attempt.explain or ""))
@@ -186,19 +187,19 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
-def _attempt_duration(attempt: AttemptRow, context: tasks.RunContext) -> str:
+def _attempt_duration(attempt: AttemptRow, context: RunContext) -> str:
     lasts, limit = format_duration(context.attempt(attempt).clock), attempt.timeout_us
     return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
 
 
-def _place(attempt: AttemptRow, context: tasks.RunContext) -> str:
+def _place(attempt: AttemptRow, context: RunContext) -> str:
     if attempt.where and attempt.where != tasks.hang_of(attempt):
         return without_locals(one_line(attempt.where))
     name = short_error(attempt.error_type or "")
     return without_locals(one_line((attempt.explain or "").removeprefix(name)))
 
 
-def _killed(attempt: AttemptRow, context: tasks.RunContext) -> str:
+def _killed(attempt: AttemptRow, context: RunContext) -> str:
     if attempt.sigkill_at is not None:
         after = offset(attempt.sigkill_at - attempt.sigterm_at) if attempt.sigterm_at is not None else "at once"
         return f"SIGKILL {after}"
@@ -214,7 +215,7 @@ def _hash(value: str | None) -> str:
 
 
 #: Row by row: label and value.
-_FACTS: Sequence[tuple[str, Callable[[AttemptRow, tasks.RunContext], str]]] = (
+_FACTS: Sequence[tuple[str, Callable[[AttemptRow, RunContext], str]]] = (
     ("started", lambda attempt, context: wall(attempt.started_at)),
     ("took", _attempt_duration),
     ("ended", lambda attempt, context: plain([sign_and_word(context.attempt(attempt).style, context.glyphs)])),
@@ -289,7 +290,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
 
 
 def text_lines(
-    texts: Sequence[model.AttemptTexts], log_lines: int, context: tasks.RunContext, *, has_diagnostics: bool = True
+    texts: Sequence[model.AttemptTexts], log_lines: int, context: RunContext, *, has_diagnostics: bool = True
 ) -> Iterator[Line]:
     """The long texts of attempts, each once, and the last ``log_lines`` of their logs."""
     by_heading: dict[str, dict[int, str]] = {}
@@ -320,17 +321,15 @@ def _is_worth_its_rows(line: str) -> bool:
     return len(line) <= _MARKS_CELLS_MAX or bool(set(line) - set(" ^~"))
 
 
-def _below(names: Sequence[str], context: tasks.RunContext) -> Iterator[Line]:
+def _below(names: Sequence[str], context: RunContext) -> Iterator[Line]:
     held = context.board.names_waiting_below(*names)
-    return tasks.named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, context)
+    return tasks.named_tasks("Holds", counted(len(held), "task"), held, _HELD_NAMED, context)
 
 
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(
-    cause: model.InboxCause, context: tasks.RunContext, found: model.EvidenceData, columns: int
-) -> list[Line]:
+def cause_page(cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
     reason = wait_of(cause.tasks, context)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
@@ -349,7 +348,7 @@ def cause_page(
     ]
 
 
-def _cause_of_wait(cause: model.InboxCause, context: tasks.RunContext) -> Iterator[Line]:
+def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
     """What waits, since when, and what it holds."""
     yield _kinds_line(cause, context)
     yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(context.now_us - cause.oldest)} ago")
@@ -357,7 +356,7 @@ def _cause_of_wait(cause: model.InboxCause, context: tasks.RunContext) -> Iterat
 
 
 def _cause_of_failure(
-    cause: model.InboxCause, context: tasks.RunContext, found: model.EvidenceData, columns: int
+    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int
 ) -> list[Line]:
     return [
         *cause_history_lines(found.memory, context.now_us, columns),
@@ -370,7 +369,7 @@ def _cause_of_failure(
     ]
 
 
-def _counted(cause: model.InboxCause, context: tasks.RunContext) -> Iterator[Line]:
+def _counted(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
     yield _kinds_line(cause, context)
     yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(context.now_us - cause.first_seen)} ago")
     yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(context.now_us - cause.last_seen)} ago")
@@ -379,7 +378,7 @@ def _counted(cause: model.InboxCause, context: tasks.RunContext) -> Iterator[Lin
         yield _labelled_value("downstream", one_line(cause.downstream))
 
 
-def _kinds_line(cause: model.InboxCause, context: tasks.RunContext) -> Line:
+def _kinds_line(cause: model.InboxCause, context: RunContext) -> Line:
     """How many of its tasks are in the inbox for which kind of reason."""
     kinds = Counter(model.kind_of(context.board.row(name), context.view(name).reason) for name in cause.tasks)
     return _labelled_value(
@@ -387,7 +386,7 @@ def _kinds_line(cause: model.InboxCause, context: tasks.RunContext) -> Line:
     )
 
 
-def _fields(texts: Sequence[model.AttemptTexts], context: tasks.RunContext, columns: int) -> Iterator[Line]:
+def _fields(texts: Sequence[model.AttemptTexts], context: RunContext, columns: int) -> Iterator[Line]:
     """What the fingerprint of the latest failure is made of."""
     if texts and (text := detail_text(texts[-1].long.fingerprint_detail, context.glyphs.dot)):
         yield from labelled("taken from", one_line(text), columns)
@@ -397,7 +396,7 @@ def _labelled_value(label: str, value: str) -> Line:
     return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
 
 
-def _spark_line(cause: model.InboxCause, context: tasks.RunContext, columns: int) -> Iterator[Line]:
+def _spark_line(cause: model.InboxCause, context: RunContext, columns: int) -> Iterator[Line]:
     """The failures over time, as a line of small bars."""
     count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
     rows = [context.board.row(name) for name in cause.tasks]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from ...engine.core.views import PAUSED, RUN_STYLES, SILENT, UNSEEN, StateStyle, run_style, run_view
@@ -16,6 +15,7 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from ..keys.actions import BY_NAME
+from ..keys.keymap import shown_key
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
@@ -98,16 +98,11 @@ def _signs_of(nights: Sequence[NightSummary], latest: StateStyle, glyphs: Glyphs
 
 def nights_of_schedule(glyphs: Glyphs) -> Column[ServedSchedule, int]:
     """The same of a schedule, for its list."""
-    return Column("nights", "LAST 14 NIGHTS", None, None, _NIGHTS, lambda row, now_us: partial(_latest, row, glyphs))
 
+    def shown(row: ServedSchedule, now_us: int) -> Callable[[int], Line]:
+        return lambda size: _signs_of(row.nights, _RUNNING, glyphs)[-size:]
 
-def _latest(row: ServedSchedule, glyphs: Glyphs, size: int) -> Line:
-    return _signs_of(row.nights, _RUNNING, glyphs)[-size:]
-
-
-def _nights(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
-    """The latest of them that have room."""
-    return lambda size: _night_signs(entry, context)[-size:]
+    return Column("nights", "LAST 14 NIGHTS", None, None, _NIGHTS, shown)
 
 
 def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
@@ -278,62 +273,51 @@ def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     return named_rule(*("", "") if entry is None else (_flow_name(entry), entry.file_row.path), glyphs, columns)
 
 
-def entry_lines(entry: FleetEntry, problem: str, context: RowContext) -> list[Line]:
+def entry_lines(entry: FleetEntry, problem: str, now_us: int) -> list[Line]:
     """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
-    lines: list[Line] = [
-        [Piece(f" {need_sentence(need, _now_us(entry, context))}")] for need in entry.needs[:_CAUSE_LINES_MAX]
-    ]
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, context))):
-        lines.append([Piece(f" schedule: {state}", Role.DIM)])
+    lines: list[Line] = [[Piece(f" {need_sentence(need, now_us)}")] for need in entry.needs[:_CAUSE_LINES_MAX]]
+    lines += _schedule_lines(entry, now_us, " ")
     why = one_line(problem or entry.file_row.problem or "")
     return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
 
 
-def run_lines(
-    entry: FleetEntry, causes: Sequence[InboxCause], context: RunContext, row_context: RowContext, columns: int
-) -> list[Line]:
+def _schedule_lines(entry: FleetEntry, now_us: int, indent: str) -> list[Line]:
+    """What holds up its schedule; none if nothing does."""
+    state = "" if entry.schedule is None else schedule_state(entry.schedule, now_us)
+    return [[Piece(f"{indent}schedule: {state}", Role.DIM)]] if state else []
+
+
+def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], context: RunContext, columns: int) -> list[Line]:
     """The run under the cursor in a few lines: how it stands, its first cause, and the keys that act on it."""
-    run, counts = context.board.projection.run, context.board.counts
-    view = run_view(run, context.runner, context.now_us, counts)
+    run, counts, now_us = context.board.projection.run, context.board.counts, context.now_us
+    view = run_view(run, context.runner, now_us, counts)
     lines: list[Line] = [run_words(run, view, context.glyphs)]
     if causes:
-        lines += _cause_lines(causes, context, row_context, columns)
+        lines += _cause_lines(causes, context, columns)
     else:
         found = [(need, _where(need, run.run_id)) for need in entry.needs if need.kind not in OF_MACHINE]
         for need, where in sorted(found, key=lambda one: bool(one[1]))[:2]:
-            lines.append([Piece(f"   {need_sentence(need, _now_us(entry, row_context))}{one_line(where)}")])
-        task = context.board.current_task() if view.is_moving else None
-        lines += (
-            [task_line(context.board.row(task), context, columns, cells(one_line(task)))] if task is not None else []
-        )
-    if entry.schedule is not None and (state := schedule_state(entry.schedule, _now_us(entry, row_context))):
-        lines.append([Piece(f"   schedule: {state}", Role.DIM)])
-    return lines
+            lines.append([Piece(f"   {need_sentence(need, now_us)}{one_line(where)}")])
+        if view.is_moving and (task := context.board.current_task()) is not None:
+            lines.append(task_line(context.board.row(task), context, columns, cells(one_line(task))))
+    return [*lines, *_schedule_lines(entry, now_us, "   ")]
 
 
-def _cause_lines(
-    causes: Sequence[InboxCause], context: RunContext, row_context: RowContext, columns: int
-) -> list[Line]:
+def _cause_lines(causes: Sequence[InboxCause], context: RunContext, columns: int) -> list[Line]:
     names = causes[0].tasks
     lines = selection_lines(names, context, columns)
     if wait_of(names, context) is WaitReason.APPROVAL:  # here its keys only move and copy
-        lines.append(
-            _by_keys(
-                [("open", f"opens it: {row_context.label('copy')} approves, {row_context.label('next')} rejects")],
-                row_context,
-            )
-        )
+        answers = f"opens it: {shown_key('copy')} approves, {shown_key('next')} rejects"
+        lines.append(_by_key("open", answers))
     elif mends_of(names, context):
         lines += mend_lines(names, context, columns)
     if len(causes) > 1:
-        more = counted(len(causes) - 1, "more cause")
-        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], row_context))
+        lines.append(_by_key("view_inbox", f"{counted(len(causes) - 1, 'more cause')} in its inbox"))
     return lines
 
 
-def _by_keys(words: Sequence[tuple[str, str]], context: RowContext) -> Line:
-    shown = [[Piece(context.label(action), Role.KEY), Piece(f" {sentence}")] for action, sentence in words]
-    return [Piece("   "), *join(shown, "  ")]
+def _by_key(action: str, sentence: str) -> Line:
+    return [Piece("   "), Piece(shown_key(action), Role.KEY), Piece(f" {sentence}")]
 
 
 def counts_bar(context: RunContext, columns: int) -> Line:
@@ -384,23 +368,19 @@ def fleet_heading(
 
 def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) -> list[Line]:
     """What hosts, disks and processes of the machine itself need, each once, whatever flows it holds up."""
-    found: dict[tuple[NeedKind, str], list[FleetEntry]] = {}
-    words: dict[tuple[NeedKind, str], Need] = {}
+    found: dict[tuple[NeedKind, str], list[tuple[FleetEntry, Need]]] = {}
     for entry in entries:
         for need in entry.needs:
             if need.kind in OF_MACHINE:
                 key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.detail
-                found.setdefault(key, []).append(entry)
-                words.setdefault(key, need)
+                found.setdefault(key, []).append((entry, need))
     waiting = [one_line(one.file_row.path) for one in entries if _is_connecting(one)]
-    connecting: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
-    sentences = {
-        key: need_sentence(words[key], now_us + rows[0].file_row.clock_offset_us) for key, rows in found.items()
-    }
-    return connecting + [
-        [Piece(" "), Piece(glyphs.dead, Role.HUMAN), *_label(rows, sentences[key]), Piece(f" {sentences[key]}")]
-        for key, rows in found.items()
-    ]
+    lines: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
+    for (first, need), *others in found.values():
+        sentence = need_sentence(need, now_us + first.file_row.clock_offset_us)
+        label = _label([first, *(entry for entry, _ in others)], sentence)
+        lines.append([Piece(" "), Piece(glyphs.dead, Role.HUMAN), *label, Piece(f" {sentence}")])
+    return lines
 
 
 def _label(entries: Sequence[FleetEntry], sentence: str) -> Line:
@@ -482,13 +462,13 @@ def _file_name(entry: FleetEntry) -> str:
     return one_line(entry.file_row.path.rpartition("/")[2])
 
 
-def _fleet_needs(entry: FleetEntry, context: RowContext) -> Piece:
+def _needs(entry: FleetEntry, context: RowContext) -> Piece:
     return Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
 
 
 def _needs_with_sign(entry: FleetEntry, context: RowContext) -> Piece:
-    sign = context.glyphs.dead if entry.attention_count else ""
-    return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
+    needs = _needs(entry, context)
+    return needs._replace(text=f"{context.glyphs.dead}{needs.text}") if entry.attention_count else needs
 
 
 def _state_word(entry: FleetEntry, context: RowContext) -> ColumnText:
@@ -509,9 +489,9 @@ def _fleet_done(entry: FleetEntry, context: RowContext) -> ColumnText:
 
 
 def _since(entry: FleetEntry, context: RowContext) -> ColumnText:
-    return (
-        "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, context))), Role.DIM)
-    )
+    if entry.run is None:
+        return ""
+    return Piece(age(_since_us(entry.run, entry.runner, _now_us(entry, context))), Role.DIM)
 
 
 def _executor(entry: FleetEntry, context: RowContext) -> Piece:
@@ -525,12 +505,8 @@ def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:
 
 def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
     """The path of the file or its problem; of a host that cannot be reached, its address and the reason."""
-    file_row = entry.file_row
-    return (
-        file_row.problem or file_row.path
-        if file_row.has_file
-        else ": ".join(filter(None, (file_row.path, file_row.problem)))
-    )
+    path, problem = entry.file_row.path, entry.file_row.problem
+    return problem or path if entry.file_row.has_file else ": ".join(filter(None, (path, problem)))
 
 
 def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
@@ -547,7 +523,7 @@ _NEEDS, _NIGHTS = Width(5, 7), Width(7, 14, 2, 2, is_right=True)
 _SINCE, _WHY = Width(5, rank=4, is_right=True), Width(30, FILL, 1, 2)
 
 FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
-    Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
+    Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _needs, _NEEDS, _needs_with_sign),
     Column("notices", None, lambda one, context: one.notice_count),
     Column("waiting_runs", None, _waiting_runs),
     Column("flow", "FLOW", lambda one, context: one.flow, None, Width(12, 24, is_name=True), _flow_name),
@@ -569,7 +545,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
         lambda entry, context: [one.state for one in entry.file_row.nights],
         _night_signs,
         _NIGHTS,
-        _nights,
+        lambda entry, context: lambda size: _night_signs(entry, context)[-size:],
     ),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),

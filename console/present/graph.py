@@ -108,7 +108,7 @@ def _task_row(name: str, size: int, context: RunContext, lit: Highlight, indent:
 
     return row_line(
         max(size, 0),
-        (Width(1, gap=0), _mark(name, context, lit)),
+        (Width(1, gap=0), Piece(context.glyphs.mark, Role.MARK) if name in lit.marked else Piece(" ")),
         (Width(1, gap=indent), row_sign(row, context.glyphs, context.runner)),
         (Width(12, max(min(context.names.longest, size * 2 // 5), 12)), named),
         *([tried] if has_attempts else ()),
@@ -129,10 +129,6 @@ def _name_role(row: TaskRow, context: RunContext, lit: Highlight) -> Role:
 
 def _sign(name: str, context: RunContext) -> Piece:
     return row_sign(context.board.row(name), context.glyphs, context.runner)
-
-
-def _mark(name: str, context: RunContext, lit: Highlight) -> Piece:
-    return Piece(context.glyphs.mark, Role.MARK) if name in lit.marked else Piece(" ")
 
 
 # --- Groups --------------------------------------------------------------------------------------------------------
@@ -178,24 +174,14 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, context: RunContext, lit
     """The cells from ``x0`` to before ``x1`` of text row ``y``; signs mark the sides where the drawing goes on."""
     drawing, names = graph.drawing, graph.drawing.dag.names
     row, below = divmod(y, graph.drawings.label_size.rows)
-    if below:
-        return segments_line(
-            drawing.below(row, x0, x1, lit.lines),
-            x0,
-            x1,
-            context.glyphs,
-            lit.line_role,
-            lambda run: _fact(names[run.task], below - 1, run.width, context),
-        )
-    line = segments_line(
-        drawing.segments(row, x0, x1, lit.lines),
-        x0,
-        x1,
-        context.glyphs,
-        lit.line_role,
-        lambda run: _label(graph, names[run.task], run, context, lit),
-    )
-    return with_cut_marks(line, drawing, row, x0, x1, context.glyphs)
+    segments = (drawing.below if below else drawing.segments)(row, x0, x1, lit.lines)
+
+    def label(run: Segment) -> Line:
+        name = names[run.task]
+        return _fact(name, below - 1, run.width, context) if below else _label(graph, name, run, context, lit)
+
+    line = segments_line(segments, x0, x1, context.glyphs, lit.line_role, label)
+    return line if below else with_cut_marks(line, drawing, row, x0, x1, context.glyphs)
 
 
 def _fact(name: str, place: int, size: int, context: RunContext) -> Line:

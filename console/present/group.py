@@ -8,7 +8,7 @@ from operator import itemgetter
 from statistics import median
 
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import row_style, state_style, work_us
+from ...engine.core.views import state_style, work_us
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
@@ -17,12 +17,13 @@ from ..text.figures import CLOCK_CELLS, clock, column, column_chart, number
 from ..text.pieces import Line, Piece, Role, two_sided, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states, tasks
-from .states import counts_within, leading_state, progress, sign_of
+from .states import counts_within, leading_state, progress, row_sign, sign_of
+from .tasks import RunContext
 
 # --- How long the tasks of a finished group took ----------------------------------------------------------------------
 
 
-def _work_of(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> Sequence[int]:
+def _work_of(graph: Graph, group: GraphGroup, context: RunContext) -> Sequence[int]:
     """How long each task of a finished group ran; nothing of one that goes on."""
     if any(count and state not in states.DONE for state, count in group.counts.items()):
         return ()
@@ -32,13 +33,13 @@ def _work_of(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> Sequ
     return group.work_us
 
 
-def _usual_of(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> Sequence[int]:
+def _usual_of(graph: Graph, group: GraphGroup, context: RunContext) -> Sequence[int]:
     """How long each task takes as a rule; nothing if that is not known of all."""
     found = [context.board.duration_stats.get(name) for name in graph.dag.names_of(group.members)]
     return [one.p50_us for one in found if one is not None] if all(found) else ()
 
 
-def group_bar(graph: Graph, group: GraphGroup, context: tasks.RunContext, size: int) -> Line:
+def group_bar(graph: Graph, group: GraphGroup, context: RunContext, size: int) -> Line:
     """How far a group is. Of a finished one, how long its tasks took in the order of the flow.
 
     Two eighths of a cell are as long as usual, or where nobody knows as long as the tasks took on average.
@@ -53,7 +54,7 @@ def group_bar(graph: Graph, group: GraphGroup, context: tasks.RunContext, size: 
     return [Piece("".join(states.height(one, context.glyphs) for one in times), Role.DONE)]
 
 
-def work_text(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> Line:
+def work_text(graph: Graph, group: GraphGroup, context: RunContext) -> Line:
     """How long the tasks of a finished group ran together, and beside what is usual; nothing of one that goes on."""
     work = _work_of(graph, group, context)
     if not work:
@@ -65,7 +66,7 @@ def work_text(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> Lin
 # --- The page of a group ----------------------------------------------------------------------------------------------
 
 
-def group_state(graph: Graph, index: int, context: tasks.RunContext) -> Hashable:
+def group_state(graph: Graph, index: int, context: RunContext) -> Hashable:
     """What the pages of a group depend on: where it is equal they are. A group may have 100,000 tasks."""
     board, number = context.board, graph.dag.number
     is_timed = any(graph.groups.group_of[number[name]] == index for name in board.timed)
@@ -78,7 +79,7 @@ _LISTED_MIN = 8  # tasks of each kind
 _OTHER_LINES = 12  # of the page
 
 
-def group_page(graph: Graph, index: int, context: tasks.RunContext, columns: int, rows: int = 0) -> list[Line]:
+def group_page(graph: Graph, index: int, context: RunContext, columns: int, rows: int = 0) -> list[Line]:
     """A group: how far it is, the failures of its tasks by cause, what runs, what took longest, and its neighbours.
 
     As many tasks as fill a page of ``rows`` rows.
@@ -103,12 +104,12 @@ def group_page(graph: Graph, index: int, context: tasks.RunContext, columns: int
     ]
 
 
-def _counted_members(graph: Graph, group: GraphGroup, context: tasks.RunContext) -> list[TaskRow]:
+def _counted_members(graph: Graph, group: GraphGroup, context: RunContext) -> list[TaskRow]:
     rows = map(context.board.row, graph.dag.names_of(group.members))
     return [row for row in rows if group.counts_in(row.name, row.state)]
 
 
-def _group_failures(rows: Sequence[TaskRow], context: tasks.RunContext, columns: int) -> Iterator[Line]:
+def _group_failures(rows: Sequence[TaskRow], context: RunContext, columns: int) -> Iterator[Line]:
     found: dict[str, list[TaskRow]] = {}
     for row in rows:
         if row.state in NEEDS_HUMAN:
@@ -116,13 +117,13 @@ def _group_failures(rows: Sequence[TaskRow], context: tasks.RunContext, columns:
     if found:
         yield from tasks.section("Need a human", str(sum(map(len, found.values()))))
     for cause, failed in sorted(found.items(), key=lambda item: -len(item[1]))[:_LISTED_MIN]:
-        sign = sign_of(row_style(failed[0], context.runner), context.glyphs)
+        sign = row_sign(failed[0], context.glyphs, context.runner)
         names = ", ".join(context.names.short(row.name, 24, context.glyphs.more) for row in failed[:_LISTED_MIN])
         yield [Piece("   "), sign._replace(text=f"{sign.text}{number(len(failed))}"), Piece(f" {cause}")]
         yield from wrap([Piece("     "), Piece(names, Role.DIM)], columns - 1, 5)
 
 
-def _running_members(rows: Sequence[TaskRow], most: int, context: tasks.RunContext) -> Iterator[Line]:
+def _running_members(rows: Sequence[TaskRow], most: int, context: RunContext) -> Iterator[Line]:
     running = sorted((row for row in rows if row.state is TaskState.RUNNING), key=lambda row: row.started_at or 0)
     if running:
         yield from tasks.section("Running", f"{number(len(running))}, the longest first")
@@ -131,7 +132,7 @@ def _running_members(rows: Sequence[TaskRow], most: int, context: tasks.RunConte
         yield [*_member(row, context), since, Piece("  "), *tasks.node_facts(row.name, context)[0]]
 
 
-def _slowest_members(rows: Sequence[TaskRow], most: int, context: tasks.RunContext) -> Iterator[Line]:
+def _slowest_members(rows: Sequence[TaskRow], most: int, context: RunContext) -> Iterator[Line]:
     took = [(one.duration_us, row) for row in rows if (one := row.latest) is not None and one.duration_us is not None]
     if not took:
         return
@@ -141,12 +142,12 @@ def _slowest_members(rows: Sequence[TaskRow], most: int, context: tasks.RunConte
         yield [*_member(row, context), Piece(f"  {column(lasted)}", Role.DIM)]
 
 
-def _member(row: TaskRow, context: tasks.RunContext) -> Line:
-    sign = sign_of(row_style(row, context.runner), context.glyphs)
+def _member(row: TaskRow, context: RunContext) -> Line:
+    sign = row_sign(row, context.glyphs, context.runner)
     return [Piece("   "), sign, Piece(f" {pad(context.names.short(row.name, 24, context.glyphs.more), 24)}")]
 
 
-def _group_neighbours(graph: Graph, index: int, context: tasks.RunContext) -> Iterator[Line]:
+def _group_neighbours(graph: Graph, index: int, context: RunContext) -> Iterator[Line]:
     """The groups directly before and after it; nothing where groups depend on each other both ways."""
     dag = graph.groups.dag
     if dag is None:
@@ -170,7 +171,7 @@ _CHART_ROWS = 5
 _MEMBER_NAME_CELLS_MAX = 40
 
 
-def members_page(graph: Graph, index: int, context: tasks.RunContext, columns: int, rows: int) -> list[Line]:
+def members_page(graph: Graph, index: int, context: RunContext, columns: int, rows: int) -> list[Line]:
     """The tasks of a group in columns, as many as fill ``rows`` rows; before them how many took how long."""
     group = graph.groups.groups[index]
     members = _counted_members(graph, group, context)
@@ -188,7 +189,7 @@ def members_page(graph: Graph, index: int, context: tasks.RunContext, columns: i
     return [*chart, *heading, *([piece for one in shown[y::height] for piece in one] for y in range(height)), *more]
 
 
-def _member_cells(name: str, size: int, context: tasks.RunContext) -> Line:
+def _member_cells(name: str, size: int, context: RunContext) -> Line:
     row = context.board.row(name)
     found = tasks.task_pace(row, context)
     shown = pad(context.names.short(name, size, context.glyphs.more), size)
@@ -197,14 +198,14 @@ def _member_cells(name: str, size: int, context: tasks.RunContext) -> Line:
     )
     return [
         Piece(" "),
-        sign_of(row_style(row, context.runner), context.glyphs),
+        row_sign(row, context.glyphs, context.runner),
         Piece(f" {shown}", tasks.name_role(row, context)),
         Piece(f" {pad_left(took.strip(), CLOCK_CELLS)} ", Role.DIM),
         Piece(" ") if found is None else Piece(states.shade(found.times, context.glyphs), states.pace_role(found)),
     ]
 
 
-def _duration_chart(rows: Sequence[TaskRow], context: tasks.RunContext, columns: int) -> Iterator[Line]:
+def _duration_chart(rows: Sequence[TaskRow], context: RunContext, columns: int) -> Iterator[Line]:
     """How many tasks took how long, from the shortest to the longest; nothing if few have ended."""
     took = [one.duration_us for row in rows if (one := row.latest) is not None and one.duration_us is not None]
     if len(took) <= _LISTED_MIN:

@@ -247,33 +247,33 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
 
 
 def _shape_of_tabs(tabs: Sequence[Tab], size: int) -> Line:
+    labels, gap, has_labels = _labels_within(tabs, size)
+    left = [Piece(" "), *join(labels, gap)]
+    if has_labels:
+        return left
+    return fit([*left, *(Piece(f"  {tab.label}", Role.STRONG) for tab in tabs if tab.is_active)], size)
+
+
+def _labels_within(tabs: Sequence[Tab], size: int) -> tuple[Sequence[Line], str, bool]:
+    """The tabs with as much of their labels as has room, the gap between them, and whether any label has room."""
     whole, brief = [_tab(tab, tab.label) for tab in tabs], [_tab(tab, _short_label(tab)) for tab in tabs]
     keys = [_tab(tab, "") for tab in tabs]
     last = [*whole[:-1], brief[-1]], [*whole[:-2], *brief[-2:]], [*whole[:-1], keys[-1]]
     for labels, gap in ((whole, "  "), *((labels, " ") for labels in (whole, *last, brief))):
-        left = _tabs(labels, gap)
-        if width(left) + _STATUS_CELLS + 2 <= size:
-            return left
-    return fit([*_tabs(keys, " "), *(Piece(f"  {tab.label}", Role.STRONG) for tab in tabs if tab.is_active)], size)
+        if 1 + width(join(labels, gap)) + _STATUS_CELLS + 2 <= size:
+            return labels, gap, True
+    return keys, " ", False
 
 
-def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
+def tab_at(tabs: Sequence[Tab], size: int, x: int) -> int | None:
     """The index of the tab in column ``x`` of the line; None if there is none."""
-    places = {tab.key: place for place, tab in enumerate(tabs)}
-    found, at = None, 0
-    for text, role in line:
-        if text in places and role in (Role.KEY, Role.STRONG):
-            found = places[text]
-        elif found is not None and text not in _texts(tabs[found]):
-            found = None
-        at += cells(text)
-        if x < at:
-            return found
+    labels, gap, _ = _labels_within(tabs, size)
+    start = 1
+    for place, label in enumerate(labels):
+        if start <= x < start + width(label):
+            return place
+        start += width(label) + len(gap)
     return None
-
-
-def _tabs(labels: Sequence[Line], gap: str = "  ") -> Line:
-    return [Piece(" "), *join(labels, gap)]
 
 
 def _tab(tab: Tab, label: str) -> Line:
@@ -285,11 +285,6 @@ def _tab(tab: Tab, label: str) -> Line:
 
 def _short_label(tab: Tab) -> str:
     return tab.label if len(tab.label) <= _SHORT_LABEL else tab.label[: _SHORT_LABEL - 1]
-
-
-def _texts(tab: Tab) -> tuple[str, ...]:
-    """What may stand behind the key of a tab."""
-    return f" {tab.label}", f" {_short_label(tab)}", " ", tab.badge
 
 
 def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[Line]:

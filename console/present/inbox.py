@@ -33,7 +33,6 @@ from ..text.columns import (
     Width,
     field,
     longest_cells,
-    measured,
     row_line,
     screen_row,
     that_fit,
@@ -54,11 +53,6 @@ _KIND_FROM = 76  # cells of a row that has the kind of its failure
 _NAME_CELLS, _MESSAGE_CELLS_MIN = 32, 16
 _NAMED_MAX, _RUNNING_NAMED = 4, 12
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
-
-
-def task_count(count: int) -> str:
-    """``1 task``, ``1,247 tasks``."""
-    return counted(count, "task")
 
 
 # --- The line above the list ---------------------------------------------------------------------------------------
@@ -212,11 +206,6 @@ def other_run_page(other: WaitingRun, context: RunContext, columns: int) -> list
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_columns(causes: Sequence[InboxCause], context: RunContext) -> Columns[InboxCause, Any]:
-    """The columns that these causes need, as wide as they need them."""
-    return measured(CAUSE_COLUMNS, causes, context)
-
-
 def cause_row(
     cause: InboxCause,
     is_open: bool,
@@ -226,7 +215,7 @@ def cause_row(
 ) -> Line:
     """A cause behind the sign whether its tasks are shown; without tasks that it holds, nothing says so.
 
-    ``listed``: as of ``cause_columns``.
+    ``listed``: the columns, as wide as all causes need them.
     """
     shown = [one for one in listed or CAUSE_COLUMNS if cause.held or one.name != "held"]
     fold = Piece(context.glyphs.open if is_open else context.glyphs.closed)
@@ -259,17 +248,17 @@ def _cause_count(cause: InboxCause, context: RunContext) -> Piece:
     return Piece(number(cause.count), Role.STRONG)
 
 
-def _cause_held(cause: InboxCause, context: RunContext) -> Piece:
-    return Piece(f"holds {number(cause.held)}", Role.DIM)
-
-
 #: On the screen, where the context is a run, and as JSON; the shell has a block of lines for each cause.
 CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
     (
         Column("sign", width=Width(1), screen=_cause_sign),
-        field("tasks", None, None, Width(5, 5, is_right=True), _cause_count),
+        field("tasks", screen=_cause_count, width=Width(5, 5, is_right=True)),
         field("title", None, None, Width(28, FILL, gap=2), _cause_title),
-        field("held", None, None, Width(11, 11, rank=1, is_right=True), _cause_held),
+        field(
+            "held",
+            width=Width(11, 11, rank=1, is_right=True),
+            screen=lambda cause, context: Piece(f"holds {number(cause.held)}", Role.DIM),
+        ),
         field("oldest", None, None, AGE, lambda cause, context: age_piece(cause.oldest, context)),
     ),
     [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
@@ -349,7 +338,7 @@ def selection_lines(names: Sequence[str], context: RunContext, columns: int) -> 
     """The selected tasks in two rows: names, times and error; then the verdict, as far as there is room."""
     rows = [context.board.row(name) for name in names]
     shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
-    who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
+    who = one_line(rows[0].name) if len(names) == 1 else counted(len(names), "task")
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
     is_said = wait_of(names, context) is WaitReason.DEADLINE  # by the verdict
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", "" if is_said else one_line(errors.pop())]
@@ -479,7 +468,10 @@ def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[
     if not mends:
         return []
     below = context.board.waiting_below(*names)
-    words = {"tasks": task_count(len(names)), "below": f"{task_count(below)} below" if below else "nothing below"}
+    words = {
+        "tasks": counted(len(names), "task"),
+        "below": f"{counted(below, 'task')} below" if below else "nothing below",
+    }
     found = [(action, sentence.format(**words)) for action, sentence in mends]
     if not context.runner.is_alive and context.runner.kind is not RunnerKind.SERVED:
         found.append(("resume_here", "then: starts an executor, for none runs it"))
@@ -498,7 +490,7 @@ def _preview_text(preview: ActPreview) -> str:
 
 def estimate_lines(count: int, held: int) -> list[Line]:
     """The same without a preview, for a selection too large to preview at every move of the cursor."""
-    tasks, below = task_count(count), f"; {number(held)} wait below" if held else ""
+    tasks, below = counted(count, "task"), f"; {number(held)} wait below" if held else ""
     return _by_key(("requeue", f"requeue: {tasks} run again{below}"), ("skip", f"skip: go on without {tasks}{below}"))
 
 

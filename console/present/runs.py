@@ -167,10 +167,6 @@ def _state(row: ListedRun, place: RowContext) -> Piece:
     return Piece(_state_code(row, place), Role(run_style(row.run, row.runner, row.counts).role))
 
 
-def _sign_and_word(row: ListedRun, place: RowContext) -> Piece:
-    return sign_and_word(row.view(place.now_us).style, place.glyphs)
-
-
 def _done(row: ListedRun, place: RowContext) -> str:
     total = sum(row.counts.values())
     return f"{number(sum(row.counts.get(state, 0) for state in FINISHED))}/{number(total)}"
@@ -219,6 +215,10 @@ def _end_words(need: Need) -> list[str]:
 
 
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, OperatorPrompt.APPROVAL)
+
+
+def _sign_and_word(row: ListedRun, place: RowContext) -> Piece:
+    return sign_and_word(row.view(place.now_us).style, place.glyphs)
 
 
 def _started(row: ListedRun, place: RowContext) -> str:

@@ -274,10 +274,6 @@ def _next_screen(row: ServedSchedule, now_us: int) -> str:
     return after_text(row.after) if is_after else _next_text(row, now_us)
 
 
-def _last_text(row: ServedSchedule, now_us: int) -> str:
-    return "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
-
-
 def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
     """When the latest run started, and how it ended, unless that was well."""
     if row.last_started_at is None:
@@ -287,8 +283,12 @@ def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
     return Piece(words if is_well else f"{words} {row.last_state}", Role.DIM if is_well else Role.FAILED)
 
 
-def _usual_text(row: ServedSchedule, now_us: int) -> str:
-    return "" if row.usual_us is None else format_duration(row.usual_us)
+def _last_text(row: ServedSchedule, now_us: int) -> str:
+    return "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
+
+
+def _duration(duration_us: int | None) -> str:
+    return "" if duration_us is None else format_duration(duration_us)
 
 
 def _missed_count(row: ServedSchedule, now_us: int) -> Piece:
@@ -302,7 +302,7 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
         field("expression", "SCHEDULE", lambda row, now_us: describe_recurrence(row.expression), Width(16, 48, 3, 2)),
         field("next_at", "NEXT", _next_text, Width(21, 30, 0, 2), _next_screen),
         field("last_started_at", "LAST", _last_text, Width(11, 20, 2, 2), _last_screen),
-        field("usual_us", "USUAL", _usual_text, Width(5, 7, rank=1, gap=2, is_right=True)),
+        field("usual_us", "USUAL", lambda row, now_us: _duration(row.usual_us), Width(5, 7, 1, 2, is_right=True)),
         field("missed_times", "MISSED", _missed_count, Width(6, 6, rank=1, gap=2, is_right=True)),
         Column("state", "STATE", None, _state, Width(24, FILL, 0, 2), _state_screen),
         Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
@@ -463,18 +463,14 @@ def _end(entry: LedgerRow) -> str:
     return entry.fate if entry.state in ("", RunState.SUCCESS) else f"{entry.fate} {entry.state}"
 
 
-def _several(entry: LedgerRow, row: ServedSchedule) -> str:
-    return f"{entry.times:,}" if entry.times > 1 else ""
-
-
-def _took(entry: LedgerRow, row: ServedSchedule) -> str:
-    return "" if entry.lasts_us is None else format_duration(entry.lasts_us)
-
-
 def _fate_role(entry: LedgerRow) -> Role:
     if entry.state not in ("", RunState.SUCCESS):
         return Role.FAILED
     return Role.WARNING if entry.listed else Role.TEXT
+
+
+def _several(entry: LedgerRow, row: ServedSchedule) -> str:
+    return f"{entry.times:,}" if entry.times > 1 else ""
 
 
 #: Of the ledger of a schedule, which is the context.
@@ -483,7 +479,7 @@ TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
         field("first", "LOGICAL TIME", _span, Width(12, 33), _span_screen),
         field("times", "TIMES", lambda entry, row: f"{entry.times:,}", Width(5, 7, 3, is_right=True), _several),
         field("fate", "WHAT", _fate, Width(10, 13, gap=2), lambda entry, row: Piece(_end(entry), _fate_role(entry))),
-        field("lasts_us", "TOOK", _took, Width(5, 7, rank=2, gap=2, is_right=True)),
+        field("lasts_us", "TOOK", lambda entry, row: _duration(entry.lasts_us), Width(5, 7, 2, 2, is_right=True)),
         field("why", "WHY", None, Width(8, 60, 2, 2)),
         field("who", "WHO", None, Width(8, 20, 1, 2)),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...engine.core.breaker import BreakerState, BreakerStatus
 from ...engine.core.causes import actor_name
@@ -79,13 +79,13 @@ def page_style(state: str) -> StateStyle:
 
 def row_state_style(state: str) -> StateStyle:
     """Sign, word and colour of a quarantined row in a state."""
-    return _ROW_LOOKS.get(state, _ROW_LOOKS["held"])
+    return _ROW_STYLES.get(state, _ROW_STYLES["held"])
 
 
 def group_style(group: QuarantineGroup) -> StateStyle:
     """Sign, word and colour of rows with the same error, by the most urgent state among them."""
     urgent = _urgent_state(group)
-    return STATE_STYLES[TaskState.SUCCESS] if urgent is None else _ROW_LOOKS[urgent]
+    return STATE_STYLES[TaskState.SUCCESS] if urgent is None else _ROW_STYLES[urgent]
 
 
 def _urgent_state(group: QuarantineGroup) -> str | None:
@@ -94,7 +94,7 @@ def _urgent_state(group: QuarantineGroup) -> str | None:
 
 def row_counts(group: QuarantineGroup) -> list[str]:
     """How many rows are in each state: ``3 held``."""
-    return [f"{number(count)} {state}" for state in _ROW_LOOKS if (count := group.counts.get(state))]
+    return [f"{number(count)} {state}" for state in _ROW_STYLES if (count := group.counts.get(state))]
 
 
 _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "Quarantined rows"}
@@ -129,9 +129,15 @@ def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> 
     pages = systems.pages.values()
     if not pages:
         return [Piece("no pages are open", Role.DIM)], _senders_line([], senders)
-    counts = [(state, sum(1 for page in pages if page.state == state)) for state in PAGE_STYLES]
-    parts = [[Piece(f"{number(count)} {state}", _importance_role(state == "open"))] for state, count in counts if count]
-    return join(parts, f" {glyphs.dot} "), _senders_line([page for page in pages if not page.is_idle], senders)
+    counts = {state: sum(1 for page in pages if page.state == state) for state in PAGE_STYLES}
+    return _counts(counts, "open", glyphs), _senders_line([page for page in pages if not page.is_idle], senders)
+
+
+def _counts(counts: Mapping[str, int], urgent: str, glyphs: Glyphs) -> Line:
+    """How many are in each state; all but the ``urgent`` one dim."""
+    shown = {state: Role.TEXT if state == urgent else Role.DIM for state, count in counts.items() if count}
+    parts = ([Piece(f"{number(counts[state])} {state}", role)] for state, role in shown.items())
+    return join(parts, f" {glyphs.dot} ")
 
 
 def _senders_line(pages: Sequence[PageRow], senders: Sequence[str]) -> Line:
@@ -148,13 +154,8 @@ def _head_of_rows(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> t
     groups = systems.groups.values()
     if not groups:
         return [Piece("no row was set aside", Role.DIM)], []
-    counts = [(state, sum(group.counts.get(state, 0) for group in groups)) for state in _ROW_LOOKS]
-    parts = [[Piece(f"{number(count)} {state}", _importance_role(state == "held"))] for state, count in counts if count]
-    return join(parts, f" {glyphs.dot} "), []
-
-
-def _importance_role(is_important: bool) -> Role:
-    return Role.TEXT if is_important else Role.DIM
+    counts = {state: sum(group.counts.get(state, 0) for group in groups) for state in _ROW_STYLES}
+    return _counts(counts, "held", glyphs), []
 
 
 _HEADS = {Section.BREAKERS: _head_of_breakers, Section.PAGES: _head_of_pages, Section.ROWS: _head_of_rows}
@@ -203,10 +204,6 @@ def _with_column_titles(left: Line, columns: int) -> Line:
     titles = "  " + plain(screen_titles(_breaker_columns(columns), columns - 3))
     at = titles.find("FAILED")
     return [*fit(left, at), Piece(titles[at:].partition("HELD")[0].rstrip(), Role.DIM)] if at > width(left) else left
-
-
-def _breaker_code(guard: BreakerStatus, context: RowContext) -> Piece:
-    return Piece(str(guard.state), breaker_style(guard).role)
 
 
 def _breaker_word(guard: BreakerStatus, context: RowContext) -> Piece:
@@ -290,7 +287,7 @@ def _due(word: str, at: int, context: RowContext) -> str:
 BREAKER_COLUMNS: Columns[BreakerStatus, RowContext] = (
     Column("sign", width=_SIGN, screen=lambda one, context: sign_of(breaker_style(one), context.glyphs)),
     Column("downstream", "DOWNSTREAM", lambda one, context: one.name, width=_NAME),
-    field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
+    field("state", "STATE", lambda one, context: Piece(one.state, breaker_style(one).role), Width(13), _breaker_word),
     Column("failures", "FAILED", _failures, _failed_share, Width(10, 20, rank=1), _failure_rate),
     Column("calls", value=lambda one, context: one.totals(context.now_us)[0]),
     Column("window_seconds", value=lambda one, context: one.spec.window_seconds),
@@ -365,12 +362,12 @@ def _page_sent(page: PageRow, context: RowContext) -> str:
     return "yes" if page.sent_at is not None else "no"
 
 
-def _page_age(page: PageRow, context: RowContext) -> Piece:
-    return Piece(context.since(page.created_at), Role.DIM)
-
-
 def _page_count(page: PageRow, context: RowContext) -> str:
     return f"{context.glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
+
+
+def _page_age(page: PageRow, context: RowContext) -> str:
+    return format_duration(context.now_us - page.created_at)
 
 
 def _page_title(page: PageRow, context: RowContext) -> Piece:
@@ -383,9 +380,7 @@ _PAGE_FIELDS: Columns[PageRow, RowContext] = (
     field("severity", "SEVERITY", _page_severity, Width(8)),
     field("state", "STATE", page_state, Width(14, gap=2), _page_status),
     Column("count", "COUNT", lambda page, context: page.counted, None, Width(5, rank=1, is_right=True), _page_count),
-    field(
-        "created_at", "AGE", lambda page, context: format_duration(context.now_us - page.created_at), _AGE, _page_age
-    ),
+    field("created_at", "AGE", _page_age, _AGE, lambda page, context: Piece(context.since(page.created_at), Role.DIM)),
     field("sent_at", "SENT", _page_sent),
     field("title", "TITLE", None, Width(28, FILL), _page_title),
 )
@@ -426,14 +421,12 @@ def compact(count: int) -> str:
     """At most four cells: ``999``, ``1.2k``, ``14k``, ``2M``."""
     if count < 1000:
         return str(count)
-    for size, unit in ((1_000_000, "M"), (1_000, "k")):
-        if count >= size:
-            amount = count / size
-            return f"{int(amount * 10) / 10:.1f}{unit}" if amount < 10 else f"{int(amount)}{unit}"
-    raise AssertionError("unreachable")
+    size, unit = (1_000, "k") if count < 1_000_000 else (1_000_000, "M")
+    amount = count / size
+    return f"{int(amount * 10) / 10:.1f}{unit}" if amount < 10 else f"{int(amount)}{unit}"
 
 
-_ROW_LOOKS: dict[str, StateStyle] = {
+_ROW_STYLES: dict[str, StateStyle] = {
     "held": StateStyle(Sign.DEAD, "held", Role.HUMAN),
     "provisional": StateStyle(Sign.RUNNING, "provisional", Role.RUNNING),
     "requeued": StateStyle(Sign.RETRYING, "requeued", Role.WAITING),
@@ -458,10 +451,6 @@ def _error_and_payload(row: QuarantineRow, context: RowContext) -> Line:
     return [Piece(f"{reason}  " if reason and holds else reason), Piece(holds, Role.DIM)]
 
 
-def _row_sign(row: QuarantineRow, context: RowContext) -> Piece:
-    return Piece(context.glyphs.of(row_state_style(row.state).sign), Role.DIM)  # the accent is on the group
-
-
 def _row_code(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row.state, row_state_style(row.state).role)
 
@@ -470,11 +459,17 @@ def _row_word(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row_state_style(row.state).word, Role.DIM)
 
 
+def _row_sign(row: QuarantineRow, context: RowContext) -> Piece:
+    return Piece(context.glyphs.of(row_state_style(row.state).sign), Role.DIM)  # the accent is on the group
+
+
 _ROW_FIELDS: Columns[QuarantineRow, RowContext] = (
     field("name", "TASK"),
     field("row_key", "ROW", None, _NAME, lambda row, context: Piece(one_line(row.row_key), Role.STRONG)),
     Column("sign", width=Width(1), screen=_row_sign),
-    field("state", "STATE", _row_code, Width(13), _row_word),
+    field(
+        "state", "STATE", lambda row, context: Piece(row.state, row_state_style(row.state).role), Width(13), _row_word
+    ),
     field("attempt", "ATTEMPT"),
     field("error", "ERROR", None, Width(16, FILL, gap=2), _error_and_payload),
 )

@@ -27,7 +27,6 @@ from ..text.figures import number, wall, wall_day
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, sanitize
 from . import systems
-from .inbox import task_count
 from .states import sign_of
 from .tasks import RunContext
 
@@ -117,7 +116,7 @@ def _changes(changes: Sequence[Event], context: RunContext) -> Iterator[Line]:
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:
-    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
+    yield f"holds {counted(len(guard.held), 'task')}" if guard.held else "holds no task"
     if guard.held:
         yield f": {first_names(guard.held)}"
     if guard.running:
@@ -161,7 +160,7 @@ def _page_lines(page: PageRow, body: PageBody, context: RunContext) -> Iterator[
         yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
     yield from _cause_history(body, context)
     if body.held:
-        yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
+        yield [Piece("below it ", Role.DIM), Piece(f"{counted(body.held, 'task')} held up")]
     if body.deadline_at:
         yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at))]
     yield from _labelled(

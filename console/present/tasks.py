@@ -29,7 +29,7 @@ from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, common_start, cut, one_line, shared_prefix, shorten_middle
-from .states import DONE, RowContext, pace_piece, pace_role, sign_of
+from .states import DONE, RowContext, pace_piece, pace_role, row_sign, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
@@ -94,7 +94,6 @@ def _numbered(lines: Sequence[str], size: int, more: str) -> list[str]:
 
 
 # --- Rows of tasks ---------------------------------------------------------------------------------------------------
-#
 
 
 WORD_CELLS = 8
@@ -235,7 +234,7 @@ def task_line(row: TaskRow, context: RunContext, columns: int, longest_name: int
     """A task below the line that it belongs to: sign, name, attempts and facts. ``longest_name``: in cells."""
     return row_line(
         columns,
-        (Width(1, gap=3), sign_of(views.row_style(row, context.runner), context.glyphs)),
+        (Width(1, gap=3), row_sign(row, context.glyphs, context.runner)),
         (Width(min(longest_name, 48, columns * 2 // 5), is_name=True), row.name),
         (Width(5, rank=1, gap=2), attempts_text(row)),
         (Width(26, FILL, gap=2), state_facts(row, context)),
@@ -473,10 +472,6 @@ def short_failure(text: str) -> str:
     return f"{short_error(head)}{space}{rest}"
 
 
-def _upstream(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
-    return [Piece(one_line(view.fact), Role.DIM)]
-
-
 def describe_skip(row: TaskRow) -> str:
     """Why a task was skipped, in the task's own words if it gave any."""
     if row.skip_cause == SkipCause.CONDITION and row.error:
@@ -492,6 +487,6 @@ _FACTS: dict[TaskState, Callable[[TaskRow, views.TaskView, RunContext], Line]] =
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failure,
     TaskState.DEAD_LETTER: _failure,
-    TaskState.UPSTREAM_FAILED: _upstream,
+    TaskState.UPSTREAM_FAILED: lambda row, view, context: [Piece(one_line(view.fact), Role.DIM)],
     TaskState.SKIPPED: _skipped,
 }

@@ -24,6 +24,7 @@ from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import cells, one_line, pad, shorten, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
+from .tasks import RunContext
 
 # --- Several things may fall into one cell ---------------------------------------------------------------------------
 #
@@ -104,7 +105,7 @@ _LABEL_GAP = 5
 
 def axis_line(axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
     """Clock times at round instants, each starting at its cell, and a mark for now."""
-    step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
+    step = next((tick for tick in _TICKS if tick // axis.per_cell >= len(_label(0, tick)) + _LABEL_GAP), _TICKS[-1])
     now_cell = axis.cell(now_us) if now_us is not None else -1
     text = [" "] * axis.cells
     for start, end in _linear_parts(axis):
@@ -147,10 +148,6 @@ def _offset_us(at: int) -> int:
     local = datetime.fromtimestamp(at / SECOND, UTC).astimezone()
     offset = local.utcoffset()
     return round(offset.total_seconds()) * SECOND if offset is not None else 0
-
-
-def _label_cells(tick: int) -> int:
-    return len(_label(0, tick))
 
 
 def _label(at: int, tick: int) -> str:
@@ -394,7 +391,7 @@ def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
 
 
 def label_line(
-    row: TaskRow, columns: int, context: tasks.RunContext, role: Role = Role.TEXT, indent: int = 0, took: str = ""
+    row: TaskRow, columns: int, context: RunContext, role: Role = Role.TEXT, indent: int = 0, took: str = ""
 ) -> Line:
     """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
     room = columns - indent - 3 - len(took)
@@ -403,7 +400,7 @@ def label_line(
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
-def duration_text(row: TaskRow, context: tasks.RunContext) -> str:
+def duration_text(row: TaskRow, context: RunContext) -> str:
     """How long the latest attempt of a task ran, as in all lists, until now if it runs; blank before the first."""
     if row.latest is None:
         return " " * TOOK_CELLS
@@ -454,20 +451,14 @@ def group_bar_line(
     return canvas.line()
 
 
-def _paint_problem(canvas: BarCells, place: int, cell: CellActivity) -> bool:
-    """The worst of what falls into a cell. Whether that is a problem."""
-    if cell.dead_letters:
-        canvas.put(place, canvas.glyphs.dead, Role.HUMAN, CellRank.DECISION)
-    elif cell.failures:
-        canvas.put(place, canvas.glyphs.failed, Role.FAILED, CellRank.MARK)
-    return bool(cell.dead_letters or cell.failures)
-
-
 def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role) -> None:
+    """The worst of what falls into a cell."""
     glyphs = canvas.glyphs
-    if _paint_problem(canvas, place, cell):
-        return
-    if cell.retried:
+    if cell.dead_letters:
+        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+    elif cell.failures:
+        canvas.put(place, glyphs.failed, Role.FAILED, CellRank.MARK)
+    elif cell.retried:
         canvas.put(place, glyphs.retrying, Role.WAITING, CellRank.MARK)
     elif cell.running:
         canvas.put(place, glyphs.spark[-(-cell.running * _LEVELS // peak) - 1], role, CellRank.BAR)
@@ -486,7 +477,7 @@ def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now
 
 
 def group_label_line(
-    group: GraphGroup, columns: int, context: tasks.RunContext, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
+    group: GraphGroup, columns: int, context: RunContext, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
 ) -> Line:
     """Whether the group is open, the sign of its worst state, its title, and how many tasks are done."""
     glyphs, state = context.glyphs, states.leading_state(group.counts)
@@ -505,7 +496,7 @@ def group_duration_text(activity: GroupActivity, now_us: int) -> str:
     return " " * TOOK_CELLS if start is None or end is None else f" {column(end - start)}"
 
 
-def group_label_columns(groups: Sequence[GraphGroup], context: tasks.RunContext, columns: int) -> int:
+def group_label_columns(groups: Sequence[GraphGroup], context: RunContext, columns: int) -> int:
     """Width of the labels of groups and tasks."""
     names, took = context.names.longest, TOOK_CELLS if has_duration_column(columns, context) else 0
     if not groups:
@@ -516,7 +507,7 @@ def group_label_columns(groups: Sequence[GraphGroup], context: tasks.RunContext,
     return fit_label_columns(name_cells, columns) + took
 
 
-def has_duration_column(columns: int, context: tasks.RunContext) -> bool:
+def has_duration_column(columns: int, context: RunContext) -> bool:
     """Whether rows of ``columns`` cells show how long the latest attempts ran."""
     return context.has_durations and columns >= _TOOK_FROM
 
@@ -551,7 +542,7 @@ def breaker_lines(
 # --- The tasks of the timeline in sentences, its legend, and the critical path ---------------------------------------
 
 
-def task_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: int) -> list[Line]:
+def task_lines(row: TaskRow, context: RunContext, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
     name = context.names.short(row.name, max(columns // 3, NAME_AT_BAR_CELLS), context.glyphs.more)
     head = [Piece(" "), Piece(name, Role.TITLE), Piece("  ")]
@@ -569,7 +560,7 @@ def task_lines(row: TaskRow, context: tasks.RunContext, columns: int, rows: int)
 
 
 def group_lines(
-    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], context: tasks.RunContext, columns: int, rows: int
+    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], context: RunContext, columns: int, rows: int
 ) -> list[Line]:
     """The selected group in sentences: its counts and its times, then its tasks, the worst first."""
     start, end = activity.first_start, activity.last_end
@@ -648,7 +639,7 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 
 
-def describe_path(path: Sequence[str], context: tasks.RunContext) -> str:
+def describe_path(path: Sequence[str], context: RunContext) -> str:
     """One sentence about the critical path: its time, its longest task, and what its failures cost."""
     rows = [context.board.row(name) for name in path]
     if not rows:

@@ -298,7 +298,7 @@ class ConsoleScreen(Screen[None]):
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """Switch to the tab that was clicked, or change the order that was clicked."""
         if message.bar is self.header and message.row == 1:
-            place = header.tab_at(self.header.line(1), self._tabs(), message.x)
+            place = header.tab_at(self._tabs(), self.app.size.width, message.x)
             if place is not None:
                 await self.app.run_action(f"app.handle('view_{VIEWS[place].value}')")
         elif message.bar.id == "heading" and message.row == 0 and message.on_right:

@@ -272,10 +272,10 @@ class FleetScreen(MachineScreen):
         entry, board = self.entry, self.console.live.board
         if entry is None:
             return []
-        context, columns = self._row_context(), self._panel_columns
         if board is None or self._graph is None:
-            return present.entry_lines(entry, self._run_problem, context)
-        return present.run_lines(entry, self._causes, self.run_context(), context, columns)
+            now_us = self.console.live.clock_us + entry.file_row.clock_offset_us
+            return present.entry_lines(entry, self._run_problem, now_us)
+        return present.run_lines(entry, self._causes, self.run_context(), self._panel_columns)
 
     def _fit_drawing(self) -> None:
         """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""

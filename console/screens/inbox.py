@@ -21,6 +21,7 @@ from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.detail import answer_line
 from ..present.tasks import TaskNames
+from ..text.columns import measured
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import Bar, DetailShare, has_room_for_strip
@@ -201,7 +202,7 @@ class InboxScreen(TaskScreen):
     def _refresh_list(self, by_hand: bool = False) -> None:
         """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
-        self._cause_columns = present.cause_columns([*self._causes.values()], self.run_context())
+        self._cause_columns = measured(present.CAUSE_COLUMNS, [*self._causes.values()], self.run_context())
         self._others = {one.run.run_id: one for one in self.console.waiting_runs}
         wanted = self.inbox.filter
         others = [

@@ -93,11 +93,8 @@ class Graph:
     @property
     def steps(self) -> Sequence[ZoomStep]:
         """The steps that the operator can choose; a drawing only of a graph that is laid out in little time."""
-        return (
-            (ZoomStep.GROUPS, ZoomStep.ROWS, ZoomStep.DRAWING)
-            if fits_whole(self.dag)
-            else (ZoomStep.GROUPS, ZoomStep.ROWS)
-        )
+        least = (ZoomStep.GROUPS, ZoomStep.ROWS)
+        return (*least, ZoomStep.DRAWING) if fits_whole(self.dag) else least
 
     @property
     def is_drawing(self) -> bool:

@@ -11,6 +11,7 @@ from redrive.console.present.header import (
     run_line,
     status_lines,
     storage_line,
+    tab_at,
     tabs_line,
     waiting_fact,
 )
@@ -151,3 +152,12 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
 def test_at_80_columns_the_last_tab_has_a_word_beside_counts_of_one_digit(badges: dict[int, str]):
     tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
     assert " 8 Hist" in plain(tabs_line(tabs, STATUSES[0], 80))
+
+
+@for_each("size", [160, 80, 60, 40])
+def test_a_click_on_a_tab_finds_it_at_any_size(size: int):
+    tabs = [Tab(str(place + 1), label, place == 2, "◆1" if place == 3 else "") for place, label in enumerate(LABELS)]
+    text = plain(tabs_line(tabs, [], size))
+    for place, tab in enumerate(tabs):
+        assert tab_at(tabs, size, text.index(f" {tab.key}") + 1) == place
+    assert tab_at(tabs, size, 0) is None and tab_at(tabs, size, len(text) + 20) is None

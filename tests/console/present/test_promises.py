@@ -20,13 +20,7 @@ from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import explain_task
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.views import task_view
-from redrive.engine.core.waiting import (
-    ALIVE,
-    ExplainContext,
-    RunnerKind,
-    RunnerStatus,
-    needs_human,
-)
+from redrive.engine.core.waiting import ALIVE, ExplainContext, RunnerKind, RunnerStatus, needs_human
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.durations import DurationStats

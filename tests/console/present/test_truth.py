@@ -441,7 +441,7 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
 def test_what_another_run_needs_is_not_said_of_the_run_that_is_shown():
     lost = Need(NeedKind.LOST, "/x.db", NOW, "a", "night-0")
     entry = FleetEntry(FileRow("/x.db", "a"), [lost])
-    lines = run_lines(entry, [], RunContext(run_of("RUNNING"), NOW, UTF8), RowContext(NOW, UTF8), 80)
+    lines = run_lines(entry, [], RunContext(run_of("RUNNING"), NOW, UTF8), 80)
     assert "   no executor runs it, in run night-0" in "\n".join(map(plain, lines))
 
 
