@@ -24,7 +24,7 @@ from ...engine.domain.text import format_bytes as size_of
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ..model import inbox as model
 from ..text.event_text import detail_text
-from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
+from ..text.figures import FINGERPRINT_DIGITS, age, number, offset, wall, wall_day
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from . import tasks
@@ -110,9 +110,7 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
 def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
     """What the advice on limits compares with."""
     return [
-        advice.PastDuration(
-            weekday(one.started_at), one.duration_us / SECOND, one.outcome == "success", (one.max_rss_kb or 0) * 1024
-        )
+        advice.past_duration(one.started_at, one.duration_us, one.outcome, one.max_rss_kb)
         for one in attempts
         if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]

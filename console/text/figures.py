@@ -86,11 +86,6 @@ def local_day(at: int) -> date:
     return _local(at).date()
 
 
-def weekday(at: int) -> int:
-    """The day of the week of an instant; 0 is Monday."""
-    return _local(at).weekday()
-
-
 def _local(at: int) -> datetime:
     return datetime.fromtimestamp(at // SECOND)  # noqa: DTZ006  # its zone, which is not shown, costs most
 

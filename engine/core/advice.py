@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -39,10 +40,16 @@ _ROUND_SECONDS = (
 class PastDuration(msgspec.Struct, frozen=True):
     """One earlier attempt. ``succeeded`` False: it was killed at its timeout."""
 
-    weekday: int  # 0 is Monday
+    weekday: int  # of this machine's clock; 0 is Monday
     seconds: float
     succeeded: bool = True
     memory: int = 0  # the most bytes that it held, as far as they are known
+
+
+def past_duration(started_at: int, duration_us: int, outcome: str, max_rss_kb: int | None) -> PastDuration:
+    """Return an attempt that succeeded or timed out, by its columns."""
+    weekday = datetime.fromtimestamp(started_at / 1e6, UTC).astimezone().weekday()
+    return PastDuration(weekday, duration_us / 1e6, outcome == "success", (max_rss_kb or 0) * 1024)
 
 
 PastByTask = Mapping[str, Sequence[PastDuration]]  # the oldest first
@@ -90,10 +97,8 @@ class Progress(msgspec.Struct, frozen=True):
             return f"no progress since {format_seconds(self.elapsed - self.moved_at)}, at {at}"
         if self.needed_seconds is None or self.total is None:
             return f"still moving, at {at}"
-        share = f"{self.done / self.total:.0%}".replace("%", " %")
-        return (
-            f"{share} done by its own progress ({at}), at that pace it needed {_rounded_up_text(self.needed_seconds)}"
-        )
+        done = f"{100 * self.done / self.total:.0f} % done by its own progress ({at})"
+        return f"{done}, at that pace it needed {_rounded_up_text(self.needed_seconds)}"
 
 
 class TimeoutVerdict(StrEnum):
@@ -178,11 +183,7 @@ def advise_limits(past: Sequence[PastDuration], timeout: float | None, limit: in
 
 
 def judge_timeout(
-    past: Sequence[PastDuration],
-    timeout: float,
-    weekday: int | None = None,
-    progress: Progress | None = None,
-    done_before: int | None = None,
+    past: Sequence[PastDuration], timeout: float, progress: Progress | None = None, done_before: int | None = None
 ) -> TimeoutJudgement:
     """Judge the timeout (seconds) that has killed an attempt, the last of ``past``. The first row that fits counts:
 
@@ -199,7 +200,7 @@ def judge_timeout(
     """
     from statistics import median  # here: it imports ``random``, which does work after each fork
 
-    group, days = _comparable_attempts(past, weekday)
+    group, days = _comparable_attempts(past, past[-1].weekday)
     ended = [one.seconds for one in group if one.succeeded]
     longest, busy = max(ended, default=0.0), SEASON_FACTOR * median(ended or [0.0])
     if progress is not None and progress.needed_seconds is not None:

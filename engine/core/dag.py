@@ -16,7 +16,7 @@ from ..errors import CycleError, FlowError
 Adjacency = tuple[tuple[int, ...], ...]
 
 BITS_MAX = 20_000  # tasks whose descendants are kept as bits: at most 25 MB, and 600 MB for 100,000
-BITS_CACHED = 256  # tasks of a larger graph
+BITS_CACHED = 256  # tasks, and sets of them, of a larger graph
 
 
 class Dag:
@@ -109,18 +109,15 @@ class Dag:
     def bits_below(self, *numbers: int) -> int:
         """Return the descendants of tasks as bits of an int."""
         if len(self) > BITS_MAX:
-            return self._bits_below_one(*numbers) if len(numbers) == 1 else self._find_bits_below(*numbers)
+            return self._bits_below(*numbers)
         below = 0
         for number in numbers:
             below |= self.descendant_bits[number]
         return below
 
-    def _find_bits_below(self, *numbers: int) -> int:
-        return bits_of(_reachable(self.child_numbers, numbers), len(self))
-
     @cached_property
-    def _bits_below_one(self) -> Callable[[int], int]:
-        return lru_cache(BITS_CACHED)(self._find_bits_below)
+    def _bits_below(self) -> Callable[..., int]:
+        return lru_cache(BITS_CACHED)(lambda *numbers: bits_of(_reachable(self.child_numbers, numbers), len(self)))
 
     def remaining_path(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return by task the weight of the heaviest path from it to a leaf, its own weight included.

@@ -21,7 +21,6 @@ from .spec import DaskOptions, DownstreamSpec, TaskSpec, json_object, rule_of_ed
 #: (pool, downstream, is a retry of a task with a downstream, ``worker_pool``).
 #: Tasks that wait for the same capacity share a lane.
 Lane = tuple[str | None, str | None, bool, str | None]
-Admits = Callable[[TaskRow], bool]
 
 _NONE: frozenset[str] = frozenset()
 
@@ -99,7 +98,9 @@ class ReadyQueue:
 
     def apply_move(self, row: TaskRow, old: TaskState) -> None:
         """Update the queue after a move that the projection holds already."""
-        self._remove(row, old)
+        self.counts[old] -= 1
+        if old is TaskState.RUNNING:
+            self._use_pool(row, -1)
         self._add(row)
         self._update_children(row)
         if self._early:
@@ -118,10 +119,15 @@ class ReadyQueue:
 
     def _update_children(self, row: TaskRow) -> None:
         before, now = self._satisfied.get(row.name, _NONE), self._rules_of(row)
-        if before != now:
-            self._satisfied[row.name] = now
-            for child_name in self._projection.children.get(row.name, ()):
-                self._update_child(row.name, self._projection.tasks[child_name], before, now)
+        if before == now:
+            return
+        self._satisfied[row.name] = now
+        for name in self._projection.children.get(row.name, ()):
+            child = self._projection.tasks[name]
+            rule = rule_of_edge(spec_of(child), row.name)
+            if (rule in before) is not (rule in now):
+                self.unmet_counts[name] += -1 if rule in now else 1
+                self._refresh(child)
 
     def defer(self, name: str) -> None:
         """Keep a PENDING task out of the queue until ``mark_due``."""
@@ -147,7 +153,7 @@ class ReadyQueue:
 
     # --- Queries by the executor -----------------------------------------------------------------------------------
 
-    def pop_startable(self, count: int, admits: Admits) -> list[str]:
+    def pop_startable(self, count: int, admits: Callable[[TaskRow], bool]) -> list[str]:
         """Claim and return up to ``count`` startable tasks in the order in which they should start.
 
         ``admits`` is called before each claim; a lane that it refuses once is skipped for the rest of the call.
@@ -234,12 +240,6 @@ class ReadyQueue:
 
     # --- Internals -------------------------------------------------------------------------------------------------
 
-    def _update_child(self, parent: str, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
-        rule = rule_of_edge(spec_of(child), parent)
-        if (rule in before) is not (rule in now):
-            self.unmet_counts[child.name] += -1 if rule in now else 1
-            self._refresh(child)
-
     def _add(self, row: TaskRow) -> None:
         self.counts[row.state] += 1
         if row.state is TaskState.RUNNING:
@@ -248,11 +248,6 @@ class ReadyQueue:
             self._deferred.discard(row.name)
         self.due.discard(row.name)
         self._refresh(row)
-
-    def _remove(self, row: TaskRow, old: TaskState) -> None:
-        self.counts[old] -= 1
-        if old is TaskState.RUNNING:
-            self._use_pool(row, -1)
 
     def _use_pool(self, row: TaskRow, sign: int) -> None:
         spec = spec_of(row)

@@ -297,9 +297,6 @@ def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:
     return positions(None if task.map is None else task.map.max_size for task in tasks)
 
 
-# --- Builds many objects at once without the garbage collector, which would traverse all of them many times ----------
-
-
 def json_object(text: str | None) -> dict[str, Any]:
     """Return the object of a JSON text, as of ``run.options``; an empty one of a text that is damaged or missing."""
     try:
@@ -307,6 +304,9 @@ def json_object(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# --- Builds many objects at once without the garbage collector, which would traverse all of them many times ----------
 
 
 @contextmanager

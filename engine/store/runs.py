@@ -9,13 +9,12 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..core.advice import PastDuration
+from ..core.advice import PastDuration, past_duration
 from ..core.causes import declared_sender
 from ..core.dag import distinct
 from ..core.projection import STATES, AttemptRow, RunProjection, Successes, TaskRow, children_of, order_parents
@@ -423,15 +422,7 @@ def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | Non
     if prefix != name and len(rows) < durations.ELEMENT_MIN:
         values |= {"name": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
         rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
-    return [
-        PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success", (max_rss_kb or 0) * 1024)
-        for at, duration_us, outcome, max_rss_kb in rows[::-1]
-    ]
-
-
-def weekday_of(at: int) -> int:
-    """Return the local day of the week of a time in microseconds UTC; 0 is Monday."""
-    return datetime.fromtimestamp(at / 1e6).astimezone().weekday()
+    return [past_duration(*row) for row in rows[::-1]]
 
 
 def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ..core import consequences, decide
-from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout, most_memory
+from ..core.advice import NOT_JUDGED, TimeoutJudgement, judge_timeout, most_memory, past_duration
 from ..core.breaker import UNJUDGED, CallVerdict
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
@@ -54,7 +54,7 @@ from . import quarantined
 from .claims import Claim, emit
 from .endings import expires_at
 from .pages import trigger_page
-from .runs import healed_count, past_attempts, weekday_of
+from .runs import healed_count, past_attempts
 
 
 def settle(
@@ -440,9 +440,9 @@ def _judge_timeout(
 ) -> TimeoutJudgement:
     if outcome.kind is not OutcomeKind.TIMED_OUT or spec.timeout is None:
         return NOT_JUDGED
-    weekday = weekday_of(at)
-    past = [*past_attempts(connection, claim.task), PastDuration(weekday, spec.timeout, succeeded=False)]
-    return judge_timeout(past, spec.timeout, weekday, outcome.progress, _done_before(connection, claim))
+    killed = past_duration(at, round(spec.timeout * 1e6), "timed_out", None)
+    past = [*past_attempts(connection, claim.task), killed]
+    return judge_timeout(past, spec.timeout, outcome.progress, _done_before(connection, claim))
 
 
 def _done_before(connection: sqlite3.Connection, claim: Claim) -> int | None:

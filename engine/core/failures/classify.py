@@ -215,11 +215,9 @@ def _by_response(case: _Evidence) -> Classification | None:
         return Classification(classify_grpc(facts.grpc))
     if facts.sqlstate is not None:
         found = tables.sqlstate_class(facts.sqlstate, message_of(case.error))
-        return None if found is None else Classification(found)
-    if facts.sqlite is not None:
-        found = tables.longest_prefix(tables.SQLITE, facts.sqlite)
-        return None if found is None else Classification(found)
-    return None
+    else:
+        found = tables.longest_prefix(tables.SQLITE, facts.sqlite or "")
+    return None if found is None else Classification(found)
 
 
 def _by_group(case: _Evidence) -> Classification | None:

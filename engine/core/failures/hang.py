@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from ...domain.text import first_names, format_seconds
+from .tables import by_code
 
 # --- Map system calls and kernel functions to what a sleeping thread does --------------------------------------------
 #
@@ -78,12 +79,8 @@ _AARCH64 = {
 }
 
 
-def _by_number(table: Mapping[Activity, tuple[int, ...]]) -> dict[int, Activity]:
-    return {number: activity for activity, numbers in table.items() for number in numbers}
-
-
 #: By ``os.uname().machine``. On other machines the kernel function is used.
-SYSTEM_CALLS: Mapping[str, Mapping[int, Activity]] = {"x86_64": _by_number(_X86_64), "aarch64": _by_number(_AARCH64)}
+SYSTEM_CALLS: Mapping[str, Mapping[int, Activity]] = {"x86_64": by_code(_X86_64), "aarch64": by_code(_AARCH64)}
 
 #: By the start of the kernel function in /proc/PID/wchan, if the system call itself cannot be read.
 _CHANNELS = {
@@ -239,7 +236,7 @@ def describe_hang(autopsy: Autopsy, frames: StackSummary = _NO_FRAMES) -> str:
 
 def _cpu_text(share: float, seconds: float) -> str:
     span = format_seconds(round(seconds, 0 if seconds >= 1 else 1))
-    return f"{share:.0%} CPU for the last {span}".replace("%", " %", 1)
+    return f"{100 * share:.0f} % CPU for the last {span}"
 
 
 def _computing(case: _HangCase) -> str:
@@ -473,7 +470,7 @@ def _process_line(process: Process) -> str:
     doing = f", {process.activity}" if process.activity is not None else ""
     on = f" {', '.join(map(str, process.waits_on))}" if process.waits_on else ""
     channel = f" in {process.wait_channel}" if process.wait_channel else ""
-    cpu = f", {process.cpu:.0%} CPU".replace("%", " %") if process.cpu is not None else ""
+    cpu = f", {100 * process.cpu:.0f} % CPU" if process.cpu is not None else ""
     return f"  pid {process.pid} {process.state}{channel}{doing}{on}{cpu}: {process.command_line or process.name}"
 
 

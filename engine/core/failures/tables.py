@@ -28,10 +28,11 @@ _TIMEOUT = FailureClass.TIMEOUT
 _UNCLASSIFIED = FailureClass.UNCLASSIFIED
 
 Code = TypeVar("Code", int, str)
+Meaning = TypeVar("Meaning")
 
 
-def _by_code(table: Mapping[FailureClass, tuple[Code, ...]]) -> dict[Code, FailureClass]:
-    return {code: failure_class for failure_class, codes in table.items() for code in codes}
+def by_code(table: Mapping[Meaning, tuple[Code, ...]]) -> dict[Code, Meaning]:
+    return {code: meaning for meaning, codes in table.items() for code in codes}
 
 
 def _errnos(names: str) -> tuple[int, ...]:
@@ -39,7 +40,7 @@ def _errnos(names: str) -> tuple[int, ...]:
 
 
 #: HTTP status codes. Missing: unknown, treated as transient with a small budget.
-HTTP = _by_code(
+HTTP = by_code(
     {
         # 429, 503: 004. 52x: a proxy says that the server behind it is down, unreachable or slow.
         _TRANSIENT: (408, 421, 425, 429, 502, 503, 504, 521, 522, 523, 524, 529),
@@ -55,7 +56,7 @@ HTTP = _by_code(
 WAITS_WITH_RETRY_AFTER = frozenset([403, 413])
 
 #: gRPC status codes by name.
-GRPC = _by_code(
+GRPC = by_code(
     {
         _TRANSIENT: ("DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED", "ABORTED"),
         _VALIDATION: ("INVALID_ARGUMENT", "OUT_OF_RANGE"),  # a bad request will not fix itself
@@ -66,7 +67,7 @@ GRPC = _by_code(
 )
 
 #: SQLSTATE by its longest prefix that is listed: five characters, or the two of its class.
-SQLSTATE = _by_code(
+SQLSTATE = by_code(
     {
         # connection; rollback, as by a deadlock; resources; object in use; lock; operator intervention, as a shutdown
         _TRANSIENT: ("08", "40", "53", "55006", "55P03", "57"),
@@ -94,7 +95,7 @@ def longest_prefix(table: Mapping[str, FailureClass], value: str) -> FailureClas
 
 
 #: SQLite's result code by its longest prefix that is listed (extended codes continue with an underscore).
-SQLITE = _by_code(
+SQLITE = by_code(
     {
         _TRANSIENT: ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT"),
         _AMBIGUOUS: ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"),
@@ -108,7 +109,7 @@ SQLITE = _by_code(
 )
 
 #: Exit codes: sysexits.h, timeout(1) and the shell's own.
-EXIT_CODES = _by_code(
+EXIT_CODES = by_code(
     {
         _TRANSIENT: (68, 69, 71, 75, 124),  # EX_NOHOST, EX_UNAVAILABLE, EX_OSERR (cannot fork), EX_TEMPFAIL; timeout(1)
         _AMBIGUOUS: (66, 74, 76),  # EX_NOINPUT (not there yet, or never), EX_IOERR, EX_PROTOCOL
@@ -119,7 +120,7 @@ EXIT_CODES = _by_code(
 )
 
 #: Signals from an unknown sender. For the executor and the kernel see ``SENDERS``.
-SIGNALS = _by_code(
+SIGNALS = by_code(
     {
         # SIGHUP, SIGINT, SIGKILL, as exit code 137: no code of the task ends itself so; SIGPIPE, SIGTERM
         _TRANSIENT: (1, 2, 9, 13, 15),
@@ -132,7 +133,7 @@ SIGNALS = _by_code(
 SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
 
 #: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).
-ERRNOS = _by_code(
+ERRNOS = by_code(
     {
         _TRANSIENT: _errnos(
             "EAGAIN EBUSY EINTR EMFILE ENFILE ENOBUFS ESTALE ETXTBSY"
@@ -221,7 +222,7 @@ DECISIVE_EXITS = frozenset([75, 126, 127])
 
 #: Exit codes by program. Ambiguous codes are left out, as 22 of curl and 8 of wget: there the HTTP status decides.
 PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
-    "curl": _by_code(
+    "curl": by_code(
         {
             # a proxy or a host does not resolve, no connection; HTTP/2 framing, a part of a file, timeout, TLS; an
             # empty reply, sending, receiving, an HTTP/2 stream, HTTP/3
@@ -232,7 +233,7 @@ PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
             _AMBIGUOUS: (23,),  # writing failed: the disk is full, or the reader of the pipe is gone
         }
     ),
-    "wget": _by_code(
+    "wget": by_code(
         {
             _TRANSIENT: (4,),  # network failure
             _PERMANENT: (2, 5),  # wrong options; the certificate of the server is not trusted
@@ -240,7 +241,7 @@ PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
             _AMBIGUOUS: (3, 7),  # file I/O, protocol error
         }
     ),
-    "rsync": _by_code(
+    "rsync": by_code(
         {
             # socket I/O, a lost connection; interrupted; source files vanished meanwhile; timeouts; the ssh below it
             _TRANSIENT: (10, 12, 20, 24, 30, 35, 255),

@@ -32,7 +32,7 @@ def test_a_day_that_needs_more_than_the_others_is_distinguished_and_gets_a_numbe
 
 def test_another_day_is_compared_without_the_one_that_needs_more() -> None:
     killed = PastDuration(2, 600, succeeded=False)
-    judged = judge_timeout([*MONDAYS, *OTHER_DAYS, killed], 25 * MINUTE, weekday=2)
+    judged = judge_timeout([*MONDAYS, *OTHER_DAYS, killed], 25 * MINUTE)
     assert judged.verdict is TimeoutVerdict.AMPLE
     assert judged.reason == "30 of 31 attempts on other days than Monday took 4m00 to 5m00: more time would not help"
 
