@@ -38,7 +38,7 @@ _ROUND_SECONDS = (
 
 
 class PastDuration(msgspec.Struct, frozen=True):
-    """One earlier attempt. ``succeeded`` False: it was killed at its timeout."""
+    """An earlier attempt. ``succeeded`` False: it was killed at its timeout."""
 
     weekday: int  # of this machine's clock; 0 is Monday
     seconds: float
@@ -102,7 +102,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class TimeoutVerdict(StrEnum):
-    """What a timeout that has killed an attempt is."""
+    """The verdict on a timeout that has killed an attempt."""
 
     SHORT = "short"  # the timeout is the bug, or the first suspect
     AMPLE = "ample"  # far above the usual duration: the attempt hung

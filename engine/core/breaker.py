@@ -87,7 +87,7 @@ class BreakerState(StrEnum):
 
 
 class DownstreamHealth(StrEnum):
-    """How much of a failed call its downstream explains."""
+    """The share of its downstream in a failed call."""
 
     UP = "up"  # nothing: the failure is charged to the task
     SILENT = "silent"  # a transient failure, and no other task was answered since: the task is held with growing waits
@@ -96,7 +96,7 @@ class DownstreamHealth(StrEnum):
 
 
 class CallVerdict(NamedTuple):
-    """What the end of a call says of its downstream. ``silent_seconds``: since when no call has succeeded."""
+    """The verdict on a downstream after a call. ``silent_seconds``: since when no call has succeeded."""
 
     health: DownstreamHealth = DownstreamHealth.UP
     silent_seconds: float = 0.0
@@ -469,7 +469,7 @@ class BreakerStatus(msgspec.Struct, frozen=True):
 
     @property
     def reserve_at(self) -> int | None:
-        """When an exhausted budget lets the next retry start; None: at once."""
+        """The instant at which an exhausted budget lets the next retry start; None: at once."""
         return next_retry_at(self.bucket, self.spec)
 
     @property

@@ -159,7 +159,7 @@ def _has_grown(page: PageRow) -> bool:
 
 
 def _next_digest_at(recent: Sequence[int], last_digest_at: int | None) -> int:
-    """When the next digest may be sent: a window after the first recent message and after the last digest."""
+    """Return when the next digest may be sent: a window after the first recent message and after the last digest."""
     earlier = [*recent[:1], *([] if last_digest_at is None else [last_digest_at])]
     return max(earlier) + STORM_WINDOW_US if earlier else 0
 
@@ -261,7 +261,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class CauseHistory(msgspec.Struct, frozen=True):
-    """One cause in all runs of its flow, as ``statefile/causes.py`` reads it.
+    """The history of a cause in all runs of its flow, as ``statefile/causes.py`` reads it.
 
     ``runs``: other runs with this cause, the first at ``first_at``.
     """

@@ -1,4 +1,4 @@
-"""What the end of an attempt changes: (decision, outcome, history, time) -> one value, which the store writes.
+"""Derive what the end of an attempt changes: (decision, outcome, history, time) -> one value, which the store writes.
 
 ``STATES``, ``CHILDREN`` and ``PAGES`` are tables by decision; the columns of the task and of the attempt follow below.
 """
@@ -22,7 +22,7 @@ ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
 
 
 class Children(Enum):
-    """What happens to the tasks below."""
+    """The effect on the tasks below."""
 
     EXPAND = "the maps over the result get their tasks, and their trigger rules are applied"
     PROPAGATE = "their trigger rules are applied"
@@ -31,7 +31,7 @@ class Children(Enum):
 
 
 class RowEffects(Enum):
-    """What happens to the rows that the attempt put into quarantine."""
+    """The effect on the rows that the attempt put into quarantine."""
 
     CONFIRM = "they are held"
     DROP = "the next attempt processes them again"
@@ -39,7 +39,7 @@ class RowEffects(Enum):
 
 
 class Pages(Enum):
-    """What happens to the pages of the task."""
+    """The effect on the pages of the task."""
 
     TRIGGER = "its failure is paged"
     RESOLVE = "they are resolved"
@@ -60,7 +60,7 @@ _TABLE: dict[type[Decision], tuple[TaskState, Children, RowEffects, Pages]] = {
 
 
 class Consequences(msgspec.Struct, frozen=True):
-    """What the end of an attempt changes, all of it."""
+    """All that the end of an attempt changes."""
 
     state: TaskState
     columns: TaskColumns  # of the task

@@ -100,10 +100,8 @@ class Dag:
         """The descendants of each task, by number, as bits of an int (bit n is task n)."""
         bits = [0] * len(self)
         for number in reversed(self.topological):
-            mine = 0
             for child in self.child_numbers[number]:
-                mine |= bits[child] | 1 << child
-            bits[number] = mine
+                bits[number] |= bits[child] | 1 << child
         return tuple(bits)
 
     def bits_below(self, *numbers: int) -> int:

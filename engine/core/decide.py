@@ -183,12 +183,12 @@ class _FailureCase(msgspec.Struct, frozen=True):
 
     @property
     def tries(self) -> int:
-        """The same, with those that were charged to the downstream: the waits grow with each."""
+        """The failures with those that were charged to the downstream: the waits grow with each."""
         return self.failures + self.history.refusals
 
     @property
     def failing_seconds(self) -> float:
-        """How long the task has failed, from its first start on. A sensor has had answers in between: 0."""
+        """The time for which the task has failed, from its first start on; 0 of a sensor, which has had answers."""
         has_failed = self.history.first_failed_at is not None and not self.history.deferrals
         return self.elapsed_seconds if has_failed else 0.0
 
@@ -358,7 +358,7 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
 
 
 def _out_of_memory(case: _FailureCase) -> Decision | None:
-    """The same memory is not enough again: at once for what its own limit has ended."""
+    """End a task for which its memory was not enough twice; at once if its own limit has ended it."""
     seen = case.history.of_class + 1
     if case.failure.failure_class is not FailureClass.OUT_OF_MEMORY:
         return None

@@ -42,7 +42,7 @@ _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, Outcom
 
 
 class DownstreamFinding(NamedTuple):
-    """What an executor has found out about a downstream, for others that call it. Instants: microseconds UTC."""
+    """The finding of an executor about a downstream, for others that call it. Instants: microseconds UTC."""
 
     at: int
     reopens_at: int | None  # it is down, and is asked again then; None: it has answered

@@ -25,7 +25,7 @@ UNASKED_SECONDS = 600.0
 
 
 class FailuresInARow(NamedTuple):
-    """What a task has met since its latest success. ``last`` and the one ``before``: their numbers among all ends."""
+    """The failures of a task since its latest success. ``last``, ``before``: the numbers of two among all ends."""
 
     times: int
     last: int

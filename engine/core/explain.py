@@ -52,7 +52,7 @@ def _explain(case: TaskCase) -> str:
 
 
 def fact_of(case: TaskCase) -> str:
-    """Why a task is in its state, in the few words that follow the word of the state; empty if that says all."""
+    """Return why a task is in its state, in the few words that follow the word of the state; empty if that says all."""
     row, reason = case.row, case.reason
     if case.is_unsaved:
         return "its end waits for the disk"
@@ -406,7 +406,7 @@ def _dead_lettered(case: TaskCase) -> str:
 
 
 def _poisoned_at_once(case: TaskCase) -> str | None:
-    """Why one failure was enough; None: it is no poison, or there were several."""
+    """Return why one failure was enough; None: it is no poison, or there were several."""
     if case.row.dead_letter_kind != states.DeadLetterKind.POISON or case.row.failures != 1:
         return None
     asked = case.spec.retry.poison_after
@@ -449,7 +449,7 @@ def _failure(case: TaskCase) -> str:
 
 
 class _Words(NamedTuple):
-    """What is said of a wait, or of an end.
+    """The texts about a wait, or about an end.
 
     ``fact``: in a few words; ``unattended``: the sentence while no executor runs, where a promise would be wrong.
     """

@@ -1,4 +1,4 @@
-"""What differs between a run and the current flow, and what may be done about it without asking.
+"""Compare a run with the current flow, and decide what may be done about the difference without asking.
 
     task of the run             in the flow now          then
     ------------------------    ---------------------    ------------------------------------------------------------

@@ -120,7 +120,7 @@ def duration(*, above_zero: bool = False) -> OptionType[float]:
 
 
 def choice(*words: Word) -> OptionType[Word]:
-    """One of these texts."""
+    """Accept these texts alone."""
 
     def parse(value: object) -> Word:
         return words[words.index(cast("Word", value))]

@@ -16,7 +16,7 @@ from .advice import Progress
 
 
 class OutcomeKind(StrEnum):
-    """How an attempt ended; the words in ``attempt.outcome``."""
+    """The kinds of ends of an attempt; the words in ``attempt.outcome``."""
 
     SUCCESS = "success"
     ERROR = "error"  # it raised, or its process ended by an exit code or by a signal that the engine did not send
@@ -85,7 +85,7 @@ NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why an attempt did not succeed. Computed in the attempt's own process, which has the exception."""
+    """The reason why an attempt did not succeed. Computed in the attempt's own process, which has the exception."""
 
     error_type: str  # module.qualname; "exit:3", "signal:11:unknown", "TimeoutError"
     message: str
@@ -123,8 +123,8 @@ class KnownCauseError(PermanentError):
 
     def failure(self) -> Failure:
         """Return the failure, which is the same for all tasks of one cause."""
-        mark = sha1_hex(self.cause.encode("utf-8", "backslashreplace"))[:12]
-        fingerprint = Fingerprint(strict=mark, loose=mark, explain=self.cause)
+        digits = sha1_hex(self.cause.encode("utf-8", "backslashreplace"))[:12]
+        fingerprint = Fingerprint(strict=digits, loose=digits, explain=self.cause)
         return Failure(self.error_type, str(self), FailureClass.PERMANENT, fingerprint)
 
 

@@ -208,7 +208,7 @@ def add_retry_after(floor_seconds: float | None, delay: float, longest: float) -
 
 
 class PlannedWait(msgspec.Struct, frozen=True):
-    """One delay of a policy, in seconds. The totals include this delay and all before it."""
+    """A delay of a policy, in seconds. The totals include this delay and all before it."""
 
     retry_index: int
     ceiling: float  # the exponential delay, before jitter

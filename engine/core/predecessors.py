@@ -21,7 +21,7 @@ from .spec import ExpectedBy
 
 
 class DayRun(msgspec.Struct, frozen=True):
-    """What became of a logical time. ``state`` None: it was given up; ``ended_at`` None: its run goes on.
+    """The fate of a logical time. ``state`` None: it was given up; ``ended_at`` None: its run goes on.
 
     ``is_decided``: of a PARTIAL run, an operator has decided about all that makes it so; ``is_blocked``: the run waits
     for a human; ``why``: it was given up.
@@ -34,7 +34,7 @@ class DayRun(msgspec.Struct, frozen=True):
     why: str = ""
 
     def problem(self, *, ended: bool) -> str:
-        """Why a flow after it cannot start; empty: it can. ``ended``: the run may have failed."""
+        """Return why a flow after it cannot start; empty: it can. ``ended``: the run may have failed."""
         if self.state is None:
             return f"was {self.why or 'missed'}"
         if self.ended_at is None:

@@ -26,7 +26,7 @@ Successes = Literal["all", "states"]
 
 
 class AttemptRow(Struct, gc=False):
-    """One attempt. Long texts (traceback, stack, output) stay in the state file and are read on demand."""
+    """An attempt. Long texts (traceback, stack, output) stay in the state file and are read on demand."""
 
     attempt: int
     generation: int = 0
@@ -68,7 +68,7 @@ class AttemptRow(Struct, gc=False):
 
 
 class TaskRow(Struct, gc=False):
-    """One task: the columns of the ``task`` table that change, and its spec.
+    """A task: the columns of the ``task`` table that change, and its spec.
 
     The collector passes over the rows, which refer to nothing that refers to them: a run may have 100,000.
     """

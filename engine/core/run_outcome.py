@@ -152,7 +152,7 @@ def _blocked(held: tuple[HeldTasks, ...], dead: Sequence[TaskRow]) -> RunOutcome
 
 
 def _expiry(dead: Sequence[TaskRow]) -> str:
-    """When the first dead letter counts as failed without a decision, and who sees to it; empty: never."""
+    """Say when the first dead letter counts as failed without a decision, and who sees to it; empty: never."""
     first = min((row.expires_at for row in dead if row.expires_at is not None and row.canary is None), default=None)
     if first is None:
         return ""

@@ -56,7 +56,7 @@ class Every(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        """What the expression selects: ``every 60m`` and ``every 1h`` are equal."""
+        """The times that the expression selects: ``every 60m`` and ``every 1h`` are equal."""
         return (self.step_us,)
 
     def after(self, instant: int) -> Iterator[int]:
@@ -117,7 +117,7 @@ class Cron(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        """What the expression selects, however it is written: ``0 2`` and ``00 2`` are equal."""
+        """The times that the expression selects, however it is written: ``0 2`` and ``00 2`` are equal."""
         fields = CronSim(self.expression, _EPOCH)
         weekdays = {0 if day == 7 else day for day in fields.weekdays}
         sets = fields.minutes, fields.hours, fields.days, fields.months, weekdays
@@ -511,7 +511,7 @@ SPREAD_SECONDS = 0.8  # from the first to the last run that are due together: ea
 
 
 class StepKind(StrEnum):
-    """What the supervisor does for a flow."""
+    """An action of the supervisor for a flow."""
 
     WAIT = "wait"  # until an instant, or until a file changes
     RECORD = "record"  # write a new schedule, missed runs and late runs into the state file, and send pages
@@ -521,7 +521,7 @@ class StepKind(StrEnum):
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True):
-    """What is known about a flow.
+    """The facts about a flow by which the supervisor decides.
 
     Attributes:
         is_owned: a process owns the state file: a run goes on, or an operator acts.

@@ -64,8 +64,7 @@ class SecretMask:
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         names: dict[str, str] = {}
         for name, value in (values or {}).items():
-            if len(value) >= SHORTEST:
-                names.update(dict.fromkeys(_forms(value), name))
+            names.update(dict.fromkeys(_forms(value), name))
         self._names = names
         self._forms = sorted((form.encode("utf-8", "surrogateescape") for form in names), key=len, reverse=True)
         longest_first = sorted(names, key=len, reverse=True)
@@ -108,15 +107,15 @@ class SecretMask:
             if _are_same(items, value):
                 return value
             return value._make(items) if hasattr(value, "_make") else type(value)(items)
-        if is_dataclass(value) and not isinstance(value, type):
-            old = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-            new = {name: self._mask(part) for name, part in old.items()}
-            return value if _are_same(new.values(), old.values()) else replace(value, **new)
+        replaced: Callable[..., Any] = replace
         if isinstance(value, msgspec.Struct):
-            old = structs.asdict(value)
-            new = {name: self._mask(part) for name, part in old.items()}
-            return value if _are_same(new.values(), old.values()) else structs.replace(value, **new)
-        return value
+            old, replaced = structs.asdict(value), structs.replace
+        elif is_dataclass(value) and not isinstance(value, type):
+            old = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        else:
+            return value
+        new = {name: self._mask(part) for name, part in old.items()}
+        return value if _are_same(new.values(), old.values()) else replaced(value, **new)
 
     def stored_flow(self, flow: FlowSpec) -> FlowSpec:
         """Return the flow as the state file may hold it. Of the senders of pages it holds no options anyway."""
@@ -202,7 +201,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _quoted_in_urls(text: str) -> Iterator[str]:
-    """Once, and in a URL that is a parameter of another one."""
+    """Quote a text once, and once more for a URL that is a parameter of another one."""
     for quoted in (quote(text, safe=""), quote(text), quote_plus(text)):
         yield from (quoted, quote(quoted, safe=""))
         yield _PERCENT.sub(lambda match: match[0].lower(), quoted)
@@ -215,7 +214,7 @@ def _escaped_in_html(text: str) -> Iterator[str]:
 
 
 def _escaped_in_json(text: str) -> Iterator[str]:
-    """Once, and in a JSON text that is itself a text in JSON."""
+    """Escape a text once, and once more for a JSON text that is itself a text in JSON."""
     for is_ascii in (True, False):
         once = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
         yield from (once, json.dumps(once, ensure_ascii=is_ascii)[1:-1])

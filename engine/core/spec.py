@@ -40,7 +40,7 @@ EXEC_SUFFIX = ".exec.py"  # of the flow file that `redrive exec` writes for a co
 
 
 class CommandOptions(msgspec.Struct, frozen=True):
-    """How the command of a task runs."""
+    """The options of a command of a task."""
 
     argv: tuple[str, ...] = ()  # a program and its arguments; empty: the shell runs ``TaskSpec.command``
     shell: Shell = "sh"
@@ -60,7 +60,7 @@ class DaskOptions(msgspec.Struct, frozen=True):
 
 
 class ExpectedBy(msgspec.Struct, frozen=True):
-    """When a task should have succeeded: so long after the start of its run, or at the next such time of day."""
+    """The bound of the success of a task: so long after the start of its run, or at the next such time of day."""
 
     seconds: float | None = None
     clock: str | None = None  # "03:00", in the time zone of the flow
@@ -88,7 +88,7 @@ class ItemSpec(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One task. Times are seconds; None means no bound.
+    """A task. Times are seconds; None means no bound.
 
     Its JSON leaves out each field that *is* the default, because a flow may have 100,000 tasks: a fifth of the bytes
     that are sent, masked, stored and read.
@@ -143,7 +143,7 @@ def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
 
 
 class DownstreamSpec(msgspec.Struct, frozen=True):
-    """One downstream: its circuit breaker, its retry bucket, its classification rules."""
+    """A downstream: its circuit breaker, its retry bucket, its classification rules."""
 
     name: str
     failure_rate: Annotated[float, number(0, 1, above=True)] = 0.5
@@ -221,7 +221,7 @@ class FlowSpec(msgspec.Struct, frozen=True):
 
     @property
     def unused_env_sentence(self) -> str:
-        """One sentence: ``env`` sets variables that no command gets; empty if each of them reaches one."""
+        """The sentence that ``env`` sets variables that no command gets; empty if each of them reaches one."""
         names = ", ".join(self.unused_env)
         return f"env sets {names} for commands, and none gets it: functions read variables of env_file" if names else ""
 

@@ -1,4 +1,4 @@
-"""What is true of a task, of a run, of an attempt and of a kill at an instant, in a sign, a word and a role.
+"""The state of a task, a run, an attempt and a kill at an instant: a sign, a word and a role.
 
 Every view formats these values and decides nothing: drawings, rows, bars, lists, reports and answers. They are computed
 here because pages and answers of the engine use the words that the console shows, and this is the lowest layer that
@@ -57,7 +57,7 @@ class Sign(StrEnum):
 
 
 class StateRole(StrEnum):
-    """What a state means to a reader. Every theme has a style for each."""
+    """The meaning of a state to a reader. Every theme has a style for each."""
 
     DONE = "done"
     RUNNING = "running"
@@ -70,8 +70,9 @@ class StateRole(StrEnum):
 
 
 class StateStyle(NamedTuple):
-    """How a state is shown. ``sign``, ``role``: of the enumerations above, or of the console's for its own tables.
+    """The presentation of a state.
 
+    ``sign``, ``role``: of the enumerations above, or of the console's for its own tables.
     ``word``: at most eight cells for states of tasks and runs.
     """
 
@@ -158,7 +159,7 @@ def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> St
 
 
 def counted_state(row: TaskRow) -> CountedState:
-    """How a task is counted beside others."""
+    """Return the state by which a task is counted beside others."""
     return OperatorPrompt.APPROVAL if waits_for_approval(row) else row.state
 
 
@@ -187,7 +188,7 @@ def state_code(row: TaskRow, runner: RunnerStatus) -> str:
 
 
 class TaskView(TaskCase, frozen=True, dict=True):
-    """What is true of a task: each attribute is found when it is asked for first."""
+    """The case of a task in words: each attribute is found when it is asked for first."""
 
     @cached_property
     def style(self) -> StateStyle:
@@ -195,17 +196,17 @@ class TaskView(TaskCase, frozen=True, dict=True):
 
     @cached_property
     def fact(self) -> str:
-        """Why it is in its state, in a few words; empty if the word says all. Names in it come in raw."""
+        """The reason for its state, in a few words; empty if the word says all. Names in it come in raw."""
         return fact_of(self)
 
     @cached_property
     def instant(self) -> int | None:
-        """When the next step is due (microseconds UTC); None if nobody takes it."""
+        """The instant of the next step (microseconds UTC); None if nobody takes it."""
         return _due_at(self, self.reason) if self.is_promised else None
 
     @property
     def clock(self) -> int | None:
-        """How long the attempt under way has run, or had when its executor ended (microseconds); None without one."""
+        """The time of the attempt under way until now, or the end of its executor (microseconds); None without one."""
         row = self.row
         if row.state is not TaskState.RUNNING or row.started_at is None or self.is_unsaved:
             return None
@@ -218,7 +219,7 @@ class TaskView(TaskCase, frozen=True, dict=True):
 
 
 def task_view(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> TaskView:
-    """What is true of a task at an instant. Raises KeyError for an unknown task."""
+    """Return the view of a task at an instant. Raises KeyError for an unknown task."""
     return TaskView(projection, projection.tasks[name], now_us, context)
 
 
@@ -228,7 +229,7 @@ def describe_task(view: TaskView) -> str:
 
 
 def part_done(row: TaskRow, view: TaskView, usual_us: int | None = None) -> float | None:
-    """How much of the attempt under way is over, from 0 to 1; None if nothing runs or nobody knows.
+    """Return the part of the attempt under way that is over, from 0 to 1; None if nothing runs or nobody knows.
 
     By the progress that the task reports, else by its clock: of its usual duration (microseconds) or of its timeout.
     """
@@ -253,7 +254,7 @@ def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
 
 
 def _due_at(case: TaskCase, reason: WaitReason | None) -> int | None:
-    """When the wait ends by itself; None if no instant is known."""
+    """Return when the wait ends by itself; None if no instant is known."""
     if reason in (WaitReason.NOT_BEFORE, WaitReason.RETRY, WaitReason.SENSOR):
         return case.row.next_retry_at
     if reason is WaitReason.RETRY_BUDGET:
@@ -270,7 +271,7 @@ Counts = Mapping[CountedState, int] | Mapping[TaskState, int] | Mapping[str, int
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """What is true of a run.
+    """The state of a run in words.
 
     Attributes:
         fact: what holds it and for how long, in a few words; empty while it moves, and after its end.
@@ -312,7 +313,7 @@ _OPEN = frozenset([*MOVING, OperatorPrompt.APPROVAL])
 
 
 def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:
-    """What is true of a run at an instant."""
+    """Return the view of a run at an instant."""
     style = run_style(run, runner, counts)
     is_open = run.state == RunState.RUNNING
     stopped_at = _stopped_at(run, runner) if is_open else None
@@ -375,7 +376,7 @@ def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -
 
 
 class OutcomeStyle(NamedTuple):
-    """How the outcome of an attempt is shown. ``verb``: for a sentence, ``failed after 3s``."""
+    """The presentation of the outcome of an attempt. ``verb``: for a sentence, ``failed after 3s``."""
 
     sign: StrEnum
     word: str
@@ -399,7 +400,7 @@ _UNSAVED_OUTCOME = OutcomeStyle(*UNSAVED, "ended, and its end waits for the disk
 
 
 class AttemptView(NamedTuple):
-    """What is true of an attempt. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
+    """The state of an attempt in words. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
 
     style: OutcomeStyle
     clock: int
@@ -411,7 +412,7 @@ Signed = StateStyle | OutcomeStyle
 
 
 def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: TaskRow | None = None) -> AttemptView:
-    """What is true of an attempt at an instant. A later version may know more outcomes: they read as lost.
+    """Return the view of an attempt at an instant. A later version may know more outcomes: they read as lost.
 
     ``row``: of its task, which may have an end that is not saved.
     """
@@ -425,7 +426,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: Ta
 
 
 def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> int:
-    """How long an attempt ran, or has run so far (microseconds)."""
+    """Return how long an attempt ran, or has run so far (microseconds)."""
     lasts = attempt.duration_us
     if lasts is None:
         lasts = (attempt.ended_at or end_of_work(now_us, runner, attempt.started_at)) - attempt.started_at
@@ -433,7 +434,7 @@ def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> int:
 
 
 def work_us(row: TaskRow, now_us: int, runner: RunnerStatus) -> int:
-    """How long the attempts of a task ran in all (microseconds)."""
+    """Return how long the attempts of a task ran in all (microseconds)."""
     return sum(ran_us(attempt, now_us, runner) for attempt in row.attempts.values())
 
 
@@ -449,8 +450,10 @@ def failure_word(attempt: AttemptRow) -> str:
 
 
 class KillStyle(NamedTuple):
-    """How a step of a kill is shown. ``now``: while it is the latest step; ``then``: as a part of a sentence, of what
-    came before."""
+    """The presentation of a step of a kill.
+
+    ``now``: while it is the latest step; ``then``: as a part of a sentence, of what came before.
+    """
 
     sign: Sign
     role: StateRole
@@ -487,12 +490,12 @@ def kill_steps(attempt: AttemptRow) -> list[tuple[KillStyle, int]]:
 
 
 def describe_kill(attempt: AttemptRow) -> list[str]:
-    """The same as parts of a sentence: ``timeout 3s passed at 02:29:27``, ``SIGTERM``."""
+    """Return the steps of a kill as parts of a sentence: ``timeout 3s passed at 02:29:27``, ``SIGTERM``."""
     return [style.then(attempt, at) for style, at in kill_steps(attempt)]
 
 
 def kill_ends_at(attempt: AttemptRow) -> int | None:
-    """When SIGKILL follows SIGTERM (microseconds UTC); None outside of the grace."""
+    """Return when SIGKILL follows SIGTERM (microseconds UTC); None outside of the grace."""
     if attempt.sigterm_at is None or attempt.sigkill_at is not None or attempt.ended_at is not None:
         return None
     return attempt.sigterm_at + (attempt.grace_us or 0)

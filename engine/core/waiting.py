@@ -33,7 +33,7 @@ from .spec import TaskSpec, json_object, rule_of_edge
 
 
 class WaitReason(StrEnum):
-    """Why a task that is not finished does not run, or runs."""
+    """The reasons why a task that is not finished does not run, or runs."""
 
     PARENTS = "parents"  # the tasks above, which have waits of their own
     NOT_BEFORE = "not before"  # its instant
@@ -98,7 +98,7 @@ def needs_human(reason: WaitReason | None) -> bool:
 
 
 class RunnerKind(StrEnum):
-    """What became of the process that should run the tasks of a run."""
+    """The state of the process that should run the tasks of a run."""
 
     ALIVE = "alive"
     SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
@@ -140,7 +140,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
 
     @property
     def absence(self) -> str:
-        """Why nothing happens by itself, and what changes that; empty while an executor runs the run."""
+        """The reason why nothing happens by itself, and what changes that; empty while an executor runs the run."""
         match self.kind:
             case RunnerKind.ALIVE:
                 return ""
@@ -196,7 +196,7 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reason(self) -> WaitReason | None:
-        """What the task waits for; None if it has ended and waits for nothing."""
+        """The wait of the task; None if it has ended and waits for nothing."""
         row = self.row
         if row.canary is not None and row.state in states.NEEDS_HUMAN:
             return WaitReason.CANARY
@@ -357,7 +357,7 @@ def _pending_upwards(projection: RunProjection, name: str, known: Collection[str
 
 
 def _longer_wait(case: TaskCase) -> WaitReason | None:
-    """What keeps a task beyond its instant: a hold that only a human ends, or a breaker that opens later."""
+    """Return what keeps a task beyond its instant: a hold that only a human ends, or a breaker that opens later."""
     hold = next((reason for reason, holds in _HOLDS if holds(case)), None)
     breaker = case.breaker_against() if hold is None else None
     if breaker is None or breaker.reopens_at is None or breaker.state != "OPEN":

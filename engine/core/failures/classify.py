@@ -327,7 +327,7 @@ _CONDITIONS = (*_TEXTS, *_NUMBERS)
 
 
 class ClassificationRule(msgspec.Struct, frozen=True):
-    """One rule. ``message`` is a part of the message, without regard to case; ``sqlstate`` may be a prefix."""
+    """A rule. ``message`` is a part of the message, without regard to case; ``sqlstate`` may be a prefix."""
 
     failure_class: FailureClass
     error: str | None = None

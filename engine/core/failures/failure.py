@@ -66,14 +66,14 @@ def describe_error(
     ValueError for an invalid rule.
     """
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
-    mark = fingerprint(
+    identity = fingerprint(
         error, project_root=project_root, code_hash=code_hash, failure_class=classify(error).failure_class
     )
     return Failure(
         error_type=type_name(error),
         message=clip(_message(error), MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=mark,
+        fingerprint=identity,
         traceback=clip(traceback_of(error), TRACEBACK_MAX),
         diagnostic=_with_body(verdict.diagnostic, error),
         retry_after_seconds=verdict.retry_after_seconds,
@@ -108,8 +108,11 @@ def facts_as_json(facts: ErrorFacts) -> dict[str, object]:
     """Return the facts that rules can test, as JSON. They are stored, so that a rule can be tried on past failures."""
     fields = {name: getattr(facts, name) for name in _RULE_FACTS}
     types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
-    mark = [name[:_TYPE_CHARACTERS] for name in types if name not in _COMMON_TYPES][:_TYPES_MAX]
-    return {**({"types": mark} if mark else {}), **{name: value for name, value in fields.items() if value is not None}}
+    kinds = [name[:_TYPE_CHARACTERS] for name in types if name not in _COMMON_TYPES][:_TYPES_MAX]
+    return {
+        **({"types": kinds} if kinds else {}),
+        **{name: value for name, value in fields.items() if value is not None},
+    }
 
 
 def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), command: str | None = None) -> Failure:
@@ -122,11 +125,11 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     known = classify_program(end) if command is not None else None
     found = known or Classification(classify_exit(exit_code))
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
-    mark = fingerprint_of_program(end, found.failure_class)
+    identity = fingerprint_of_program(end, found.failure_class)
     verdict = by_rules(parse_rules(rules), facts, stderr) or found
     line = {"line": end.line} if end.line else {}
     all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
-    return _without_exception(f"exit:{exit_code}", mark.explain, verdict, mark, stderr.strip(), all_facts)
+    return _without_exception(f"exit:{exit_code}", identity.explain, verdict, identity, stderr.strip(), all_facts)
 
 
 def _by_text(verdict: Classification) -> dict[str, object]:
@@ -147,11 +150,11 @@ def describe_signal(
 
     ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
     """
-    mark = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
+    identity = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
     found = Classification(classify_signal(signal, sender))
     verdict = by_rules(parse_rules(rules), ErrorFacts(), "", signal) or found
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
-    return _without_exception(kind, mark.explain, verdict, mark, diagnostic, facts)
+    return _without_exception(kind, identity.explain, verdict, identity, diagnostic, facts)
 
 
 def describe_timeout(
@@ -234,7 +237,7 @@ def _without_exception(
     kind: str,
     message: str,
     verdict: Classification,
-    mark: Fingerprint,
+    identity: Fingerprint,
     diagnostic: str,
     facts: Mapping[str, object] | None = None,
 ) -> Failure:
@@ -242,7 +245,7 @@ def _without_exception(
         error_type=kind,
         message=clip(message, MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=mark,
+        fingerprint=identity,
         diagnostic=clip(diagnostic) if diagnostic else None,
         retry_after_seconds=verdict.retry_after_seconds,
         facts=facts or {},

@@ -193,7 +193,7 @@ def _one_line(text: str | None) -> str:
 
 
 class StackFrame(msgspec.Struct, frozen=True):
-    """One frame of a faulthandler dump."""
+    """A frame of a faulthandler dump."""
 
     path: str
     line: int
@@ -267,8 +267,9 @@ def is_machinery(path: str) -> bool:
 
 
 class _Signature(NamedTuple):
-    """One exception. In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``.
+    """The signature of one exception.
 
+    In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``.
     ``fields``: the parts of ``loose``; ``telling``: the parts that do not follow from the type.
     """
 
@@ -288,7 +289,7 @@ class _Signature(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where an exception was raised."""
+    """The place where an exception was raised."""
 
     strict: str
     loose: str

@@ -21,7 +21,7 @@ from .tables import by_code
 
 
 class Activity(StrEnum):
-    """What a system call does."""
+    """The effect of a system call."""
 
     READ = "read"
     RECEIVE = "recv"
@@ -120,7 +120,7 @@ REPORT_HEADING = "Processes:"
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process, or one thread. ``cpu``: share of one processor over the window, if known.
+    """A process, or a thread. ``cpu``: share of one processor over the window, if known.
 
     ``waits_on``: the descriptors of its system call; for a wait for a child, the pid. ``is_exact``: the system call was
     read, not guessed from the kernel function.
@@ -140,7 +140,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True):
-    """One file descriptor. ``name``: the peer of a socket, the path of a file; ends of a pipe share ``inode``."""
+    """A file descriptor. ``name``: the peer of a socket, the path of a file; ends of a pipe share ``inode``."""
 
     pid: int
     number: int
@@ -197,7 +197,7 @@ class StackSummary(msgspec.Struct, frozen=True):
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """What one process does, in words. ``behind``: the process that it waits for."""
+    """The observation of one process, in words. ``behind``: the process that it waits for."""
 
     words: str
     behind: int | None = None

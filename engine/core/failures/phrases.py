@@ -1,4 +1,4 @@
-"""What programs print when they fail: patterns of the line that names the error, by name, and what they mean.
+"""The output of programs that fail: patterns of the line that names the error, by name, and what they mean.
 
 Read by ``facts.py``, which picks that line. The texts are those of glibc, libpq, OpenSSL, of the usual clients and of
 the stores of objects. A line can quote, list and count anything, so a phrase counts only as a clause of its own: after

@@ -279,7 +279,7 @@ POISON_RULE = (
 
 
 class Nature(Enum):
-    """Why a failure comes again."""
+    """The reason why a failure comes again."""
 
     PROGRAM = "program"
     SHAPE = "shape"  # of what was read
