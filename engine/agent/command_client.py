@@ -9,16 +9,14 @@ Sending a command again with the same id is safe: the second time changes nothin
 import os
 import sqlite3
 import time
-from contextlib import closing
 from typing import Any, List, Optional
 
 from ..domain.acts import Answer, Command, parse_answer
 from ..domain.text import shell_command
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.lock_file import last_holder
-from ..statefile.open_writing import open_existing, refuse_copy, write_transaction
+from ..statefile.open_writing import refuse_copy, write_alone
 from ..statefile.operator_actions import apply
-from ..statefile.ownership import locked_file, try_acquire
 from ..statefile.transitions import Transaction
 from .executor_socket import SocketMessage, request
 
@@ -66,18 +64,15 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
     """
     if not os.path.exists(state_path):
         raise StateFileError(f"there is no state file {state_path}")
-    lock = try_acquire(state_path)
-    if lock is None:
-        return None
     try:
-        with locked_file(state_path), closing(open_existing(state_path)) as connection, write_transaction(connection):
+        with write_alone(state_path) as connection:
+            if connection is None:
+                return None
             refuse_copy(connection, state_path, command.run_id)
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:
         raise StorageError(f"{state_path} could not be changed: {error}") from error
-    finally:
-        os.close(lock)
 
 
 # --- What running tasks use now, as their executor reads it from /proc on request ------------------------------------

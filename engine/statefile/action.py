@@ -40,13 +40,6 @@ class RecordingTransaction(Transaction):
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
         self.pages: Dict[int, List[Any]] = {}
-        self._is_recording = True
-
-    def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
-        """Change columns on which the executor acts at once, so that an undo cannot restore them."""
-        self._is_recording = False
-        self.change(run_id, name, set, attempt)
-        self._is_recording = True
 
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
@@ -61,8 +54,8 @@ class RecordingTransaction(Transaction):
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Record the first value of each column whose value changes."""
-        if not self._is_recording:
-            return
+        if "cancel_requested_at" in columns:
+            return  # the executor acts on it at once, so that an undo cannot restore it
         names = ["state", "generation"] + list(columns)
         sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
         row = self.connection.execute(sql, (run_id, name)).fetchone()

@@ -11,8 +11,7 @@ from typing import Any, List, Optional, Tuple
 
 from ..errors import ExecutorBusyError, RedriveError, StateFileError
 from .lists import IS_UNDECIDED
-from .open_writing import open_existing, write_transaction
-from .ownership import locked_file, try_acquire
+from .open_writing import write_alone
 from .paths import file_uri
 from .supervisor_file import ServedSchedule, is_served, remove
 
@@ -51,17 +50,12 @@ def end_schedule(path: str, flow: str) -> bool:
     if not os.path.exists(path):
         return True
     try:
-        lock = try_acquire(path)
-        if lock is None:
-            return False
-        try:
-            with locked_file(path), contextlib.closing(open_existing(path)) as file, write_transaction(file):
-                file.execute("DELETE FROM schedule WHERE dag_name = ?", (flow,))
-        finally:
-            os.close(lock)
+        with write_alone(path) as connection:
+            if connection is not None:
+                connection.execute("DELETE FROM schedule WHERE dag_name = ?", (flow,))
+            return connection is not None
     except (RedriveError, sqlite3.Error):  # as of a full disk
         return False
-    return True
 
 
 def forget(row: ServedSchedule) -> None:

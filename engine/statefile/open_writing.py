@@ -2,12 +2,13 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-The caller holds the lock of the file (``lock_file.py``). The executor uses ``database.open_for_writing``, which also
-creates the file; the command client uses ``open_existing``.
+The executor uses ``database.open_for_writing``, which also creates the file; who changes a file without an executor
+uses ``write_alone``.
 """
 
+import os
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Iterator, Optional
 
 from ..domain.rows import ExecutorState
@@ -15,10 +16,28 @@ from ..domain.text import advised
 from ..errors import CopiedFileError, ForeignFileError
 from .copies import living_original
 from .opening import APPLICATION_ID, check_tables, check_version, format_of
+from .ownership import locked_file, try_acquire
 from .paths import file_uri
 
 BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (002)
 CACHED_STATEMENTS = 512
+
+
+@contextmanager
+def write_alone(path: str) -> "Iterator[Optional[sqlite3.Connection]]":
+    """Make one transaction in a state file without an executor; None: another process owns the file.
+
+    Raises StorageError, StateFileError, sqlite3.Error.
+    """
+    lock = try_acquire(path)
+    if lock is None:
+        yield None
+        return
+    try:
+        with locked_file(path), closing(open_existing(path)) as connection, write_transaction(connection):
+            yield connection
+    finally:
+        os.close(lock)
 
 
 def open_existing(path: str) -> sqlite3.Connection:

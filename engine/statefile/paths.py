@@ -49,7 +49,7 @@ def default_paths() -> List[str]:
 
 
 def names_in(folder: str) -> List[str]:
-    """What is in a folder, sorted; nothing if it is not there, or cannot be read."""
+    """The names in a folder, sorted; none if it is not there, or cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -108,23 +108,14 @@ def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[Moun
     """Return the file system that holds ``path`` (which need not exist yet); None if it is unknown."""
     try:
         with open(mounts_path, encoding="utf-8", errors="surrogateescape") as lines:
-            mounts = [_parse_mount(line) for line in lines]
+            rows = [fields for fields in (line.split(" ") for line in lines) if len(fields) > 2]
     except OSError:
         return None
     real = os.path.realpath(path)
+    mounts = [Mount(_unescape(point), kind, _unescape(source)) for source, point, kind, *_ in rows]
+    covering = [mount for mount in mounts if _covers(mount.point, real)]
     # Later lines cover earlier ones at the same point; the longest point wins.
-    best: Optional[Mount] = None
-    for mount in mounts:
-        if mount is not None and _covers(mount.point, real) and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
-
-
-def _parse_mount(line: str) -> Optional[Mount]:
-    fields = line.split(" ")
-    if len(fields) < 3:
-        return None
-    return Mount(point=_unescape(fields[1]), type=fields[2], source=_unescape(fields[0]))
+    return max(reversed(covering), key=lambda mount: len(mount.point), default=None)
 
 
 def _unescape(text: str) -> str:

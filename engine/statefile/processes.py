@@ -31,7 +31,7 @@ def stat_fields(pid: int) -> List[bytes]:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot; together with the boot id it detects a reused pid.
+    """The start of a process, in clock ticks since boot; together with the boot id it detects a reused pid.
 
     Raises OSError.
     """
@@ -42,11 +42,10 @@ def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
     """The identity of a process: its start in ticks, and the boot id of the ticks; (None, boot) if dead."""
     try:
         fields = stat_fields(pid)
-        if fields[0] == b"Z":
-            return None, boot_id()
-        return int(fields[19]), boot_id()
+        ticks = None if fields[0] == b"Z" else int(fields[19])
     except (OSError, IndexError, ValueError):
-        return None, boot_id()
+        ticks = None
+    return ticks, boot_id()
 
 
 def boot_id() -> Optional[str]:
@@ -62,7 +61,7 @@ def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]
 
 
 def describe_hang(pid: int) -> str:
-    """What ails a living process that gives no sign of life, and what ends that."""
+    """Say why a living process gives no sign of life, and how to end that."""
     words = "is stopped: kill -CONT {0}" if is_stopped(pid) else "hangs: kill -9 {0}, and start it again"
     return f"(pid {pid}) " + words.format(pid)
 

@@ -29,6 +29,7 @@ RESET: payloads.TaskColumns = {
     "failure_class": None,
     "failure_mode": None,
     "dead_letter_kind": None,
+    "next_retry_at": None,
     "delay_us": None,
     "ceiling_us": None,
     "shortened_us": None,
@@ -74,8 +75,7 @@ def start_generation(
     Children are not changed here; ``task_acts._update_dependents`` does that.
     """
     abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
-    columns = RESET.copy()
-    columns.update({"generation": row.generation + 1, "next_retry_at": None})
+    columns = dict(RESET, generation=row.generation + 1)
     if context.options.get("reset_count", True):
         columns.update(COUNTERS)
     wait_seconds = _wait_seconds(context)
@@ -93,9 +93,7 @@ def start_generation(
 
 def run_again(transaction: Transaction, run_id: str, name: str, state: str, generation: int) -> None:
     """Move a task that an operator did not name to PENDING in a new generation: another one runs again."""
-    columns = RESET.copy()
-    columns.update({"generation": generation + 1, "next_retry_at": None})
-    columns.update(COUNTERS)
+    columns = dict(RESET, generation=generation + 1, **COUNTERS)
     transaction.move(run_id, name, state, states.TaskState.PENDING, generation, set=columns)
 
 

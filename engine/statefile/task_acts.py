@@ -125,7 +125,7 @@ def requeue_rows(context: ActionContext) -> Answer:
 
 
 def _run_below_again(context: ActionContext) -> None:
-    """What the new generations mean for map tasks and for the tasks below them, also those that succeeded."""
+    """Apply the new generations to map tasks and to the tasks below them, also those that succeeded."""
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     maps = _follow_lists(context)
@@ -134,7 +134,7 @@ def _run_below_again(context: ActionContext) -> None:
 
 
 def _update_dependents(context: ActionContext) -> None:
-    """What new generations of tasks mean for the tasks below them:
+    """Apply new generations of tasks to the tasks below them:
 
     - UPSTREAM_FAILED or skipped by cascade: PENDING again, unless another parent still stops them;
     - READY, RETRYING or SENSING: PENDING, they wait for the parent again;
@@ -280,9 +280,8 @@ def _stop_below(context: ActionContext) -> None:
 def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
     author = who_cancelled(context.connection, context.run_id, row.name)
     if author is None:
-        context.transaction.change_unrecorded(
-            context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
-        )
+        requested = {"cancel_requested_at": context.transaction.at}
+        context.transaction.change(context.run_id, row.name, requested, row.attempt)
         fence = requeue.fence_of(row.read_spec())
         at_last = "; {:.0f} s from now at the latest, if its Dask worker does not answer"
         limit = "" if fence is None else at_last.format(fence)

@@ -213,13 +213,13 @@ class SupervisorFile:
 
     def note_runs(self, id: int, ended: Sequence[PastRun]) -> list[int]:
         """Remember how runs ended, unless the schedule was forgotten; return the durations of the latest successes."""
+        known = ended
         with self._transaction() as connection:
-            if not stored(connection, "id = ?", (id,)):
-                return [run.lasts_us for run in ended if run.state == RunState.SUCCESS][:USUAL_RUNS]
-            values = [(id, *tuple(run)) for run in ended]
-            connection.executemany("INSERT OR REPLACE INTO past_run VALUES (?,?,?,?,?,?)", values)
-            connection.execute(_FORGET_RUNS, {"id": id, "singles": SINGLE_MAX})
-            known = past_runs(connection, id)
+            if stored(connection, "id = ?", (id,)):
+                values = [(id, *run) for run in ended]
+                connection.executemany("INSERT OR REPLACE INTO past_run VALUES (?,?,?,?,?,?)", values)
+                connection.execute(_FORGET_RUNS, {"id": id, "singles": SINGLE_MAX})
+                known = past_runs(connection, id)
         return [run.lasts_us for run in known if run.state == RunState.SUCCESS][:USUAL_RUNS]
 
     def past_runs(self, id: int) -> list[PastRun]:
