@@ -188,7 +188,7 @@ class Agent(object):
         return dict(opened, answers=answers, beat=self._beat())
 
     def _answer(self, what: str, options: Dict[str, Any]) -> JsonObject:
-        """What a question of READS gets that came with the opening of the file."""
+        """Answer a question of READS that came with the opening of the file."""
         try:
             return {"ok": read(self._reader.connection, what, options)}
         except Exception as error:
@@ -280,7 +280,7 @@ class Agent(object):
         }
 
     def _status(self) -> List[object]:
-        """What a sign of life is sent for at once."""
+        """The facts whose change sends a sign of life at once."""
         now = time.monotonic()
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS

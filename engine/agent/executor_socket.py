@@ -25,7 +25,7 @@ SocketMessage = Dict[str, Any]  # of the executor, one JSON object a line
 
 
 def socket_path(state_path: str) -> str:
-    """Where the executor of a state file listens: ``<state>.sock``, the name shortened to what a socket can have."""
+    """The path of the socket of an executor: ``<state>.sock``, the name shortened to what a socket can have."""
     folder, name = os.path.split(state_path)
     encoded = os.fsencode(name + ".sock")
     if len(encoded) > SOCKET_NAME_BYTES:

@@ -409,7 +409,7 @@ class Command(NamedTuple):
         return Author(self.actor, self.reason or None, self.id or None)
 
     def as_json(self) -> Dict[str, object]:
-        """What ``parse_command`` reads."""
+        """The object that ``parse_command`` reads."""
         return dict(self._asdict(), targets=[list(target) for target in self.targets], options=dict(self.options))
 
 
@@ -429,7 +429,7 @@ class Answer(NamedTuple):
     results: Tuple[TargetResult, ...] = ()
 
     def as_json(self) -> AnswerFields:
-        """What ``parse_answer`` reads."""
+        """The object that ``parse_answer`` reads."""
         return {"ok": self.ok, "message": self.message, "results": [list(result) for result in self.results]}
 
 
@@ -455,13 +455,13 @@ class ActPreview(NamedTuple):
 
     @property
     def kept(self) -> Dict[str, str]:
-        """What does not start afterwards, with the task that holds or stops it."""
+        """The tasks that do not start afterwards, each with the task that holds or stops it."""
         stopped = {name: by or "a task above it" for name, by in self.stay_blocked}
         return dict(self.held, **stopped)
 
     @property
     def startable(self) -> List[str]:
-        """What runs again, without what a dead letter or a failure keeps."""
+        """The tasks that run again, without those that a dead letter or a failure keeps."""
         kept = self.kept
         return [name for name in self.run_again if name not in kept]
 
@@ -487,7 +487,7 @@ def storage_refusal(command: Command) -> Optional[str]:
 
 
 def _depth(value: object) -> int:
-    """How deep lists and objects are nested; deeper levels than DEPTH_MAX + 1 are not counted."""
+    """The depth of nested lists and objects; deeper levels than DEPTH_MAX + 1 are not counted."""
     depth, level = 0, [value]
     while level and depth <= DEPTH_MAX:
         level = [item for value in level for item in _items(value)]

@@ -100,7 +100,7 @@ def _ordered(value: Any) -> Any:
 
 
 def numbered(hashes: Iterable[str]) -> List[str]:
-    """What each element is known by without a key: the hash of its value, and its number among equal ones."""
+    """The identities of elements without keys: of each the hash of its value, and its number among equal ones."""
     seen: Dict[str, int] = {}
     found = []
     for one in hashes:
@@ -145,7 +145,7 @@ def other_keys(task: str, known: str, key: str) -> str:
 
 
 def describe_following(task: str, effects: int, later: int) -> str:
-    """What a requeue of its list means for a map task. ``effects``: that have happened; ``later``: successful tasks
+    """Say what a requeue of its list means for a map task. ``effects``: that have happened; ``later``: successful tasks
     below the map task that do not run again."""
     sentence = f"{task} follows its list: a child runs again if its element has changed"
     if effects:

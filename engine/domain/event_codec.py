@@ -83,7 +83,7 @@ _SHOWN_CHARACTERS = 60  # of a malformed value, in the error
 
 
 class _Shape(NamedTuple):
-    """How a payload type is encoded and decoded; computed once per type."""
+    """The rules by which a payload type is encoded and decoded; computed once per type."""
 
     blank: Payload
     make: Callable[[Iterable[object]], Payload]

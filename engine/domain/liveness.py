@@ -44,7 +44,7 @@ def fence_seconds(grace_seconds: float) -> float:
 
 
 class TaskUsage(NamedTuple):
-    """What the processes of a running attempt use. ``cpu_percent``: of one CPU, since the reading before;
+    """The resources that the processes of a running attempt use. ``cpu_percent``: of one CPU, since the reading before;
     ``memory_bytes``: resident; both None if they cannot be told apart from those of other tasks."""
 
     task: str

@@ -23,7 +23,7 @@ class BreakerRow(NamedTuple):
 
     @property
     def since(self) -> int:
-        """Since when calls are held; else since when it is in its state."""
+        """The instant since which calls are held; else that of its last change of state."""
         return self.opened_at or self.changed_at
 
 
@@ -66,7 +66,7 @@ class PageRow(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What receivers know the page by."""
+        """The name of the page for its receivers."""
         return f"{self.cause}/{self.episode}"
 
 
@@ -111,12 +111,12 @@ class ExecutorState(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where one that is out of sight ran, to follow its name."""
+        """The place of one that is out of sight, to follow its name."""
         return "of another user" if self.host is None else f"on {self.host}"
 
     @property
     def silent_seconds(self) -> float:
-        """Since the last sign of life of a living one; 0 without one."""
+        """The seconds since the last sign of life of a living one; 0 without one."""
         return (self.age_us or 0) / 1e6 if self.alive else 0.0
 
 
@@ -132,7 +132,7 @@ class FailingSender(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What an executor knows of itself. Instants are microseconds UTC. Long texts and lists are cut.
+    """The problems of an executor, as it knows them. Instants are microseconds UTC. Long texts and lists are cut.
 
     Attributes:
         storage_since: since when the state file cannot be written; None: it can be.

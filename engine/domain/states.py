@@ -273,12 +273,12 @@ def may_have_happened(state: str, dead_letter_kind: Optional[str]) -> bool:
 
 
 def describe_lost(key: Optional[str]) -> str:
-    """What to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
+    """Say what to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
     return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
 
 
 def describe_doubts(doubts: Sequence[Tuple[str, Optional[str]]]) -> str:
-    """What to check before tasks run again that may have happened. ``doubts``: each task with the key of its effect."""
+    """Say what to check before tasks run again that are in doubt. ``doubts``: each task with the key of its effect."""
     name, key = doubts[0]
     more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
     if key is None:

@@ -190,7 +190,7 @@ TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
 
 
 def masked_param(name: str) -> str:
-    """What the state file holds in place of the value of a secret parameter."""
+    """The text that the state file holds in place of the value of a secret parameter."""
     return f"***{name}***"
 
 

@@ -28,7 +28,7 @@ from .task_options import child_prefix
 
 
 class ParentStatus(Enum):
-    """What the state of a task means to its children."""
+    """The meaning of a task's state to its children."""
 
     SUCCEEDED = "succeeded"  # in this run, or in the earlier one whose result it has
     PERMITTED = "permitted"  # an operator skipped the task: its children may start without its result
@@ -38,7 +38,7 @@ class ParentStatus(Enum):
 
 
 class Verdict(Enum):
-    """What one parent decides for a child that has not started."""
+    """The decision of one parent for a child that has not started."""
 
     ALLOW = "allow"
     OF_BRANCH = "allow, but skip the child if all are of a branch that is not taken"
@@ -123,7 +123,7 @@ def parent_status(state: str, skip_cause: Optional[str], is_over: bool = False) 
 
 
 def verdict(rule: str, state: str, skip_cause: Optional[str]) -> Verdict:
-    """What a parent in ``state`` decides for a child with ``rule``."""
+    """The verdict of a parent in ``state`` on a child with ``rule``."""
     return VERDICTS[rule][parent_status(state, skip_cause)]
 
 
@@ -166,7 +166,7 @@ class DerivedState(NamedTuple):
 
 
 def verdict_of(rule: str, parent: TaskNode) -> Verdict:
-    """What a parent decides for a child with ``rule``."""
+    """The verdict of a parent on a child with ``rule``."""
     return verdict(parent.edge_rule or rule, parent.state, parent.skip_cause)
 
 
@@ -391,7 +391,7 @@ CHANGE_KINDS = ("run_again", "answered", "skipped", "cancelled", "unblocked", "h
 
 
 def change_kind(before: str, after: str, is_target: bool) -> str:
-    """What became of a task by an act: one of ``CHANGE_KINDS``. ``is_target``: the act named the task, and was done."""
+    """The change of a task by an act: one of ``CHANGE_KINDS``. ``is_target``: the act named the task, and was done."""
     if after in _ENDS:
         return _ENDS[after]
     if before == TaskState.READY and after in _ANSWERED:

@@ -253,7 +253,7 @@ def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Cause
 
 
 def _merged(waiting: List[CauseRow]) -> List[CauseRow]:
-    """What waits for a decision in several runs, as one episode of the latest of them."""
+    """Join what waits for a decision in several runs to one episode of the latest of them."""
     if not waiting:
         return []
     instants = [one["at"] for one in waiting if one["at"] is not None]

@@ -38,7 +38,7 @@ def is_clean_up(spec: Mapping[str, Any]) -> bool:
 
 
 def bound_seconds(task: TaskSnapshot) -> float:
-    """How long a clean-up may take in all, once it can start and the run is over."""
+    """The seconds that a clean-up may take in all, once it can start and the run is over."""
     spec, overrides = task.read_spec(), load_overrides(task.overrides)
     if spec.get("kind") == "sensor":
         return float((spec.get("retry") or {}).get("max_elapsed") or BOUND_SECONDS)

@@ -62,7 +62,7 @@ def original_of(path: str) -> Optional[Original]:
 
 
 class _Identity(NamedTuple):
-    """What a file is known by, also as a copy; whether a run has ended in it; the number of its latest event."""
+    """The uuid of a file, which its copies have too; whether a run has ended in it; the number of its latest event."""
 
     uuid: Optional[str] = None
     has_ended: bool = False

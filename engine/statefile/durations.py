@@ -26,7 +26,7 @@ _ATTEMPTS = (
 
 
 class DurationStats(NamedTuple):
-    """How long successful attempts of a task took in earlier runs: microseconds, sent with two digits.
+    """Durations of successful attempts of a task in earlier runs: microseconds, sent with two digits.
 
     Half of them took at most ``p50_us``, 95 of 100 at most ``p95_us``.
     """
@@ -74,7 +74,7 @@ def prefix_of_map(name: str) -> str:
 
 
 def of_child(values: Mapping[str, Value], name: str, otherwise: Value) -> Value:
-    """What is known of a task; of a child of a map task that has no value of its own, that of all its children.
+    """The value of a task; of a child of a map task that has none of its own, that of all its children.
 
     ``values``: by the name of a task, and by what the names of the children of a map task begin with.
     """
@@ -89,7 +89,7 @@ def quantile(values: Sequence[int], share: float) -> int:
 def duration_stats(
     connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None
 ) -> Dict[str, DurationStats]:
-    """How long the tasks of a flow took in its latest runs, by the names of ``with_children``."""
+    """The durations of the tasks of a flow in its latest runs, by the names of ``with_children``."""
     found = with_children(durations_us(connection, dag_name, before))
     return {
         name: DurationStats(quantile(values, 0.5), quantile(values, 0.95), len(values))

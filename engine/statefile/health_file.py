@@ -37,7 +37,7 @@ def health_path(state_path: str) -> str:
 
 
 def read_health(state_path: str) -> Optional[Health]:
-    """What the living executor of a state file knows; None: there is none, or it cannot be known."""
+    """Read what the living executor of a state file knows; None: there is none, or it cannot be known."""
     holder = current_holder(state_path)
     health = None if holder is None else _read(health_path(state_path))
     return health if health is not None and holder is not None and health.executor_id == holder.executor_id else None
@@ -78,7 +78,7 @@ def log_of(state_path: str) -> str:
 
 
 def inodes_of(path: str) -> str:
-    """What lies at a path, and behind it if that is a link; empty: nothing."""
+    """The inodes of a path, and of what it leads to if it is a link; empty: nothing lies there."""
     try:
         return f"{os.lstat(path).st_ino} {os.stat(path).st_ino}"
     except OSError:

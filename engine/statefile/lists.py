@@ -137,7 +137,7 @@ class NeedKind(Enum):
 
 
 class NeedRow(NamedTuple):
-    """What needs a human, as one of the lists has it: dead letters of one cause, an approval, rows, pages, starts.
+    """A need of a human, as one of the lists has it: dead letters of one cause, an approval, rows, pages, starts.
 
     Attributes:
         kind: the value of a NeedKind.
@@ -174,7 +174,7 @@ class PastAttemptRow(NamedTuple):
 
 
 class RunTaskRow(NamedTuple):
-    """How a task of a run stands, and how long its latest attempt took, if that has ended.
+    """The state of a task of a run, and the duration of its latest attempt, if that has ended.
 
     ``attempt``: how many were started.
     """
@@ -186,12 +186,12 @@ class RunTaskRow(NamedTuple):
 
     @property
     def ok_us(self) -> Optional[int]:
-        """How long the task took, if it succeeded."""
+        """The duration of the task, if it succeeded."""
         return self.duration_us if self.state == "SUCCESS" else None
 
 
 class OutputSize(NamedTuple):
-    """How much an attempt has printed, how much of the output was dropped, and the last piece of what is there."""
+    """The bytes that an attempt has printed, those that were dropped, and the last piece of what is there."""
 
     output_bytes: int
     output_dropped_bytes: int
@@ -199,7 +199,7 @@ class OutputSize(NamedTuple):
 
 
 class RunName(NamedTuple):
-    """What a command line may name a run by. ``day``: its logical day in the time zone of its schedule."""
+    """The names of a run on a command line. ``day``: its logical day in the time zone of its schedule."""
 
     run_id: str
     dag_name: str

@@ -91,7 +91,7 @@ def _seems_held(state_path: str, holder: LockHolder) -> bool:
 def executor_of(
     state_path: str, is_attached: bool, now_us: int, original: "Optional[Tuple[str, Optional[int]]]"
 ) -> ExecutorState:
-    """What is known of the executor of a state file, by its lock: a process that is silent may hold it and live.
+    """The state of the executor of a state file, by its lock: a process that is silent may hold it and live.
 
     ``is_attached``: its socket is open. ``original``: ``copies.living_original``, of a copy.
     """
@@ -119,7 +119,7 @@ def served_by(state_path: str) -> Optional[LockHolder]:
 
 
 def heartbeat_at(state_path: str) -> Optional[int]:
-    """When an executor last touched its lock, in microseconds UTC of its host; None if there never was one."""
+    """The last touch of the lock by an executor, in microseconds UTC of its host; None if there never was one."""
     try:
         return os.stat(lock_path(state_path)).st_mtime_ns // 1000
     except OSError:

@@ -69,7 +69,7 @@ _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
 def needs_of(files: Iterable[FileRow], now_us: int) -> List[Need]:
-    """What needs a human in these files and in their schedules: notices last, then by kind, the oldest first.
+    """The needs of these files and of their schedules: notices last, then by kind, the oldest first.
 
     ``now_us``: of the reader; each file is read by the clock of its host.
     """
@@ -122,12 +122,12 @@ def _needs_of_storage(file_row: FileRow) -> Iterator[Need]:
 
 
 def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Optional[str]) -> Need:
-    """What an executor needs that cannot write its state file."""
+    """The need of an executor that cannot write its state file."""
     return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, detail=health.storage_why)
 
 
 def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequence[NeedRow] = ()) -> List[Need]:
-    """What a run needs, the most urgent first. ``loss``: as ``loss_of`` says it; ``groups``: its dead letters by cause,
+    """The needs of a run, the most urgent first. ``loss``: of ``loss_of``; ``groups``: its dead letters by cause,
     if they are known.
 
     A FAILED task needs a human from its failure on: the run may go on for hours without it. At the end it is a part of
@@ -163,7 +163,7 @@ def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequen
 
 
 def _need_of_whole(run: RunFacts, now_us: int, loss: Optional[str]) -> Optional[Need]:
-    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
+    """The need of an unfinished run beside those of its tasks: an executor, more time, or the end of what blocks it."""
     need = Need(NeedKind.LOST, "", run.started_at, run.dag_name, run.run_id)
     if run.dead_letters:
         return None
@@ -217,7 +217,7 @@ def _needs_of_breakers(file_row: FileRow, now_us: int) -> Iterator[Need]:
 
 
 def _needs_of_schedules(file_row: FileRow, now_us: int) -> List[Need]:
-    """What a supervisor knows of a schedule replaces what the state file says of it.
+    """The needs of schedules: a supervisor's knowledge of one replaces that of the state file.
 
     But the lock that a killed process has left is known before its heartbeat is missed.
     """
@@ -292,6 +292,6 @@ def exit_code_of(needs: Iterable[Need]) -> int:
 
 
 def attention_count(needs: Iterable[Need]) -> int:
-    """How much waits for a human: each dead letter, failed task and approval, and 1 for all else that is no notice."""
+    """Count what needs a human: each dead letter, failed task and approval, and 1 for all else that is no notice."""
     found = [need for need in needs if not need.is_notice]
     return sum(need.counted if need.kind in OF_RUNS else 1 for need in found)

@@ -203,7 +203,7 @@ def open_readonly(path: str) -> ReadonlyDatabase:
 
 
 def read_or(path: str, read: Callable[[sqlite3.Connection], Value], otherwise: Value) -> Value:
-    """What ``read`` finds in a state file; ``otherwise`` where the file cannot be read, which another sentence says."""
+    """What ``read`` finds; ``otherwise`` where the state file cannot be read, which another sentence says."""
     try:
         with closing(open_readonly(path).connection) as connection:
             return read(connection)

@@ -257,7 +257,7 @@ def _count_names(state_path: str) -> int:
 
 
 def making_prefix(path: str) -> str:
-    """How the names begin under which a state file is made beside its own (``store/making.py``)."""
+    """The beginning of the names under which a state file is made beside its own (``store/making.py``)."""
     return f".redrive-{zlib.crc32(os.fsencode(os.path.basename(path))):08x}-"
 
 

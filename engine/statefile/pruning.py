@@ -42,7 +42,7 @@ class RetentionRule(NamedTuple):
 
 
 class PruneStep(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
     runs: List[str]
     rows: int
@@ -55,7 +55,7 @@ class PruneStep(NamedTuple):
 
 
 class PrunePreview(NamedTuple):
-    """What a retention does not keep, and what stays of it."""
+    """The runs that a retention does not keep, and those of them that stay."""
 
     runs: Sequence[str] = ()  # to delete, the oldest first
     with_rows: Sequence[str] = ()  # kept, because quarantined rows or dead letters wait for a decision
@@ -259,7 +259,7 @@ def prune(context: ActionContext) -> Answer:
 
 
 def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any]) -> PrunePreview:
-    """What the act would do now with these options. Raises RefusedError."""
+    """Preview the act with these options. Raises RefusedError."""
     try:
         found = find_candidates(connection, retention_from_options(options), int(time.time() * 1000000))
     except ValueError as error:

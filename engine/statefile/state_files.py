@@ -175,7 +175,7 @@ def file_rows() -> List[FileRow]:
 
 
 class ActTargets(NamedTuple):
-    """What an act names: runs, as ``lists.runs_named`` reads them; tasks of one run, the latest unless it is named,
+    """The targets of an act: runs, as ``lists.runs_named`` reads them; tasks of one run, the latest unless it is named,
     also as globs; or a cause of it, by the first digits of its fingerprint."""
 
     run_ids: Sequence[str] = ()
@@ -210,7 +210,7 @@ def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
 
 
 class AttemptCount(NamedTuple):
-    """How many attempts of a run had this outcome, and this class of failure; empty: none."""
+    """The number of attempts of a run with this outcome, and this class of failure; empty: none."""
 
     outcome: str
     failure_class: str
@@ -244,7 +244,7 @@ ATTEMPT_COUNTS = lists.Listing(
 
 
 class Figures(NamedTuple):
-    """What a state file says about the latest run of each of its flows, for metrics.
+    """The facts of the latest run of each flow of a state file, for metrics.
 
     ``attempts``: of these runs, by run.
     """

@@ -33,7 +33,7 @@ Row = TypeVar("Row")
 
 
 class Fate(object):
-    """What became of a logical time."""
+    """The fates of a logical time."""
 
     RUN = "run"
     MISSED = "missed"  # nothing could start it in time
@@ -42,7 +42,7 @@ class Fate(object):
 
 
 class LedgerRow(NamedTuple):
-    """What became of ``times`` logical times from ``first`` to ``last``; ``listed``: how many can be started.
+    """The fate of ``times`` logical times from ``first`` to ``last``; ``listed``: how many can be started.
 
     ``state``, ``lasts_us``: how its run ended, and how long it took, if that is known.
     """
@@ -196,12 +196,12 @@ class ServedSchedule(NamedTuple):
         return now_us < self.paused_until
 
     def due_at(self, now_us: int) -> Optional[int]:
-        """When the first start that has not begun was due, or will be; None: no start comes."""
+        """The instant at which the first start that has not begun was due, or will be; None: no start comes."""
         coming = [at for at in (self.late_since, self.next_at) if at is not None and not self.is_paused(now_us)]
         return min(coming) if coming else None
 
     def late_from(self, now_us: int) -> Optional[int]:
-        """Since when a start is late; None also while the schedule is paused."""
+        """The instant since which a start is late; None also while the schedule is paused."""
         return None if self.is_paused(now_us) else self.late_since
 
     def has_failed_start(self) -> bool:
@@ -376,7 +376,7 @@ _LEDGER = "SELECT {} FROM ledger WHERE schedule = ? ORDER BY first, last".format
 
 
 def read_ledger(id: int) -> List[LedgerRow]:
-    """What became of the logical times of a schedule, the oldest first. Raises StateFileError."""
+    """Read the ledger of a schedule, the oldest logical times first. Raises StateFileError."""
     with _reading() as connection:
         if connection is None:
             return []

@@ -229,7 +229,7 @@ _STATE_TEXTS = {
 
 
 def _state_now(context: ActionContext, name: str) -> str:
-    """What became of a task, from its row: its events since the act may name states that it has left."""
+    """Describe the state of a task, from its row: its events since the act may name states that it has left."""
     row = read_known_task(context.connection, context.run_id, name)
     return _STATE_TEXTS.get(TaskState(row.state), f"is {row.state} now")
 
