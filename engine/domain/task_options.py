@@ -27,7 +27,7 @@ GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 # where only some values are allowed.
 
 
-NUMBER_MAX = 2**63 - 1  # the largest integer that a frame to a task process can hold
+WHOLE_MAX = 2**63 - 1  # the largest integer that a frame to a task process can hold
 
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -129,7 +129,7 @@ def _path(text: str) -> str:
 
 def _number(value: Any) -> Any:
     """Check that a number is finite, and within what the state file and the frames to attempts can hold."""
-    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= NUMBER_MAX):
+    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= WHOLE_MAX):
         raise ValueError
     return value
 
@@ -236,7 +236,7 @@ def _param(name: str, value: Any, params: Mapping[str, Any], declared: Mapping[s
         value = convert_param(value, params[name], declared.get(name))
     except ValueError as error:
         raise ValueError(f"parameter {name!r} {error}") from None
-    if isinstance(value, int) and abs(value) > NUMBER_MAX:
+    if isinstance(value, int) and abs(value) > WHOLE_MAX:
         raise ValueError(f"parameter {name!r} is larger than a task can receive: {value}")
     return value
 
@@ -268,6 +268,12 @@ def describe_overrides(overrides: Overrides) -> str:
 def child_prefix(task: str) -> str:
     """The beginning of the names of the children of a map task. No other task of a flow has such a name."""
     return task + "["
+
+
+def child_bounds(task: str) -> Tuple[str, str]:
+    """The first possible name of a child of a map task, and the first name behind all of them."""
+    prefix = child_prefix(task)
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def child_name(task: str, number: int) -> str:

@@ -13,7 +13,7 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
 from ..domain.states import APPROVAL, RunState, TaskState, effect_key
-from ..domain.task_options import child_prefix
+from ..domain.task_options import child_bounds
 from ..domain.text import format_duration, printable
 from .transitions import Transaction
 
@@ -149,8 +149,7 @@ def read_known_task(connection: sqlite3.Connection, run_id: str, name: str) -> T
 
 def read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dict[str, TaskSnapshot]:
     """All children that the run has ever had for a map task."""
-    prefix = child_prefix(task)
-    rows = connection.execute(_TASKS + ">= ? AND name < ?", (run_id, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+    rows = connection.execute(_TASKS + ">= ? AND name < ?", (run_id, *child_bounds(task)))
     return {row[0]: TaskSnapshot(*row) for row in rows}
 
 

@@ -219,16 +219,18 @@ def _release_pages(connection: sqlite3.Connection) -> int:
 
     The file itself shrinks with the next checkpoint.
     """
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    if mode != INCREMENTAL or not free:
-        return 0
-    (before,) = connection.execute("PRAGMA page_count").fetchone()
+    free, before = _releasable_pages(connection), _pragma(connection, "page_count")
     for _ in range(min(free, PAGES_MAX)):  # sqlite3 makes one step of a statement without columns, which is one page
         connection.execute("PRAGMA incremental_vacuum(1)")
-    (after,) = connection.execute("PRAGMA page_count").fetchone()
-    (size,) = connection.execute("PRAGMA page_size").fetchone()
-    return int((before - after) * size)
+    return (before - _pragma(connection, "page_count")) * _pragma(connection, "page_size")
+
+
+def _releasable_pages(connection: sqlite3.Connection) -> int:
+    return _pragma(connection, "freelist_count") if _pragma(connection, "auto_vacuum") == INCREMENTAL else 0
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute("PRAGMA " + name).fetchone()[0])
 
 
 # --- The act -------------------------------------------------------------------------------------------------------
@@ -264,9 +266,7 @@ def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any]) ->
         found = find_candidates(connection, retention_from_options(options), int(time.time() * 1000000))
     except ValueError as error:
         raise RefusedError(str(error)) from None
-    sizes = [int(connection.execute("PRAGMA " + name).fetchone()[0]) for name in ("page_count", "page_size")]
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     is_unfinished = connection.execute(_NEXT).fetchone() is not None
-    is_work_left = bool(found.runs or is_unfinished or (free and mode == INCREMENTAL))
-    return found._replace(is_work_left=is_work_left, file_bytes=sizes[0] * sizes[1])
+    is_work_left = bool(found.runs or is_unfinished or _releasable_pages(connection))
+    file_bytes = _pragma(connection, "page_count") * _pragma(connection, "page_size")
+    return found._replace(is_work_left=is_work_left, file_bytes=file_bytes)

@@ -18,6 +18,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from ..domain.states import RunState
 from ..errors import CorruptFileError, StateFileError
 from .lock_file import current_holder, last_holder, lock_path, served_by
+from .opening import format_of
 from .paths import file_uri, supervisor_path
 from .processes import describe_hang
 from .start_requests import StartRequest, read_requests
@@ -444,7 +445,7 @@ def _reading() -> "Iterator[Optional[sqlite3.Connection]]":
 
 def version_of(connection: sqlite3.Connection, path: str) -> int:
     """The version of the file; 0: it has no tables. Raises StateFileError for a later one."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    version = format_of(connection)
     if version > VERSION:
         raise StateFileError(f"{path} was written by a later version of redrive; upgrade redrive")
     return version

@@ -18,7 +18,7 @@ from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_codec import decode, encode, kind_of
 from ..domain.events import Event, EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, SkipCause, TaskState, deadline_cause
-from ..domain.task_options import child_prefix
+from ..domain.task_options import child_bounds
 from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
 from .lists import FOLLOWS_RUN
 from .sql import in_list, marks
@@ -237,8 +237,8 @@ def resolve(transaction: Transaction, run_id: str, name: str) -> None:
             _change(transaction, run_id, name, page, payloads.PageChange.RESOLVED, {"state": "resolved"})
 
 
-#: SQL: the bounds of the names of the children of ``task``, if it is a map task (``task_options.child_prefix``).
-CHILDREN_FROM, CHILDREN_TO = "task.name || '['", "task.name || '" + chr(ord("[") + 1) + "'"
+#: SQL: the bounds of the names of the children of ``task``, if it is a map task.
+CHILDREN_FROM, CHILDREN_TO = (f"task.name || '{bound}'" for bound in child_bounds(""))
 _EARLIER = (
     "SELECT DISTINCT page_task.run_id, page_task.task FROM run AS later CROSS JOIN page_task"
     " CROSS JOIN run ON run.run_id = page_task.run_id WHERE later.run_id = :run AND page_task.done = 0"
@@ -258,10 +258,8 @@ def resolve_by_success(transaction: Transaction, run_id: str, name: str) -> None
     Of a map task also those of its children in earlier runs: these may have no such element now.
     """
     resolve(transaction, run_id, name)
-    prefix = child_prefix(name)
     _resolve_earlier(transaction, run_id, _OF_TASK, {"task": name})
-    bounds = {"first": prefix, "last": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
-    _resolve_earlier(transaction, run_id, _OF_CHILDREN, bounds)
+    _resolve_earlier(transaction, run_id, _OF_CHILDREN, dict(zip(("first", "last"), child_bounds(name))))
 
 
 def resolve_vanished(transaction: Transaction, run_id: str) -> None:

@@ -22,6 +22,7 @@ from redrive.engine.statefile.supervisor_file import (
     ServedSchedule,
     dismiss,
     pause,
+    read_known,
     read_ledger,
     read_schedules,
     remove,
@@ -215,6 +216,15 @@ def test_a_file_that_an_earlier_version_still_serves_is_left_alone(version_1: st
     with contextlib.closing(sqlite3.connect(version_1)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM missed").fetchone() == (2,)
+
+
+def test_a_folder_whose_name_is_not_utf_8_has_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home = os.path.join(os.fsencode(tmp_path), b"\xff")
+    monkeypatch.setenv("XDG_STATE_HOME", os.fsdecode(home))
+    os.makedirs(os.path.join(home, b"redrive"))
+    with contextlib.closing(SupervisorFile(supervisor_path(), "one")) as opened:
+        opened.claim("/f.py:flow", "f", "/f.db")
+    assert read_schedules().schedules == () and [row.flow for row in read_known()] == ["f"]
 
 
 def test_a_file_that_is_cut_short_before_its_first_check_is_damaged(file: SupervisorFile):
