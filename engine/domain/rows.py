@@ -168,7 +168,8 @@ class RunRow(NamedTuple):
         python_path: PYTHONPATH of the start.
         logical_time: the instant of the schedule that the run is for.
         acknowledged_at: when an operator took note of how it ended.
-        waited_us: how long it was blocked, or ended and reopened: nobody worked.
+        waited_us: how long it was blocked, or ended and reopened: nobody worked; and how far the clock was moved since
+            its start.
     """
 
     run_id: str
@@ -227,7 +228,8 @@ class RunFacts(NamedTuple):
         working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant or a task.
         failed_tasks: how many are FAILED, or were ended by the deadline; ``asked``: how many wait for an approval.
         undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
-        waited_us: how long it was blocked, or ended and reopened: nobody worked.
+        waited_us: how long it was blocked, or ended and reopened: nobody worked; and how far the clock was moved since
+            its start.
         paused_by: with the reason, if one was given.
         succeeded_at: when the latest successful run of its flow ended, where that is asked for.
     """

@@ -100,12 +100,21 @@ class RunLoop:
             opened, self._own, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        watch = Watchdog(self._own, self.attempts, self.downstreams, clock)
+        self._watchdog = Watchdog(self._own, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
-        names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._check_clock, self._publish_health, watch.check, late_runs.check, self.zygote_restart.check]
-        duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
+        duties = [
+            self._file_watch.check,
+            self._server.check_socket,
+            self._consider_findings,
+            self._store_breakers,
+            self._check_clock,
+            self._publish_health,
+            self._watchdog.check,
+            late_runs.check,
+            self.zygote_restart.check,
+            self.wake,
+        ]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
         self._listen()
 
@@ -406,6 +415,7 @@ class RunLoop:
 
     def _shift_times(self, jump_us: int) -> None:
         self.downstreams.shift_clock(jump_us)
+        self._watchdog.shift_clock(jump_us)
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:

@@ -59,8 +59,14 @@ class Watchdog:
         self._zone = open_zone(own.flow.timezone, own.flow.name)
         self._expected: list[tuple[int, str]] = []  # when tasks are expected to have succeeded, the latest first
         self._known_count = 0  # tasks of which ``_expected`` knows
+        self._clock_moved_us = 0  # since the start of this executor
         self._outages = LongOutages(own.ready_queue, downstreams)
         self._told: set[str] = set()  # causes of long waits that were noticed
+
+    def shift_clock(self, jump_us: int) -> None:
+        """Expect tasks so long after the start of the run as before a step of the clock."""
+        self._clock_moved_us += jump_us
+        self._known_count = 0
 
     def check(self) -> None:
         """Run the checks that are due; called once a second."""
@@ -144,8 +150,10 @@ class Watchdog:
         is_day = schedule is not None and schedule.follows
         start = run.started_at if run.logical_time is None or is_day else run.logical_time
         for row in self._projection.tasks.values():
-            if row.spec is not None and row.spec.expect_by is not None and row.state in MOVING:
-                yield expected_at(row.spec.expect_by, start, self._zone), row.name
+            expected = None if row.spec is None else row.spec.expect_by
+            if expected is not None and row.state in MOVING:
+                moved_us = self._clock_moved_us if expected.clock is None else 0
+                yield expected_at(expected, start, self._zone) + moved_us, row.name
 
     def _check_waits(self) -> None:
         """Page once for each wait that ends by itself, and much later than anybody expects."""

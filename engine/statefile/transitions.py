@@ -495,8 +495,14 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 # --- Steps of the wall clock: the instants that move with it, so that remaining and elapsed times stay the same ------
 
 
-#: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.
-_INSTANTS = {"next_retry_at": WITH_INSTANT | DERIVED, "first_started_at": MOVING | DERIVED, "expires_at": OPEN}
+#: Due times, the start of max_elapsed, and since when a task runs -> the states in which they count now, or again once
+#: a task above allows it.
+_INSTANTS = {
+    "next_retry_at": WITH_INSTANT | DERIVED,
+    "first_started_at": MOVING | DERIVED,
+    "expires_at": OPEN,
+    "started_at": frozenset([TaskState.RUNNING]),
+}
 
 
 def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
@@ -504,10 +510,9 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
     values = transaction.connection.execute(_SELECT_RUN, (run_id,)).fetchone()
     run = dict(zip(_RUN_INSTANTS, values))
     deadline_at = run.get("deadline_at") if run.get("deadline_is_time") else None
+    names = ", ".join(_INSTANTS)
     rows = transaction.connection.execute(
-        "SELECT name, state, next_retry_at, first_started_at, expires_at FROM task WHERE run_id = ? AND"
-        " (next_retry_at IS NOT NULL OR first_started_at IS NOT NULL OR expires_at IS NOT NULL)",
-        (run_id,),
+        "SELECT name, state, {} FROM task WHERE run_id = ? AND coalesce({}) IS NOT NULL".format(names, names), (run_id,)
     ).fetchall()
     count = 0
     for name, state, *instants in rows:
@@ -516,12 +521,26 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
             transaction.change(run_id, name, shifted)
             count += 1
     moved = shift_run(run, jump_us)
+    if (
+        run.get("ended_at") is None
+    ):  # how long it takes is counted from its start, which stays the time of day that it was
+        moved["waited_us"] = run["waited_us"] + jump_us
+    if run.get("blocked_since") is not None:
+        moved["blocked_since"] = run["blocked_since"] + jump_us
     if moved:
         transaction.change_run(run_id, payloads.RunChanged(payloads.RunChange.CLOCK, moved))
     transaction.emit(payloads.ClockMoved(jump_us, count), run_id)
 
 
-_RUN_INSTANTS = ("paused_since", "deadline_at", "deadline_is_time", "deadline_passed_at")
+_RUN_INSTANTS = (
+    "paused_since",
+    "deadline_at",
+    "deadline_is_time",
+    "deadline_passed_at",
+    "ended_at",
+    "blocked_since",
+    "waited_us",
+)
 _SELECT_RUN = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(_RUN_INSTANTS))
 
 

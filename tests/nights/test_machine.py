@@ -163,6 +163,17 @@ def test_the_clock_of_the_machine_jumps_by_a_day_and_back() -> None:
     assert night.state == "SUCCESS" and max(night.start_seconds()) < 400
 
 
+@pytest.mark.parametrize("step", [3600, -3600])
+def test_what_runs_while_the_clock_is_set_has_run_as_long_as_it_has(step: int) -> None:
+    flow = Flow("f")
+    flow.task(name="load", expect_by="70m")(lambda: time.sleep(3600))
+    night = play(flow, faults=[clock_step("20m", step)])
+    ((lasts_us,),) = night.query("SELECT ended_at - started_at - waited_us FROM run")
+    assert lasts_us == pytest.approx(3600e6, abs=5e6) and night.pages == []
+    if step > 0:
+        assert "30m" in night.why("load", "90m")
+
+
 # --- Slow ------------------------------------------------------------------------------------------------------------
 
 
