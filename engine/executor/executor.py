@@ -20,17 +20,14 @@ from .state_file_lease import INTERRUPTED, acquire_state_file
 if TYPE_CHECKING:
     import asyncio
 
-    from ..domain.events import Event
     from ..flow.flow import Flow
     from ..flow.task_def import TaskDef
-    from .attempts import Streams
+    from .attempts import OutputListener, Streams
     from .loop import RunLoop
     from .opening import Machine
+    from .publisher import EventListener
     from .run_end import RunResult
     from .state_file_lease import StateFileLease
-
-    EventListener = Callable[[Sequence[Event]], None]
-    OutputListener = Callable[[str, str], None]  # name of the task, text
 
 
 class Executor:

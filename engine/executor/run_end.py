@@ -179,9 +179,8 @@ class RunEndCheck:
         return find_held_tasks(self._own.projection, self._own.now_us(), context)
 
     def _unblock_if_blocked(self) -> Commit | None:
-        return None if self._own.projection.run.blocked_since is None else self._unblock()
-
-    def _unblock(self) -> Commit:
+        if self._own.projection.run.blocked_since is None:
+            return None
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
         return Commit(lambda transaction: transaction.change_run(self._own.run_id, unblocked))
 

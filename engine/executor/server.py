@@ -1,8 +1,7 @@
 """The command server: a UNIX socket beside the state file that receives operators' commands, one JSON object a line.
 
-Each command is one transaction through ``statefile/operator_actions.py``, which the
-client calls itself, under the lock, when no executor lives. This module adds what needs the living executor:
-terminating a running attempt, stopping.
+Each command is one transaction through ``statefile/operator_actions.py``, which the client calls itself, under the
+lock, when no executor lives. This module adds what needs the living executor: terminating a running attempt, stopping.
 """
 
 from __future__ import annotations

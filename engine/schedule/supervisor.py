@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -258,7 +258,9 @@ class Supervisor:
         ]
         for service, delay_seconds in zip(due, spread_starts(len(due)), strict=True):
             service.is_stepping = True
-            self._add_task(self._step(service, delay_seconds))
+            task = asyncio.get_running_loop().create_task(self._step(service, delay_seconds))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _step(self, service: FlowService, delay_seconds: float) -> None:
         try:
@@ -289,11 +291,6 @@ class Supervisor:
             follows = service.served.schedule.follows
             if follows and (before is None or before.served.name in follows):
                 service.wake()
-
-    def _add_task(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _refuse_if_served(self) -> None:
         """Raise ExecutorBusyError if other supervisors serve all flows; for a part of them this one stands by."""

@@ -521,9 +521,7 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
             transaction.change(run_id, name, shifted)
             count += 1
     moved = shift_run(run, jump_us)
-    if (
-        run.get("ended_at") is None
-    ):  # how long it takes is counted from its start, which stays the time of day that it was
+    if run.get("ended_at") is None:  # its start stays the time of day that it was
         moved["waited_us"] = run["waited_us"] + jump_us
     if run.get("blocked_since") is not None:
         moved["blocked_since"] = run["blocked_since"] + jump_us
