@@ -25,14 +25,13 @@ from ...engine.errors import FlowError, NotFoundError, RefusedError
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
 from ...engine.schedule.flow_files import FlowFinder, read_found
-from ...engine.schedule.flow_service import decode_spec
 from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile import flow_times, supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.state_files import file_rows
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
-from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
+from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, decode_spec, wait_for_schedule
 from ..model.runs import zone_of
 from ..present import schedules as present
 from ..sessions.session import current_actor, machine_now_us

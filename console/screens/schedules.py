@@ -15,8 +15,8 @@ from textual import events
 from ...engine.core.schedule import daylight_note
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError, StateFileError
-from ...engine.schedule.flow_service import decode_spec
 from ...engine.statefile import supervisor_file
+from ...engine.store.schedules import decode_spec
 from ..keys.actions import Action, ScreenName
 from ..model.lists import parse_filter
 from ..present import schedules as present

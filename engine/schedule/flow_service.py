@@ -1,23 +1,25 @@
-"""The service of one flow in the supervisor: decides its next step, and starts an executor only for a run.
+"""The service of one flow in the supervisor: takes its next step, and starts an executor only for a run.
 
 Between two runs no process owns the state file. Missed and late runs are written in a short transaction under its
 lock; a started logical time is written by its executor, with the run. The executor has a session of its own and
 outlives the supervisor: whoever finds the lock of the state file held waits for the end of its owner.
 
-``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts.
+``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts. Of what a service knows:
+
+    schedule_edits.py    the schedules that the flow file had, and that come yet
+    start_failures.py    why runs do not start
+    executor_watch.py    the process that owns the state file
+    flow_ledger.py       what became of each logical time, and why
+    following.py         the days of a flow that follows others
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import socket
 import sqlite3
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import TypeVar
@@ -37,17 +39,14 @@ from ..core.schedule import (
     logical_name,
     next_problem,
 )
-from ..core.spec import LOGICAL_TIME, FlowSpec, decode_flow_spec
+from ..core.spec import LOGICAL_TIME
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
 from ..domain.text import place_words, shell_command
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from ..executor import host
-from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
-from ..flow.predecessors import decode_edits
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
@@ -55,58 +54,24 @@ from ..statefile.lists import ScheduleRow
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
-from ..statefile.supervisor_file import FOREVER, Fate, LedgerRow, PastRun, ServedSchedule
+from ..statefile.supervisor_file import FOREVER, PastRun, ServedSchedule
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
-from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, served_flow, with_schedule
-from ..store.supervisor_writer import DECIDED, SupervisorFile
+from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, encode_spec, with_schedule
+from ..store.supervisor_writer import DECIDED
 from ..store.writer import Writer, WriterListener
+from .executor_watch import ExecutorWatch
+from .flow_ledger import FlowLedger
 from .following import Followed, follow_now
+from .schedule_edits import ScheduleEdits
+from .start_failures import StartFailure, StartFailures
+from .supervision import Supervision
 
 T = TypeVar("T")
 
 BUSY_SECONDS = 1.0  # between tries while another process owns the file for a moment
 RETRY_SECONDS = 60.0  # between tries after a failed start, or after a failed page
-WRITES_MAX = 16  # state files open at a time: each has the cache of a database
-GAPS_MAX = 20  # times without decisions that are remembered
 DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
-
-
-class Launched(msgspec.Struct, frozen=True):
-    """A started run. ``pid``: of its executor; None: it has ended already; ``is_stopped``: by an operator."""
-
-    pid: int | None
-    is_stopped: bool = False
-
-
-#: Starts the run of a flow, or resumes one (flow None): flow, state file, run, options. Raises RedriveError.
-Launcher = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
-
-
-class Supervision(msgspec.Struct, frozen=True):
-    """What the services of one supervisor share. ``wake()``: a service has something to do.
-
-    ``gaps``: when nothing could be decided, from and until, and why.
-    """
-
-    id: str
-    launch: Launcher
-    file: SupervisorFile
-    machine: Machine
-    options: RunOptions
-    report: Callable[[str, str], None]
-    wake: Callable[[], None]
-    gaps: deque[tuple[int, int, str]] = msgspec.field(default_factory=partial(deque, maxlen=GAPS_MAX))
-    writes: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(WRITES_MAX))
-
-
-class StartFailure(msgspec.Struct, frozen=True):
-    """The latest start failed, or the flow file cannot be read. ``since``: the first time since the last good start."""
-
-    error: str
-    since: int
-    at: int
-    is_of_reading: bool = False
 
 
 class FlowService:
@@ -137,22 +102,19 @@ class FlowService:
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
         self.stood_by = ""  # which other supervisor had the flow when this one came
-        self._executor: _WatchedProcess | None = None
+        self._watch = ExecutorWatch(state_path, self._on_executor_end)
         self._is_woken = False  # since the step in progress began
-        self._run_id: str | None = None  # of the executor that this service has seen
         self._file_version = _version_of(state_path)
-        self._failure: StartFailure | None = None
-        self._ended_failure: StartFailure | None = None  # the one before it, until ``at``
-        self._mark = LedgerMark()
+        self._failures = StartFailures()
+        self._ledger = FlowLedger(shared, self._failures)
         self._new_since: int | None = None  # its schedule is in no state file since then: another process owns the file
-        self._began_at = self._read_at = self._clock.now_us()
+        self._read_at = self._clock.now_us()
         self._retry_at = self._resend_at = 0
-        self._edits: list[tuple[ServedFlow, int]] = []  # schedules to come, and since when they are in the file
+        self._edits = ScheduleEdits(lambda text: shared.file.note_edits(self.row.id, text))
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
         self._stuck: dict[str, StartFailure] = {}  # runs that the current flow cannot resume
         self._followed: Followed | None = None  # of a flow that follows others: its days as of now
         self._is_in_circle = False  # it comes after itself
-        self._waited: dict[int, str] = {}  # why days have waited
         self._far_at: int | None = 0  # the next run that was compared with the rhythm of the schedule
         self._last_report = ""
         self._ended: tuple[PastRun, ...] = ()  # the latest runs that have ended, as the supervisor's file has them
@@ -176,21 +138,21 @@ class FlowService:
             self.stood_by = f"pid {error.pid}" if holder is None else holder.who
             self.report(f"is served already, by {self.stood_by}; this process stands by")
             return
-        own = self.gone_since, self._failure
+        own = self.gone_since, self._failures.current
         self._restore(self._shared.file.claim(self.target, self.served.name, self.state_path))
         if self.stood_by:  # it has read the flow's file itself
-            self.gone_since, self._failure = own
+            self.gone_since, self._failures.current = own
 
     def _restore(self, stored: ServedSchedule) -> None:
         self.row, self.gone_since = stored, stored.gone_since
         held = self._held_until_now
-        self._mark = LedgerMark(stored.ledger_until, stored.seen_run, held.schedule)
-        self._edits = [(with_schedule(self.served, spec), at) for spec, at in decode_edits(stored.edits)]
-        if stored.expression is not None and not (self._edits[-1][0] if self._edits else held).means(self.served):
-            self._note_edit(self.served, self._read_at)
+        self._ledger.mark = LedgerMark(stored.ledger_until, stored.seen_run, held.schedule)
+        self._edits.restore(self.served, stored.edits)
+        if stored.expression is not None and not self._edits.last_or(held).means(self.served):
+            self._edits.add(self.served, self._read_at)
         if stored.start_error is not None and stored.spec:
-            since, at = stored.failed_since or 0, stored.failed_at or 0
-            self._failure = StartFailure(stored.start_error, since, at, is_of_reading=stored.gone_since is not None)
+            since, at, is_gone = stored.failed_since or 0, stored.failed_at or 0, stored.gone_since is not None
+            self._failures.current = StartFailure(stored.start_error, since, at, is_of_reading=is_gone)
 
     @property
     def _held_until_now(self) -> ServedFlow:
@@ -202,22 +164,14 @@ class FlowService:
 
     def release(self) -> None:
         """Stop; a run goes on."""
-        if self._executor is not None:
-            self._executor.close()
+        self._watch.close()
         if self._held is not None:
             self._held.release()
             self._held = None
 
     async def stop_run(self) -> None:
         """Stop the run in order, if one goes on, and wait for the end of its executor."""
-        holder = lock_file.current_holder(self.state_path)
-        if holder is None or not holder.is_alive() or holder.host != socket.gethostname():
-            return
-        ended = asyncio.Event()
-        with contextlib.suppress(ProcessLookupError):
-            process = _WatchedProcess(holder.pid, ended.set)
-            os.kill(process.pid, signal.SIGTERM)
-            await ended.wait()
+        await self._watch.stop_run()
 
     def report(self, sentence: str) -> None:
         """Print a status line, unless it is the latest one."""
@@ -234,20 +188,15 @@ class FlowService:
     def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
         self._read_at, before, self.served = self._clock.now_us(), self.served, served
-        if served.schedule.recurrence != before.schedule.recurrence:
-            self._note_edit(served, self._read_at)
+        if served.schedule.recurrence != before.schedule.recurrence and not self.is_standby:
+            self._edits.add(served, self._read_at)
         self._options = replace(self._options, few_tasks=few_tasks)
         self._stuck.clear()
         self._retry_at, self.gone_since = 0, None
-        if self._failure is not None and self._failure.is_of_reading:
-            self._end_failure()
+        if self._failures.current is not None and self._failures.current.is_of_reading:
+            self._failures.end(self._read_at)
             self.report("its file can be read again")
         self.wake()
-
-    def _end_failure(self) -> None:
-        """Remember what held up the runs that were due meanwhile."""
-        if self._failure is not None:
-            self._ended_failure, self._failure = msgspec.structs.replace(self._failure, at=self._clock.now_us()), None
 
     def use_decisions(self, row: ServedSchedule) -> None:
         """Apply what operators decided."""
@@ -265,17 +214,15 @@ class FlowService:
     def lose_flow(self, why: str) -> None:
         """Go on without the flow, which is in no file: what is due is late and pages, until somebody forgets it."""
         now = self._clock.now_us()
-        self.gone_since = self.gone_since or now
-        since = now if self._failure is None else self._failure.since
-        self._failure, self._retry_at = StartFailure(why, since, now, is_of_reading=True), FOREVER
+        self.gone_since, self._retry_at = self.gone_since or now, FOREVER
+        self._failures.record(why, now, is_of_reading=True)
         self.wake()
         self.report(why)
 
     def record_failure(self, error: str, *, is_of_reading: bool = False) -> None:
         """Record a start that failed, or a file that cannot be read. Late runs are still checked, and page with it."""
         now = self._clock.now_us()
-        since = now if self._failure is None else self._failure.since
-        self._failure = StartFailure(error, since, now, is_of_reading)
+        self._failures.record(error, now, is_of_reading=is_of_reading)
         if not is_of_reading:
             self._retry_at = now + round(RETRY_SECONDS * 1e6)
         self.wake()
@@ -285,7 +232,7 @@ class FlowService:
         """Wake up if somebody has written the state file, as an operator does, or removed the lock."""
         if self._held is not None and not self._held.is_in_place:
             self.wake()
-        if self._executor is None and _version_of(self.state_path) != self._file_version:
+        if self._watch.process is None and _version_of(self.state_path) != self._file_version:
             self.wake()
 
     # --- One step --------------------------------------------------------------------------------------------------
@@ -301,24 +248,25 @@ class FlowService:
             self.wake_at = self._after(BUSY_SECONDS)
             return
         now, self._is_woken = self._clock.now_us(), False
-        holder = self._living_holder()
+        holder = self._watch.living_holder()
         self._file_version = _version_of(self.state_path)
-        served = self._next_served
+        served = self._edits.first_or(self.served)
         known = self._shared.file.stored() if served.schedule.follows else []
         status = await asyncio.to_thread(self._load_status, now, known)
         self._new_since = (self._new_since or now) if status.progress is None else None
         self._refuse_circle("" if self._followed is None else self._followed.error)
-        if holder is None and self._run_id is not None:
-            await self._handle_end(self._run_id, status)
-            self._run_id = None
-        if self._next_served is not served:  # its file was read meanwhile
+        if holder is None and self._watch.run_id is not None:
+            await self._handle_end(self._watch.run_id, status)
+            self._watch.run_id = None
+        if self._edits.first_or(self.served) is not served:  # its file was read meanwhile
             self.wake_at = 0
             return
         if holder is None and await self._adopts(status, now):
             self.wake_at = 0
             return
         schedule = status.replaced or self._as_of_now(served).schedule
-        if self._has_other_edits(status):  # the ledger has what was decided by the schedule before
+        if self._edits.match(status.progress, status.replaced, self.served, self._read_at):
+            # the ledger has what was decided by the schedule before
             self._save(status, schedule, ScheduleStep(StepKind.WAIT), holder, now)
             self.wake_at = 0
             return
@@ -355,29 +303,7 @@ class FlowService:
         except RedriveError as error:
             self.record_failure(str(error))
 
-    def _living_holder(self) -> lock_file.LockHolder | None:
-        """Return the owner of the state file, whose end wakes this service."""
-        holder = lock_file.current_holder(self.state_path)
-        if holder is None or not holder.is_alive():
-            return None
-        if self._executor is None or self._executor.pid != holder.pid:
-            self._watch(holder)
-        self._run_id = holder.run_id or self._run_id
-        return holder
-
-    def _watch(self, holder: lock_file.LockHolder) -> None:
-        if self._executor is not None:
-            self._executor.close()
-        try:
-            if holder.host != socket.gethostname():
-                raise ProcessLookupError
-            self._executor = _WatchedProcess(holder.pid, self._on_executor_end)
-        except OSError:  # it has ended meanwhile, or runs elsewhere: ask again soon
-            self._executor = None
-            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._on_executor_end)
-
     def _on_executor_end(self) -> None:
-        self._executor = None
         self.wake()
         self._shared.wake()
 
@@ -388,23 +314,24 @@ class FlowService:
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
             self._follow(connection, known, now)
-            served = self._as_of_now(self._next_served)
-            return schedules.load_status(connection, served, now, self._excused, self._replaced_at, self._mark)
+            served = self._as_of_now(self._edits.first_or(self.served))
+            return schedules.load_status(
+                connection, served, now, self._excused, self._edits.replaced_at, self._ledger.mark
+            )
 
     def _follow(self, connection: sqlite3.Connection | None, known: Sequence[ServedSchedule], now: int) -> None:
         """Find out which days are ready of a flow that follows others."""
-        served, self._followed = self._next_served, None
+        served, self._followed = self._edits.first_or(self.served), None
         if served.schedule.follows:
             self._followed = follow_now(served, connection, known, now)
-            days = self._followed.following.days
-            self._waited = {**self._waited, **{day.logical: day.why for day in days}}
+            self._ledger.note_waits({day.logical: day.why for day in self._followed.following.days})
 
     def _refuse_circle(self, sentence: str) -> None:
         """A flow that comes after itself cannot start, until it or another one is changed."""
         if sentence and not self._is_in_circle:
             self.record_failure(sentence, is_of_reading=True)
         elif self._is_in_circle and not sentence:
-            self._end_failure()
+            self._failures.end(self._clock.now_us())
         self._is_in_circle = bool(sentence)
 
     def _as_of_now(self, served: ServedFlow) -> ServedFlow:
@@ -414,42 +341,6 @@ class FlowService:
     def _waits(self) -> str:
         """For which flows before it the next run waits; empty: for none."""
         return "" if self._followed is None else self._followed.sentence
-
-    def _note_edit(self, served: ServedFlow, at: int) -> None:
-        if self.is_standby:  # the one that serves the flow notes it
-            return
-        self._edits.append((served, at))
-        self._shared.file.note_edits(self.row.id, self._edits_text)
-
-    def _has_other_edits(self, status: ScheduleStatus) -> bool:
-        """Forget the edits of the schedule that hold in the state file, and say whether there were any.
-
-        One that nobody has noticed is of the moment when the file was read.
-        """
-        if status.progress is None:
-            self._edits.clear()
-        elif status.replaced is None and self._edits:
-            del self._edits[0]
-            return True
-        elif status.replaced is not None and not self._edits:
-            self._note_edit(self.served, self._read_at)
-            return True
-        return False
-
-    @property
-    def _edits_text(self) -> str:
-        edits = [(served.spec, at) for served, at in self._edits]
-        return msgspec.json.encode(edits).decode() if edits else ""
-
-    @property
-    def _next_served(self) -> ServedFlow:
-        """The flow with the schedule that comes after the one of the state file, or is the same."""
-        return self._edits[0][0] if self._edits else self.served
-
-    @property
-    def _replaced_at(self) -> int | None:
-        """When the schedule that holds in the state file was replaced in the flow file; None: it was not."""
-        return self._edits[0][1] if self._edits else None
 
     def _state_of(self, run_id: str) -> RunState | str:
         """The state of a run; empty: there is none."""
@@ -479,7 +370,7 @@ class FlowService:
             retry_at=self._retry_at,
             skip_logical=self.row.skip_logical,
             record_at=min(instants, default=None),
-            replaced_at=self._replaced_at,
+            replaced_at=self._edits.replaced_at,
         )
 
     def _after(self, seconds: float) -> int:
@@ -489,8 +380,8 @@ class FlowService:
 
     async def _record(self) -> None:
         self._resend_at = self._after(RETRY_SECONDS)
-        served, replaced_at = self._as_of_now(self._next_served), self._replaced_at
-        error = (None if self._failure is None else self._failure.error) or self._waits or None
+        served, replaced_at = self._as_of_now(self._edits.first_or(self.served)), self._edits.replaced_at
+        error = self._failures.error or self._waits or None
         update = partial(schedules.update_schedule, served=served, excused=self._excused, start_error=error)
         await self._write(partial(update, replaced_at=replaced_at, new_since=self._new_since))
 
@@ -577,11 +468,11 @@ class FlowService:
 
     async def _launch(self, target: str | None, run_id: str, options: RunOptions) -> None:
         launched = await self._shared.launch(target, self.state_path, run_id, options)
-        self._end_failure()
+        self._failures.end(self._clock.now_us())
         verb = "is resumed" if options.resume else "has started"
         self.report(f"run {run_id} {verb}" + ("" if launched.pid is None else f", pid {launched.pid}"))
         if launched.pid is not None:
-            self._run_id = run_id
+            self._watch.run_id = run_id
         elif launched.is_stopped:
             self._stopped_run_ids.add(run_id)
 
@@ -604,10 +495,10 @@ class FlowService:
             self.report(f"run {run_id} was stopped by an operator; `{resume}` continues it")
 
     def _report_next(self, status: ScheduleStatus) -> None:
-        if self._waits and self._run_id is None and self._failure is None:
+        if self._waits and self._watch.run_id is None and self._failures.current is None:
             self.report(self._waits)
         upcoming = None if status.progress is None else status.progress.next_at
-        if self._run_id is None and self._failure is None and upcoming is not None:
+        if self._watch.run_id is None and self._failures.current is None and upcoming is not None:
             wall = local_time(upcoming - self.served.schedule.splay_us, self.served.schedule.zone)
             self.report(f"next {wall:%Y-%m-%d %H:%M:%S} {self.served.spec.timezone}")
 
@@ -615,14 +506,11 @@ class FlowService:
 
     async def _adopts(self, status: ScheduleStatus, now: int) -> bool:
         """Whether the state file is older than the ledger, as after a restore: what it lacks is not started again."""
-        progress, until = status.progress, self._mark.until
-        if progress is None or is_ahead(until, now):
+        if not self._ledger.knows_more(status, now):
             return False
-        if progress.decided_until >= until and status.last_run_row >= self._mark.run_row:
-            return False
-        served, ran = self._held_until_now, self._shared.file.past_runs(self.row.id)
-        why = await self._write(lambda change: schedules.adopt(change, served, until, ran))
-        self._mark = msgspec.structs.replace(self._mark, run_row=status.last_run_row)
+        mark, served, ran = self._ledger.mark, self._held_until_now, self._shared.file.past_runs(self.row.id)
+        why = await self._write(lambda change: schedules.adopt(change, served, mark.until, ran))
+        self._ledger.mark = msgspec.structs.replace(mark, run_row=status.last_run_row)
         if why:
             self._warn(why, now)
         return True
@@ -658,20 +546,10 @@ class FlowService:
 
         ``schedule``: the one that holds in the state file.
         """
-        decided_until = 0 if status.progress is None else status.progress.decided_until
-        if status.progress is not None and self._mark.until > decided_until and is_ahead(self._mark.until, now):
-            ahead = iso_time(self._mark.until, self.served.schedule.zone)[:16].replace("T", " ")
-            runs_ahead = sum(at <= self._mark.until for at in status.fired)
-            held = self._mark.schedule or schedule
-            times = held.count(decided_until, self._mark.until)
-            last = max(held.latest(status.progress.since, decided_until)[0], default=decided_until)
-            self._mark = msgspec.structs.replace(self._mark, until=decided_until)
-            why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
-            self._shared.file.revert_after(self.row.id, decided_until, runs_ahead, times - runs_ahead, last)
+        if why := self._ledger.take_back(self.row.id, status, schedule, now):
             self._warn(why, now)
-        decided = [self._ledger_row(one, now) for one in status.decided]
-        # An older copy of the state file has fewer runs.
-        self._mark = LedgerMark(max(self._mark.until, decided_until), status.last_run_row, schedule)
+        decided = [self._ledger.row(one, self.served, self.row, now) for one in status.decided]
+        self._ledger.advance(status, schedule)
         row = self._row_of(status, step, holder, now)
         if status.ended != self._ended:
             self._ended, lasts = status.ended, self._shared.file.note_runs(row.id, status.ended)
@@ -679,28 +557,6 @@ class FlowService:
         if row != self.row or decided or status.caught_up:
             self._shared.file.save(row, decided, status.caught_up)
             self.row = row
-
-    def _ledger_row(self, one: schedules.DecidedTimes, now: int) -> LedgerRow:
-        if one.has_run:
-            return LedgerRow(one.first, one.last, one.times, Fate.RUN, "", "", now, 0)
-        if one.first == one.last == self.row.skip_logical:
-            return LedgerRow(one.first, one.last, 1, Fate.SKIPPED, "", self.row.skipped_by, now, 0)
-        why = self._waited.get(one.last) or self._why_missed(self.served.schedule.due_at(one.last))
-        return LedgerRow(one.first, one.last, one.times, Fate.MISSED, why, "", now, one.times)
-
-    def _why_missed(self, due_at: int) -> str:
-        """Why a run that was due then has not started: what held up the flow then, as far as that is known."""
-        if due_at <= self.row.paused_until:
-            return f"paused by {self.row.paused_by or 'an operator'}"
-        for failure in (self._failure, self._ended_failure):
-            if failure is not None and failure.since <= due_at and (failure is self._failure or due_at <= failure.at):
-                return failure.error
-        for began_at, ended_at, why in self._shared.gaps:
-            if began_at < due_at <= ended_at:
-                return why
-        if due_at < self._began_at:
-            return "nothing served it then"
-        return f"a run before it took until after the next one was due (misfire {self.served.spec.misfire})"
 
     def _next_of(self, progress: ScheduleRow | None) -> tuple[int | None, int | None]:
         """Return when the next run is due, and its logical time: of a day that waits, when the runs before it are."""
@@ -718,7 +574,7 @@ class FlowService:
         self, status: ScheduleStatus, step: ScheduleStep, holder: lock_file.LockHolder | None, now: int
     ) -> ServedSchedule:
         file, name = split_target(self.target)
-        progress, latest, failure = status.progress, status.latest, self._failure
+        progress, latest, failure = status.progress, status.latest, self._failures.current
         next_at, next_logical = self._next_of(progress)
         stuck = next(((one, self._stuck[one]) for one in status.unfinished if one in self._stuck), None)
         return self.row._replace(
@@ -744,10 +600,10 @@ class FlowService:
             stuck_run_id=None if stuck is None else stuck[0],
             stuck_since=None if stuck is None else stuck[1].since,
             stuck_error=None if stuck is None else stuck[1].error,
-            edits=self._edits_text,
+            edits=self._edits.text,
             gone_since=self.gone_since,
-            ledger_until=self._mark.until,
-            seen_run=self._mark.run_row,
+            ledger_until=self._ledger.mark.until,
+            seen_run=self._ledger.mark.run_row,
             after=() if self._followed is None else self._followed.before(self.row.after, now),
         )
 
@@ -755,50 +611,3 @@ class FlowService:
 def _version_of(state_path: str) -> tuple[Stamp, Stamp]:
     """Return what changes with each write of a state file."""
     return stamp_of(state_path), stamp_of(state_path + "-wal")
-
-
-async def launch_executor(
-    start: host.StartProcess, flow: str | None, state_path: str, run_id: str, options: RunOptions
-) -> Launched:
-    """Start an executor in a session of its own, which outlives this process."""
-    return Launched(
-        await asyncio.to_thread(
-            host.spawn, flow=flow, state=state_path, run_id=run_id, options=asdict(options), start=start
-        )
-    )
-
-
-def encode_spec(flow: FlowSpec) -> str:
-    """Return a flow without tasks as JSON."""
-    return msgspec.json.encode(flow).decode()
-
-
-def decode_spec(text: str) -> ServedFlow | None:
-    """Return the flow of a JSON text; None if there is none, or if another version wrote it."""
-    try:
-        return served_flow(decode_flow_spec(text))
-    except (msgspec.DecodeError, FlowError):
-        return None
-
-
-class _WatchedProcess:
-    """A process, of this supervisor or of an earlier one. ``on_end()`` is called once when it has ended."""
-
-    def __init__(self, pid: int, on_end: Callable[[], None]) -> None:
-        """Raises OSError if there is no such process."""
-        self.pid = pid
-        self._on_end = on_end
-        self._descriptor = os.pidfd_open(pid)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._descriptor, self._end)
-
-    def _end(self) -> None:
-        self.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
-        self._on_end()
-
-    def close(self) -> None:
-        """Watch it no longer."""
-        self._loop.remove_reader(self._descriptor)
-        os.close(self._descriptor)

@@ -35,10 +35,12 @@ from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
 from ..statefile.supervisor_file import ServedSchedule
 from ..store.flow_path import path_for_run
-from ..store.schedules import served_flow
+from ..store.schedules import decode_spec, served_flow
 from ..store.supervisor_writer import HEARTBEAT_SECONDS, SupervisorFile
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
-from .flow_service import RETRY_SECONDS, FlowService, Launcher, StartFailure, Supervision, decode_spec, launch_executor
+from .flow_service import RETRY_SECONDS, FlowService
+from .start_failures import StartFailure
+from .supervision import Launcher, Supervision, launch_executor
 from .watchdog import SystemdWatchdog
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions

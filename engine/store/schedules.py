@@ -30,7 +30,7 @@ from ..core.schedule import (
     local_time,
     to_microseconds,
 )
-from ..core.spec import FlowSpec, Misfire, ScheduleSpec
+from ..core.spec import FlowSpec, Misfire, ScheduleSpec, decode_flow_spec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.rows import RunRow
 from ..domain.states import (
@@ -84,6 +84,19 @@ def with_schedule(served: ServedFlow, spec: ScheduleSpec) -> ServedFlow:
         return msgspec.structs.replace(served, spec=spec, schedule=open_schedule(spec, served.name))
     except FlowError:
         return served
+
+
+def encode_spec(flow: FlowSpec) -> str:
+    """Return a flow without tasks as JSON."""
+    return msgspec.json.encode(flow).decode()
+
+
+def decode_spec(text: str) -> ServedFlow | None:
+    """Return the flow of a JSON text; None if there is none, or if another version wrote it."""
+    try:
+        return served_flow(decode_flow_spec(text))
+    except (msgspec.DecodeError, FlowError):
+        return None
 
 
 class LedgerMark(msgspec.Struct, frozen=True):

@@ -27,7 +27,8 @@ from ..executor.run_options import RunOptions, RunRequest
 from ..executor.state_file_lease import StateFileLease
 from ..runner.reaper import Reaper
 from ..runner.zygote.client import Runner
-from ..schedule.flow_service import FlowService, Launched, Supervision
+from ..schedule.flow_service import FlowService
+from ..schedule.supervision import Launched, Supervision
 from ..statefile import lists
 from ..statefile.lists import QUARANTINE, query
 from ..store import database, lock, runs

@@ -18,7 +18,8 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.core.spec import Misfire
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
-from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
+from redrive.engine.schedule.flow_service import FlowService
+from redrive.engine.schedule.supervision import Launched, Supervision
 from redrive.engine.schedule.supervisor import Supervisor
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
@@ -57,7 +58,7 @@ async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_f
 
         def load(now: int, known: object) -> ScheduleStatus:
             owner.kill()
-            wait_until(lambda: service._executor is None)  # the loop has been told
+            wait_until(lambda: service._watch.process is None)  # the loop has been told
             return ScheduleStatus(None)
 
         monkeypatch.setattr(service, "_load_status", load)

@@ -25,7 +25,8 @@ from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.errors import FlowError
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
-from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
+from redrive.engine.schedule.flow_service import FlowService
+from redrive.engine.schedule.supervision import Launched, Supervision
 from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.pruning import RetentionRule, prune_step
