@@ -478,9 +478,9 @@ async def blocks():
 
 def test_the_pitfalls_of_the_documents_are_found_in_the_source(tmp_path):
     """001.13, 004.14: the broken loop, errors that vanish, a wait that blocks, a retry that names nothing."""
-    (tmp_path / "flow.py").write_text(f"# -*- coding: latin-1 -*- é\n{SOURCE}", "latin-1")
+    (tmp_path / "flow.py").write_text(f"# coding: latin-1\n# é\n{SOURCE}", "latin-1")
     findings = [one for one in check_flow(load_flow(str(tmp_path / "flow.py"))) if one.line is not None]
-    lines = ["", *SOURCE.splitlines()]
+    lines = ["", "", *SOURCE.splitlines()]
     assert {
         "loose-retry": "@retry(retries=2)",
         "endless-retry": "    while True:",
