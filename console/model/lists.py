@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from typing import TypeVar
 
@@ -56,6 +57,15 @@ def _words(typed: str) -> list[str]:
 
 
 # --- Orders ----------------------------------------------------------------------------------------------------------
+
+
+def places_after(count: int, after: int, step: int, *, wraps: bool = True) -> Iterator[int]:
+    """The places of a list after ``after``, with a ``step`` of -1 backwards. ``wraps``: go on at the other end."""
+    for distance in range(1, count + 1):
+        place = after + step * distance
+        if not wraps and not 0 <= place < count:
+            return
+        yield place % count
 
 
 Order = TypeVar("Order", bound=Enum)

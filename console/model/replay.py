@@ -32,7 +32,7 @@ from ..keys.actions import shell_line
 from ..text.event_text import describe_event, event_subject, target_tasks
 from ..text.figures import wall_day
 from .board import RunSnapshot
-from .lists import Filter
+from .lists import Filter, places_after
 
 FRAME_EVENTS = 1_000  # between two frames
 FRAMES_MAX = 128  # a run of a million events has a frame every 8,000 events
@@ -410,12 +410,9 @@ class EventJournal:
 
     def next_notable(self, after: int, step: int = 1) -> int | None:
         """Return the number of the next notable event, cyclically; None if there is none."""
-        count = len(self.order)
-        start = bisect_left(self.order, after)
-        for distance in range(1, count + 1):
-            number = self.order[(start + step * distance) % count]
-            if is_notable(self._events[number]):
-                return number
+        for place in places_after(len(self.order), bisect_left(self.order, after), step):
+            if is_notable(self._events[self.order[place]]):
+                return self.order[place]
         return None
 
     def _add(self, events: Iterable[Event]) -> None:

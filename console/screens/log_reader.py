@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from ...engine.core.projection import AttemptRow
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import READ_CHARACTERS_MAX, LogChunk
+from ..model.lists import places_after
 from ..model.log import LogLine, LogText
 from ..present.log import LogLines
 from ..sessions.session import Session
@@ -216,15 +217,6 @@ class LogTarget(NamedTuple):
     nothing: str = ""
 
 
-def places_after(count: int, after: int, step: int, wraps: bool) -> Iterator[int]:
-    """The places of a list after ``after``, with a ``step`` of -1 backwards. ``wraps``: go on at the other end."""
-    for distance in range(1, count + 1):
-        place = after + step * distance
-        if not wraps and not 0 <= place < count:
-            return
-        yield place % count
-
-
 async def first_match(
     places: Iterable[int], text_at: Callable[[int], str], matches: Callable[[str], bool]
 ) -> int | None:
@@ -376,7 +368,7 @@ class LogFinder:
 
     async def _find_in_memory(self, target: LogTarget, step: int, after: int) -> int | None:
         text = self._screen.text
-        places = places_after(len(text.lines), after, step, self.is_all_loaded)
+        places = places_after(len(text.lines), after, step, wraps=self.is_all_loaded)
         return await first_match(places, text.searched_text, target.matches)
 
     async def _find_in_store(self, log: AttemptLog, target: LogTarget, step: int, from_start: bool) -> int | None:

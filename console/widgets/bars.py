@@ -119,20 +119,16 @@ class Rule(_Ruled):
 
 
 KeyHint = tuple[str, str]  # key as it is written, word
+_HELP: KeyHint = ("?", "keys")  # stays visible if not all fit
 
 
 class KeyBar(LineView):
-    """Key hints, most important first. A message replaces them until it is cleared and takes as many rows as it needs.
-
-    Args:
-        more: the hint that stays visible if not all fit (help).
-    """
+    """Key hints, most important first. A message replaces them until it is cleared, in as many rows as it needs."""
 
     DEFAULT_CSS = "KeyBar { height: 1; }"
 
-    def __init__(self, more: KeyHint = ("?", "keys")) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._more = more
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None
         self._message: Line | None = None
@@ -203,17 +199,17 @@ class KeyBar(LineView):
 
     def _parts(self) -> tuple[Line, list[KeyHint]]:
         """The reason why keys are locked, and the hints that fit."""
-        last = _hint(self._more)
+        last = _hint(_HELP)
         reason = _within(self._locked or "", self.columns - width(last) - 4)
         locked: Line = [Piece(reason, Role.WARNING)] if reason else []
         room = self.columns - 2 - width(last) - (width(locked) + 2 if locked else 0)
         shown: list[KeyHint] = []
         for hint in self._hints:
             size = width(_hint(hint)) + 2
-            if hint != self._more and size <= room:
+            if hint != _HELP and size <= room:
                 room -= size
                 shown.append(hint)
-        return locked, [*shown, self._more]
+        return locked, [*shown, _HELP]
 
 
 _CLAUSE = " · "

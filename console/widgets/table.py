@@ -11,6 +11,7 @@ from textual import events
 from textual.actions import SkipAction
 from textual.message import Message
 
+from ..model.lists import places_after
 from ..text.pieces import Line, Piece, Role
 from .bars import PAGING, bindings
 from .line_view import WheelView
@@ -135,9 +136,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def move_to_next(self, step: int, is_wanted: Callable[[Key], bool]) -> bool:
         """Move to the next row that is wanted, or the one before, past the end from the other one; False: none is."""
-        count = len(self.order)
-        for distance in range(1, count + 1):
-            place = (self.cursor + step * distance) % count
+        for place in places_after(len(self.order), self.cursor, step):
             if is_wanted(self.order[place]):
                 self.move_to(place)
                 return True

@@ -10,7 +10,7 @@ from itertools import pairwise
 from textual.geometry import Size
 from textual.message import Message
 
-from ..model.lists import search_pattern
+from ..model.lists import places_after, search_pattern
 from ..text.pieces import Line, Piece, Role, count_rows, crop, plain, width, wrapped_row
 from .bars import PAGING, bindings
 from .line_view import WheelView
@@ -194,13 +194,10 @@ class LinesView(WheelView, can_focus=True):
 
     def find_next(self, forward: bool = True) -> int | None:
         """Go to the next matching line, beyond the end to the first, and return its number; None if no line matches."""
-        if self._search_pattern is None or not self.lines:
+        if self._search_pattern is None:
             return None
-        count = len(self.lines)
         step = 1 if forward else -1
-        start = self.search_start(step)
-        for distance in range(1, count + 1):
-            line = (start + step * distance) % count
+        for line in places_after(len(self.lines), self.search_start(step), step):
             if self._search_pattern.search(self.searched_text(line)):
                 self.show_match(line)
                 return line

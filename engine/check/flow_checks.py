@@ -263,8 +263,8 @@ def _count_text(count: int) -> str:
 
 def _policy(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     seen = context.took(task.name)
-    is_call = seen is not None and seen.p50 <= CALL_SECONDS_MAX
-    for concern in policy_warnings(task.retry, seen.p50 if seen is not None and is_call else None):
+    call_seconds = None if seen is None or seen.p50 > CALL_SECONDS_MAX else seen.p50
+    for concern in policy_warnings(task.retry, call_seconds):
         yield Finding("warning", "policy", concern, task.name)
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..core.option_types import parse_duration
 from ..core.result_codec import dump_result
-from ..core.spec import FlowSpec, TaskSpec
+from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.text import sha256_hex
 from ..flow.flow import Flow
 from ..flow.loading import load_flow
@@ -208,7 +208,7 @@ class Director:
         for name in named:
             if name != "*" and name.partition("[")[0] not in tasks:
                 raise StageError(f"the flow has no task {name!r}; it has {', '.join(tasks)}")
-        own = [task if task.map is None else task.map.child for task in spec.tasks]
+        own = map(work_of, spec.tasks)
         downstreams = {task.downstream for task in own if task.downstream is not None}
         for fault in self._faults:
             if isinstance(fault, DownstreamFault) and fault.downstream not in downstreams:
@@ -217,7 +217,7 @@ class Director:
 
     def _require_playable(self, spec: FlowSpec) -> None:
         for task in spec.tasks:
-            own = task if task.map is None else task.map.child
+            own = work_of(task)
             is_given = any(_names(task.name, name) for name in (*self._results, *self._durations))
             is_given |= any(isinstance(fault, TaskFault) and _meets(task.name, fault) for fault in self._faults)
             is_command = own.kind == "command"
