@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TIMED, TaskState
-from ..text.event_text import describe_event
+from ..text.event_text import failure_text
 
 FOLDED_FROM = 3  # tries
 
@@ -25,7 +26,7 @@ class Tries(msgspec.Struct):
         since: those behind ``last``, of a try that has not ended.
     """
 
-    end: tuple[str | None, str]
+    end: tuple[str, str]
     first: int
     last: int
     began_at: int
@@ -34,13 +35,21 @@ class Tries(msgspec.Struct):
     since: list[int] = []
 
 
-def _with(event: Event, end: tuple[str | None, str], tries: Tries | None) -> Tries:
+def _with(event: Event, end: tuple[str, str], tries: Tries | None) -> Tries:
     """``tries`` and the one that the event ends; new ones if it ends otherwise."""
     if tries is None or tries.end != end:
         return Tries(end, event.seq, event.seq, event.at)
     tries.hidden += [tries.last, *tries.since]
     tries.last, tries.since, tries.count = event.seq, [], tries.count + 1
     return tries
+
+
+def _failure_of(event: Event) -> str:
+    """The failure of a try and what has changed before it; empty for a check that found nothing."""
+    payload = event.payload
+    if event.new == TaskState.SENSING or not isinstance(payload, TaskMoved):
+        return ""
+    return ", ".join([failure_text(payload), *payload.changed])
 
 
 def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[int], Mapping[int, Tries]]:
@@ -57,7 +66,7 @@ def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[i
             continue
         tries = open_tries.get(event.task)
         if event.new in TIMED:
-            end = (event.new, "" if event.new == TaskState.SENSING else describe_event(event).partition(": ")[2])
+            end = event.new, _failure_of(event)
             open_tries[event.task] = one = _with(event, end, tries)
             found[one.first] = one
         elif event.new is not None and event.new not in _BETWEEN:

@@ -58,13 +58,13 @@ def lock_reason(status: SessionStatus) -> str | None:
     return why if why is None or "read-only" in why else f"read-only: {why}"
 
 
-def _executor_loss(status: SessionStatus) -> str:
-    """How an executor ended that is not alive."""
+def _executor_loss(status: SessionStatus) -> tuple[str, str]:
+    """How an executor ended that is not alive: what the word is about, and the word."""
     if status.executor.is_unseen:
-        return "executor out of sight"
+        return _EXECUTOR, "out of sight"
     if status.executor.stopped or (status.dead_pid is None and status.executor.gone_at is None):
-        return "no executor"
-    return "executor gone" if status.dead_pid is None else "executor dead"
+        return "", "no executor"
+    return _EXECUTOR, "gone" if status.dead_pid is None else "dead"
 
 
 class Tab(NamedTuple):
@@ -292,8 +292,8 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
 
     Returns the same with less and less detail, for ``tabs_line``.
     """
-    executor = _executor(board, status)
-    short = [piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]
+    subject, short = _executor(board, status)
+    executor = [short[0]._replace(text=f"{subject}{short[0].text}"), *short[1:]]
     if size < _NARROW:
         return [short]
     parts: list[Line] = []
@@ -309,30 +309,34 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
     return [*found, join([*parts, short]), short[:1], *nothing]
 
 
-def _executor(board: Board | None, status: SessionStatus) -> Line:
+_EXECUTOR = "executor "  # before a word of it, where that has room
+
+
+def _executor(board: Board | None, status: SessionStatus) -> tuple[str, Line]:
+    """What the words are about, which little room leaves out, and the words."""
+    run, gone_at = None if board is None else board.projection.run, status.executor.gone_at
     if status.link is Link.CLOSED:
-        return [Piece("closed", Role.WARNING)]
+        return "", [Piece("closed", Role.WARNING)]
     if status.is_late:
-        return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
+        return "", [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
     if status.executor.alive:
         if status.executor.silent_seconds >= OLD_SECONDS:
-            return [Piece(f"executor {_age(status.executor.silent_seconds)} ago", Role.WARNING)]
+            return _EXECUTOR, [Piece(f"{_age(status.executor.silent_seconds)} ago", Role.WARNING)]
         if status.storage_problem is not None:
-            return [Piece("executor stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
-        return [Piece("executor alive", Role.DIM)]
-    run = None if board is None else board.projection.run
+            return _EXECUTOR, [Piece("stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
+        return _EXECUTOR, [Piece("alive", Role.DIM)]
     if run is not None and run.ended_at is not None:
-        return [Piece("ended", Role.DIM)]
+        return "", [Piece("ended", Role.DIM)]
     if status.executor.original is not None:
-        return [Piece("a copy", Role.WARNING)]
+        return "", [Piece("a copy", Role.WARNING)]
     if status.dead_pid is None and (status.service_pid is not None if run is None else status.is_served(run)):
-        return [Piece("served", Role.DIM)]
-    if status.executor.gone_at is not None and _waits_for_operator(board, status):
-        at = wall(status.executor.gone_at)[:_MINUTE_CELLS]
-        return [Piece(f"ended {at}", Role.DIM), Piece(" · waits for you", Role.DIM)]
-    if status.executor.gone_at is not None:
-        return [Piece(_executor_loss(status), Role.WARNING), Piece(f" {wall(status.executor.gone_at)}", Role.WARNING)]
-    return [Piece("no executor", Role.WARNING)]
+        return "", [Piece("served", Role.DIM)]
+    if gone_at is not None and _waits_for_operator(board, status):
+        return "", [Piece(f"ended {wall(gone_at)[:_MINUTE_CELLS]}", Role.DIM), Piece(" · waits for you", Role.DIM)]
+    subject, word = _executor_loss(status)
+    if gone_at is not None:
+        return subject, [Piece(word, Role.WARNING), Piece(f" {wall(gone_at)}", Role.WARNING)]
+    return "", [Piece("no executor", Role.WARNING)]
 
 
 def _waits_for_operator(board: Board | None, status: SessionStatus) -> bool:
@@ -373,7 +377,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "resume it over there"
     pid = f" · pid {status.dead_pid} is gone" if status.dead_pid is not None else ""  # last: the end may have no room
-    return [Piece(f"{_executor_loss(status)}{since} · {how}{were}{pid}", Role.WARNING)]
+    return [Piece(f"{''.join(_executor_loss(status))}{since} · {how}{were}{pid}", Role.WARNING)]
 
 
 def _age(seconds: float) -> str:

@@ -142,7 +142,7 @@ def _counts(counts: Mapping[str, int], urgent: str, glyphs: Glyphs) -> Line:
 
 def _senders_line(pages: Sequence[PageRow], senders: Sequence[str]) -> Line:
     """The senders of pages, or the senders that fail."""
-    failing = sorted({one_line(page.send_error).partition(":")[0] for page in pages if page.send_error is not None})
+    failing = sorted({one_line(page.refusing_sender) for page in pages if page.refusing_sender is not None})
     if failing:
         return [Piece(f"{', '.join(failing)} fail{'s' if len(failing) == 1 else ''}", Role.WARNING)]
     if not senders:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ...engine.core import views
+from ...engine.core import outcome, views
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
@@ -448,11 +448,11 @@ def _success(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
 
 def _failure(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     attempt = row.latest
-    hang = hang_of(attempt) if attempt is not None else ""
+    hung = hang_of(attempt) if attempt is not None else ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {context.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(view.fact))
-    message = "" if hang or not row.error or row.error in words else f"  {one_line(row.error)}"
+    words = f"timeout: {hung}" if hung else _FUNCTION.sub(r"\1", short_failure(view.fact))
+    message = "" if hung or not row.error or row.error in words else f"  {one_line(row.error)}"
     return [Piece(f"{words}{times}"), Piece(message, Role.DIM)]
 
 
@@ -461,9 +461,8 @@ _FUNCTION = re.compile(r"(:\d+) in [\w.<>]+")
 
 
 def hang_of(attempt: AttemptRow) -> str:
-    """The autopsy sentence in the error of a timeout, if any (``engine/core/failures/hang.py``)."""
-    exceeded, _, hang = (attempt.error or "").partition(": ")
-    return one_line(hang) if attempt.outcome == "timed_out" and exceeded.startswith("task exceeded ") else ""
+    """The autopsy sentence in the error of a timeout; empty if there is none."""
+    return one_line(outcome.hang_of(attempt.error or "")) if attempt.outcome == "timed_out" else ""
 
 
 def short_failure(text: str) -> str:

@@ -212,7 +212,7 @@ def _ended_line(event: Event, payload: payloads.TaskMoved) -> str:
 def _retrying(event: Event, payload: payloads.TaskMoved) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
     ended = f"{who}{_outcome(payload).verb}"
-    return f"{ended}{_next_attempt(event, payload)}{_failure_text(payload)}{_changed_inputs(payload)}"
+    return f"{ended}{_next_attempt(event, payload)}{failure_text(payload)}{_changed_inputs(payload)}"
 
 
 def _retrying_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
@@ -259,7 +259,8 @@ def _shortening_text(payload: payloads.TaskMoved) -> str:
     return f", shortened from {format_duration(before)}: the run is due {wall(payload.due_at)}"
 
 
-def _failure_text(payload: payloads.TaskMoved) -> str:
+def failure_text(payload: payloads.TaskMoved) -> str:
+    """The failure of an attempt, behind a colon; empty without one."""
     attempt: payloads.AttemptColumns = payload.attempt_set
     failure = payload.explain or attempt.get("explain") or attempt.get("error") or payload.why
     return f": {failure}" if failure else ""
@@ -267,11 +268,11 @@ def _failure_text(payload: payloads.TaskMoved) -> str:
 
 def _dead_letter(event: Event, payload: payloads.TaskMoved) -> str:
     kind = payload.set.get("dead_letter_kind")
-    return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
+    return f"needs a human{failure_text(payload)}" + (f" ({kind})" if kind else "")
 
 
 def _failed(event: Event, payload: payloads.TaskMoved) -> str:
-    return f"rejected{_by(event)}" if payload.act == "reject" else f"failed for good{_failure_text(payload)}"
+    return f"rejected{_by(event)}" if payload.act == "reject" else f"failed for good{failure_text(payload)}"
 
 
 def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
@@ -735,7 +736,7 @@ _WORDS: Mapping[_Key, _Words] = dict(
                     lambda event, payload: f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}",
                 ),
                 TaskState.SKIPPED: (_skipped, _skipped_line),
-                TaskState.CANCELLED: (lambda event, payload: f"stopped{_failure_text(payload)}", _ended_line),
+                TaskState.CANCELLED: (lambda event, payload: f"stopped{failure_text(payload)}", _ended_line),
                 TaskState.PENDING: (_pending, _pending_line),
             },
         ),

@@ -108,6 +108,18 @@ COMMAND_START_ERROR = "CommandStartError"
 
 #: The type of a failure by ``memory=`` of the task.
 MEMORY_LIMIT_ERROR = "MemoryLimit"
+_EXCEEDED = "task exceeded "
+
+
+def timeout_error(timeout_seconds: float, hang: str = "") -> str:
+    """The error of an attempt that was killed at its timeout, with the sentence of its autopsy."""
+    return f"{_EXCEEDED}{timeout_seconds:g}s" + (f": {hang}" if hang else "")
+
+
+def hang_of(error: str) -> str:
+    """The sentence of the autopsy in such an error; empty without one."""
+    exceeded, _, hang = error.partition(": ")
+    return hang if exceeded.startswith(_EXCEEDED) else ""
 
 
 class KnownCauseError(PermanentError):

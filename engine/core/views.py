@@ -150,11 +150,16 @@ ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
 def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> StateStyle:
-    """The sign, the word and the role of a state: a task whose executor has ended does not run. ``name``: its own."""
+    """The sign, the word and the role of a state. ``name``: of the task.
+
+    A task whose executor has ended does not run, and whether it does that of a silent one nobody knows.
+    """
     if state is TaskState.RUNNING and name in runner.unsaved:
         return UNSAVED
     if state is TaskState.RUNNING and not runner.is_alive:
         return UNSEEN if runner.kind is RunnerKind.UNSEEN else CUT_OFF
+    if state is TaskState.RUNNING and runner.silent_since is not None:
+        return SILENT
     return COUNTED_STYLES[state]
 
 
@@ -181,7 +186,7 @@ def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
 def state_code(row: TaskRow, runner: RunnerStatus) -> str:
     """The state as lists for grep print it: that of the state file, or what its executor makes of it."""
     style = row_style(row, runner)
-    return style.word.upper() if style in (CUT_OFF, UNSEEN, UNSAVED) else str(row.state)
+    return style.word.upper() if style in (CUT_OFF, UNSEEN, SILENT, UNSAVED) else str(row.state)
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------

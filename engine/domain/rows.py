@@ -65,6 +65,11 @@ class PageRow(NamedTuple):
         return self.state == "open" and self.send_error is not None
 
     @property
+    def refusing_sender(self) -> Optional[str]:
+        """The sender that has refused its latest message; its name stands before its error."""
+        return None if self.send_error is None else self.send_error.partition(":")[0]
+
+    @property
     def key(self) -> str:
         """The name of the page for its receivers."""
         return f"{self.cause}/{self.episode}"

@@ -13,7 +13,7 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from ...domain.text import format_bytes
-from ..outcome import BY_TEXT_FACT, MEMORY_LIMIT_ERROR, Failure, FailureClass, Fingerprint
+from ..outcome import BY_TEXT_FACT, MEMORY_LIMIT_ERROR, Failure, FailureClass, Fingerprint, timeout_error
 from ..policy import RetryPolicy
 from .classify import by_rules, classify, classify_exit, classify_signal, parse_rules
 from .facts import (
@@ -169,7 +169,7 @@ def describe_timeout(
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "TimeoutError",  # SPEC 000 names it so
-        f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
+        timeout_error(timeout_seconds, hang),
         Classification(FailureClass.TIMEOUT),
         fingerprint_of_stack(stack_text, project_root, command, hang),
         str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),

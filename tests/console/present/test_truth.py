@@ -27,7 +27,7 @@ from redrive.console.present.report import ReportData, graph_lines, headline, ti
 from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
-from redrive.console.present.states import RowContext
+from redrive.console.present.states import RowContext, counts_text
 from redrive.console.present.tasks import RunContext, named_task, node_facts, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.text.columns import shell_rows
@@ -36,7 +36,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Piece, Role, plain, table, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.ready_queue import spec_of
-from redrive.engine.core.views import OperatorPrompt, run_code, run_view
+from redrive.engine.core.views import OperatorPrompt, run_code, run_view, state_code
 from redrive.engine.core.waiting import WaitReason
 from redrive.engine.domain.rows import ExecutorState, RunFacts, RunRow, RunSummary
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
@@ -514,6 +514,9 @@ def test_a_run_whose_executor_gives_no_sign_of_life_is_silent_and_not_running():
     executor = ExecutorState(True, pid=7, run_id="run-1", silent_since=NOW - 40 * S)
     runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=executor))
     assert run_code(board.projection.run, runner, board.counts) == "SILENT"
+    (row,) = board.projection.tasks.values()
+    assert state_code(row, runner) == "SILENT" and counts_text(board.counts, runner) == "1 silent"
+    assert plain(state_facts(row, RunContext(board, NOW, UTF8, runner=runner))).startswith("silent")
     line = plain(run_line(board, "x.db", None, NOW, 200, UTF8, runner=runner))
     assert "silent 0/1" in line and "no sign of its executor for 40s" in line
     entry = fleet_entries([FileRow("/x.db", "flow", facts, runs=(facts,), executor=executor)], NOW)[0]
