@@ -46,7 +46,7 @@ def main() -> None:
             _exit_with("the current folder was removed: change to another one", ExitCode.BAD_USAGE)
         if error.errno in _LIMITS:
             _exit_with(_LIMITS[error.errno], ExitCode.BAD_USAGE)
-        if error.errno not in (errno.ENOSPC, errno.EIO):
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG):
             raise
         discard_output()
         _exit_with(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)

@@ -7,6 +7,7 @@ never checkpoint.
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from ..statefile.health_file import require_not_lost
 from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import DAMAGED, TABLES, Header, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
-from ..statefile.paths import file_uri, has_content, is_full, network_problem
+from ..statefile.paths import FULL_BYTES, file_uri, has_content, is_full, network_problem
 from . import making
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
@@ -205,9 +206,18 @@ def translate(error: sqlite3.Error, path: str) -> StateFileError:
     if code == sqlite3.SQLITE_IOERR and is_full(path):
         code = sqlite3.SQLITE_FULL  # SQLite says so of the file itself, but not of its -shm
     kind, sentence = _SENTENCES.get(code, (StateFileError, "{path} cannot be used: {error}"))
+    if code == sqlite3.SQLITE_IOERR and _has_limit_size(path):
+        sentence = "{path} has reached the limit on the size of a file: raise it (ulimit -f, LimitFSIZE)"
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ:
         sentence = "{path}-wal was cut short while other programs had it open: close them, then try again"
     return kind(sentence.format(path=path, error=error))
+
+
+def _has_limit_size(path: str) -> bool:
+    """Whether one of the files has no room for a commit below the limit of this process on the size of a file."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    sizes = [os.path.getsize(one) for one in (path, f"{path}-wal", f"{path}-shm") if os.path.exists(one)]
+    return limit != resource.RLIM_INFINITY and max(sizes, default=0) + FULL_BYTES > limit
 
 
 # --- Writing -------------------------------------------------------------------------------------------------------

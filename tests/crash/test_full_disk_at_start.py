@@ -106,6 +106,7 @@ def test_storage_that_refuses_the_first_write_ends_the_start(flow: Path, tmp_pat
     state = tmp_path / "x.db"
     done = run_redrive("run", flow, "--state", state, "--plain", preexec_fn=limit_files(400))
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and str(state) in done.stderr
+    assert "ulimit -f" in done.stderr
     assert is_free(state)
 
 

@@ -227,11 +227,15 @@ def test_closed_streams_change_nothing_about_the_end(folder: Path, words: str, c
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_output_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
-    line = f"{quoted(REDRIVE)} tasks night.db > /dev/full"
-    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, timeout=120)
+@pytest.mark.parametrize(
+    ("begin", "output", "why"),
+    [("", "/dev/full", "No space left on device"), ("ulimit -f 0;", "listed", "File too large")],
+)
+def test_output_that_cannot_be_written_is_one_sentence(folder: Path, begin: str, output: str, why: str) -> None:
+    line = f"{begin} {quoted(REDRIVE)} tasks night.db > {output}"
+    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr == b"redrive: the output cannot be written: No space left on device\n"
+    assert done.stderr == f"redrive: the output cannot be written: {why}\n"
 
 
 def test_a_current_folder_that_was_removed_is_a_sentence(tmp_path):

@@ -601,7 +601,7 @@ async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -
 
 
 async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE: the write fails with an input/output error, as on a failing disk."""
+    """RLIMIT_FSIZE: the write fails with an input/output error, as on a failing disk, and is not called one."""
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with desk(tmp_path) as it:
@@ -611,6 +611,7 @@ async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
         try:
             big = it.writer.submit(lambda transaction: transaction.emit(StorageChanged("big", "x" * 200_000)))
             await it.degraded.wait()
+            assert "ulimit -f" in it.problems[0][1]
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
             signal.signal(signal.SIGXFSZ, handler)
