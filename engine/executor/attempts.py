@@ -351,6 +351,7 @@ class AttemptManager:
         self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
         self.running: dict[str, AttemptSupervisor] = {}
         self._runner = opened.runner
+        self._remote = opened.remote
         self.writer = opened.writer
         self.uniform = clock.uniform
         self.own = own
@@ -415,6 +416,9 @@ class AttemptManager:
             stdin="" if self.streams is None else self.streams.begin_attempt(),
         )
         self._idle.clear()
+        if self._remote is not None and spec.isolation == "dask":
+            supervisor.attach(self._remote.start(order, supervisor))
+            return
         is_apart = claim.task in self._lost_with_zygote
         self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed, is_apart=is_apart)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.causes import LONG_OUTAGE_SECONDS, PageRequest
@@ -18,7 +19,6 @@ from ..core.spec import DaskOptions
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
 from ..domain.text import format_seconds
-from ..runner.zygote.client import RemoteRunner
 from ..statefile.durations import of_child
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
@@ -29,6 +29,9 @@ from ..store.pages import trigger_page
 from .attempts import AttemptManager
 from .opening import OpenRun
 from .own_run import Commit, FollowUp, OwnRun, WriteInTransaction
+
+if TYPE_CHECKING:
+    from ..runner.dask_client import DaskCluster
 
 
 class Dispatcher:
@@ -41,7 +44,7 @@ class Dispatcher:
         self._downstreams = downstreams
         self._attempts = attempts
         self._pool_gate = PoolGate(own, opened.state_path, attempts.write)
-        self._worker_gate = WorkerGate(own, opened.runner.remote, attempts.write)
+        self._worker_gate = WorkerGate(own, opened.remote, attempts.write)
         self._capacity = Capacity(own.ready_queue, downstreams, own.flow.pools, own.wake_at)
 
     def next_commit(self) -> Commit | None:
@@ -308,7 +311,7 @@ def describe_holders(entries: list[PoolEntry]) -> str:
 class WorkerGate:
     """The workers of the cluster, as the dispatcher of one run uses them. ``remote`` None: no task runs there."""
 
-    def __init__(self, own: OwnRun, remote: RemoteRunner | None, write: WriteInTransaction) -> None:
+    def __init__(self, own: OwnRun, remote: DaskCluster | None, write: WriteInTransaction) -> None:
         self._own = own
         self._remote = remote
         self._write = write

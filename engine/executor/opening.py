@@ -16,7 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -50,6 +50,9 @@ from ..store.writer import FlushLimits, Writer, WriterListener
 from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume, without_process
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease, acquire_state_file
+
+if TYPE_CHECKING:
+    from ..runner.dask_client import DaskCluster
 
 MAX_PARALLEL = 4  # 003.16
 UNREGISTER_SECONDS = 2.0  # limit for a disk that refuses writes
@@ -100,6 +103,7 @@ class OpenRun(msgspec.Struct):
     lease: StateFileLease
     early: Sequence[Event]  # committed before the loop listens: in the projection, not yet shown
     clock_watch: ClockWatch  # from before the first write on, which may take long
+    remote: DaskCluster | None  # runs the tasks with isolation="dask"
     is_new: bool = True
 
     async def close(self, save_file: Callable[[], Awaitable[None]] | None) -> None:
@@ -107,6 +111,8 @@ class OpenRun(msgspec.Struct):
 
         Raises StorageError if what was written is not in the state file.
         """
+        if self.remote is not None:
+            await self.remote.close()
         await self.runner.close()
         executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: executors.mark_executor_stopped(transaction, executor_id))
@@ -126,15 +132,20 @@ async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
     with explained_by_rows(request.state_path):
         requested = _find_run(request)
         flow = await _import(lease, requested)
+        remote = None
         try:
-            await _connect_dask(runner, request.options, requested.flow_target, flow)
-            return await _write_run(lease, requested, flow, machine)
+            remote = await _connect_dask(runner, request.options, requested.flow_target, flow)
+            return await _write_run(lease, requested, flow, machine, remote)
         except BaseException:
+            if remote is not None:
+                await remote.close()
             await runner.close()
             raise
 
 
-async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
+async def _write_run(
+    lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine, remote: DaskCluster | None
+) -> OpenRun:
     mask = lease.runner.mask
     early: list[Event] = []
     writer = _open_writer(lease, machine)
@@ -164,6 +175,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
         lease,
         early,
         clock_watch,
+        remote,
         is_new=not requested.exists,
     )
 
@@ -217,7 +229,7 @@ def _warn(sentence: str) -> None:
     print(printable(f"redrive: {sentence}"), file=sys.stderr, flush=True)
 
 
-async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: FlowSpec) -> None:
+async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: FlowSpec) -> DaskCluster | None:
     """Connect to the Dask cluster if a task needs it, before the run is written.
 
     A command that an operator types fails if no scheduler answers; a run that is resumed or served waits for it.
@@ -225,7 +237,7 @@ async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: 
     address = options.dask
     dask_task = next((task.name for task in flow.tasks if work_of(task).isolation == "dask"), None)
     if dask_task is None:
-        return
+        return None
     if address is None:
         raise FlowError(f"task {dask_task!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
     if not target:
@@ -237,10 +249,10 @@ async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: 
     sources = await asyncio.to_thread(read_sources, flow.sources)
     if sources.keys() != flow.sources.keys():
         raise FlowError("a source file of the flow changed while it was imported: start the run again")
-    remote = RemoteFlow(flow.path or target, flow, sources | declared_files(flow), declared_variables(flow))
+    sent = RemoteFlow(flow.path or target, flow, sources | declared_files(flow), declared_variables(flow))
     may_be_away = options.resume or options.served
-    runner.remote = await connect(
-        address, runner.executor_id, remote, may_be_away=may_be_away, report=runner.report, wake=runner.wake
+    return await connect(
+        address, runner.executor_id, sent, may_be_away=may_be_away, report=runner.report, wake=runner.wake
     )
 
 

@@ -153,7 +153,7 @@ class ZygoteRestart:
         files = watch.names_of(changed)
         shown = flow_difference.join_names(files)
         try:
-            if self._opened.runner.remote is not None:
+            if self._opened.remote is not None:
                 raise FlowError("tasks on Dask need a new executor: stop it, and resume the run")
             difference = await self._adopt(await self._prepare(), files)
         except (FlowError, OSError) as error:

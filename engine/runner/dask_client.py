@@ -19,7 +19,7 @@ import contextlib
 import importlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -33,9 +33,9 @@ from ..domain.liveness import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_second
 from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
-from .dask_worker import OfferMessage, Permit, ProcessIds, RemoteFlow, Report, WorkerFacts, WorkOffer
+from .dask_worker import OfferMessage, Permit, RemoteFlow, Report, WorkerFacts, topic_of
 from .outcome_of_exit import lost
-from .protocol import AttemptListener, AttemptOrder, RunningAttempt, ignore
+from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 
 CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long
 CLOSE_SECONDS = CONNECT_SECONDS + 2
@@ -74,7 +74,16 @@ class QueuedOffer(msgspec.Struct, eq=False):
     asked_at: float = 0.0
     task: str | None = None  # that gets the worker
     attempt: RemoteAttempt | None = None
-    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    is_due: asyncio.Event = msgspec.field(default_factory=asyncio.Event)  # its future has ended, or may never do so
+
+
+class KnownWorker(msgspec.Struct):
+    """A worker of the cluster. ``problem``: why it cannot take attempts; empty: it can."""
+
+    facts: WorkerFacts | None = None
+    problem: str = ""
+    refusal: str = ""  # the problem of a worker that imports another flow
+    silences: int = 0  # requests in a row that it has not answered
 
 
 class RemoteAttempt(RunningAttempt):
@@ -85,11 +94,9 @@ class RemoteAttempt(RunningAttempt):
         self.offer = offer
         self.worker: str = offer.worker
         self.order = order
-        self.ids: ProcessIds | None = None  # of its process, once it is known
+        self.process: tuple[int, int | None] | None = None  # the pid and the start of its process, once it has started
         self.unrenewed_since: float | None = None  # its lease is not renewed any more
         self.why = f"its worker {offer.worker} is gone"
-        self.given_up = asyncio.Event()  # its future may tell nothing any more
-        self.has_started = False
         self._cluster = cluster
         self._listener = listener
         self._messages: dict[int, OfferMessage] = {}  # that arrived before an earlier one, by number
@@ -127,8 +134,7 @@ class RemoteAttempt(RunningAttempt):
                 getattr(self._listener, method)(*message.arguments)
 
     def _on_started(self, pid: int, start_ticks: int | None) -> None:
-        self.has_started = True
-        self.ids = None if start_ticks is None else ProcessIds(pid, start_ticks)
+        self.process = pid, start_ticks
         self._listener.started_remotely(self.worker, pid, start_ticks)
         if self._cancel_reason is not None:  # the request found no process
             self._call("cancel", self._cancel_reason)
@@ -155,7 +161,7 @@ class RemoteAttempt(RunningAttempt):
         self._cancel_reason = reason
         self._call("cancel", reason)
         seconds = self.stop_renewing()
-        asyncio.get_running_loop().call_later(seconds, self.given_up.set)
+        asyncio.get_running_loop().call_later(seconds, self.offer.is_due.set)
         return True
 
     def interrupt(self) -> bool:
@@ -176,7 +182,7 @@ class RemoteAttempt(RunningAttempt):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline."""
-        if self._is_over or not self.has_started or self.order.spec.timeout is None:
+        if self._is_over or self.process is None or self.order.spec.timeout is None:
             return False
         self._call("extend", seconds)
         return True
@@ -188,10 +194,10 @@ class RemoteAttempt(RunningAttempt):
 
     def give_up(self, why: str) -> None:
         """Expect no result: renew the lease no more, and end the attempt when it is certainly dead."""
-        if not self.given_up.is_set():
+        if not self.offer.is_due.is_set():
             self.why = f"its worker {self.worker} {why}"
             self.stop_renewing()
-            self.given_up.set()
+            self.offer.is_due.set()
 
     def stop_renewing(self) -> float:
         """Return the seconds until the attempt is certainly dead."""
@@ -204,8 +210,8 @@ class RemoteAttempt(RunningAttempt):
 class DaskCluster:
     """The connection to one Dask scheduler and its workers.
 
-    ``make_client()``: connects, at first and after the scheduler was away; ``report(payload)``: tells people what
-    changed; ``wake()``: a task may start, or waits for another reason.
+    ``client``: None if the scheduler is away at first. ``report(payload)``: tells people what changed; ``wake()``: a
+    task may start, or waits for another reason.
     """
 
     def __init__(
@@ -214,14 +220,12 @@ class DaskCluster:
         executor_id: str,
         flow: RemoteFlow,
         *,
-        client: Any = None,
-        make_client: Callable[[], Awaitable[Any]] | None = None,
-        report: Callable[[ExecutorChanged], object] = ignore,
-        wake: Callable[[], object] = ignore,
+        client: Any,
+        report: Callable[[ExecutorChanged], object],
+        wake: Callable[[], object],
     ) -> None:
         self.address = address
         self._client = client
-        self._make_client = make_client
         self._report = report
         self._wake = wake
         self._loop = asyncio.get_running_loop()
@@ -229,21 +233,16 @@ class DaskCluster:
         self._silent_since: float | None = None  # although it is connected
         self._executor_id = executor_id
         self._flow = flow
-        self._topic = f"redrive-{executor_id}"
         self._offers: dict[str, QueuedOffer] = {}
         self._demand: Mapping[str, Demand] = {}
         self._waiting_since: dict[str, float] = {}  # by pool
         self._idle_since: float | None = None  # tasks wait, and none runs on the cluster
-        self._workers: set[str] = set()
-        self._unfit: dict[str, str] = {}  # workers that cannot take attempts, each with the reason
-        self._refused: dict[str, str] = {}  # those that import another flow, each with the reason
-        self._facts: dict[str, WorkerFacts] = {}
-        self._silences: dict[str, int] = {}  # requests in a row that a worker has not answered
+        self._workers: dict[str, KnownWorker] = {}  # by address
         self._problem = ""  # why the latest offer failed
         self._is_refused = False  # an offer failed since the workers were examined
         self._tasks: set[asyncio.Task[object]] = set()
         if client is not None:
-            client.subscribe_topic(self._topic, self._on_event)
+            client.subscribe_topic(topic_of(executor_id), self._on_event)
         self._spawn(self._examine_workers())
         self._spawn(self._watch())
 
@@ -270,30 +269,37 @@ class DaskCluster:
 
     @property
     def _may_offer(self) -> bool:
-        are_all_unfit = bool(self._workers) and self._workers <= self._unfit.keys()
-        is_in_touch = self._is_there and self._silent_since is None
-        return is_in_touch and not self._is_refused and not are_all_unfit
+        return self._answers and not self._is_refused and (not self._workers or bool(self._fit_workers()))
+
+    @property
+    def _answers(self) -> bool:
+        """Whether the scheduler answers."""
+        return self._is_there and self._silent_since is None
+
+    def _fit_workers(self) -> list[str]:
+        return [worker for worker, known in self._workers.items() if not known.problem]
 
     def _submit(self, pool: str, options: DaskOptions) -> None:
-        offer = WorkOffer(uuid.uuid4().hex, self._executor_id, self._topic)
-        fit = [worker for worker in self._workers if worker not in self._unfit] if self._unfit else None
+        id, fit = uuid.uuid4().hex, self._fit_workers()
+        has_unfit = len(fit) < len(self._workers)
         try:
             future: DaskFuture = self._client.submit(
                 dask_worker.run_attempt,
-                msgspec.msgpack.encode(offer),
-                key=f"redrive-{offer.id}",
+                id,
+                self._executor_id,
+                key=f"redrive-{id}",
                 pure=False,
                 retries=0,
                 resources=dict(options.resources) or None,
-                workers=list(options.workers) or fit,
+                workers=list(options.workers) or (fit if has_unfit else None),
                 priority=options.priority,
             )
         except Exception:  # whatever the connection raises: the cluster is away
             self._lose_scheduler()
             return
-        queued = self._offers[offer.id] = QueuedOffer(offer.id, pool, future)
-        future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(queued.done.set))
-        self._spawn(self._wait_for_offer(queued))
+        offer = self._offers[id] = QueuedOffer(id, pool, future)
+        future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(offer.is_due.set))
+        self._spawn(self._wait_for_offer(offer))
 
     def _withdraw(self, offers: list[QueuedOffer]) -> None:
         for offer in offers:
@@ -306,7 +312,7 @@ class DaskCluster:
 
     def _drop(self, offer: QueuedOffer) -> None:
         self._offers.pop(offer.id, None)
-        offer.done.set()
+        offer.is_due.set()
 
     def acquire(self, task: str, pool: str) -> bool:
         """Give a worker that has asked to a task; False: none has."""
@@ -341,8 +347,9 @@ class DaskCluster:
 
     def refuse_worker(self, worker: str, why: str) -> None:
         """Offer nothing more to a worker in whose surroundings the flow is another one."""
-        self._refused[worker] = f"worker {worker} imports another flow: {why}"
-        self._note_unfit(worker, self._refused[worker])
+        known = self._known(worker)
+        known.refusal = f"worker {worker} imports another flow: {why}"
+        self._note_problem(known, known.refusal)
 
     # --- Why tasks wait -----------------------------------------------------------------------------------------------
 
@@ -357,13 +364,13 @@ class DaskCluster:
         return 0.0 if self._idle_since is None else self._loop.time() - self._idle_since
 
     def _why(self) -> str:
-        if not self._is_there or self._silent_since is not None:
+        if not self._answers:
             return f"no Dask scheduler answers at {self.address}"
         if not self._workers:
             return "the Dask cluster has 0 workers"
         if self._problem:
             return self._problem
-        unfit = [self._unfit[worker] for worker in sorted(self._workers & self._unfit.keys())]
+        unfit = [known.problem for _, known in sorted(self._workers.items()) if known.problem]
         if unfit:
             return f"{unfit[0]} ({len(unfit)} of {counted(len(self._workers), 'worker')} cannot take it)"
         return f"none of {counted(len(self._workers), 'worker')} is free"
@@ -375,7 +382,7 @@ class DaskCluster:
 
     async def _wait_for_offer(self, offer: QueuedOffer) -> None:
         """Forget an offer that has ended without an attempt, and note why."""
-        await offer.done.wait()
+        await offer.is_due.wait()
         if offer.attempt is not None or self._offers.pop(offer.id, None) is None:
             return
         if offer.future.status != "error":
@@ -396,12 +403,12 @@ class DaskCluster:
 
     async def _outcome(self, attempt: RemoteAttempt) -> Outcome:
         while True:
-            await _first_of(attempt.offer.done, attempt.given_up)
+            await attempt.offer.is_due.wait()
             report = await _read_report(attempt.offer.future)
             if report is not None and report.outcome is not None:
                 await attempt.wait_for_messages(report.message_count)
                 return report.outcome
-            if report is not None and report.worker == attempt.worker and not attempt.has_started:
+            if report is not None and report.worker == attempt.worker and attempt.process is None:
                 return lost(f"its worker {attempt.worker} did not wait for it", is_blameless=True)
             attempt.give_up("is gone")
             seconds = attempt.stop_renewing()
@@ -411,18 +418,16 @@ class DaskCluster:
 
     async def _is_proven_dead(self, attempt: RemoteAttempt) -> bool:
         """Whether a process of the same machine, this one or a worker, sees that the attempt has ended."""
-        if attempt.ids is None:
-            return False
-        ids, machine = msgspec.msgpack.encode(attempt.ids), attempt.offer.machine
-        if not machine:
+        machine = attempt.offer.machine
+        if attempt.process is None or not machine:
             return False
         if machine == dask_worker.machine_of_this_process():
-            return await asyncio.to_thread(dask_worker.has_ended, ids)
-        others = [
-            worker for worker, facts in self._facts.items() if facts.machine == machine and worker in self._workers
-        ]
-        others = [worker for worker in others if worker != attempt.worker and worker not in self._unfit]
-        return bool(others) and await self.request(others[0], dask_worker.has_ended, ids) is True
+            return await asyncio.to_thread(dask_worker.has_ended, *attempt.process)
+        for worker in self._fit_workers():
+            facts = self._workers[worker].facts
+            if worker != attempt.worker and facts is not None and facts.machine == machine:
+                return await self.request(worker, dask_worker.has_ended, *attempt.process) is True
+        return False
 
     # --- The workers --------------------------------------------------------------------------------------------------
 
@@ -432,8 +437,8 @@ class DaskCluster:
             await asyncio.sleep(LEASE_RENEWAL_SECONDS)
             renewed = [one for one in self._attempts() if one.unrenewed_since is None]
             asked = {one.worker for one in renewed}
-            if self._demand or not self._workers <= self._facts.keys():
-                asked |= self._workers
+            if self._demand or any(known.facts is None for known in self._workers.values()):
+                asked |= self._workers.keys()
             for worker in asked:
                 offers = [one.offer.id for one in renewed if one.worker == worker]
                 self._spawn(self._examine_worker(worker, offers))
@@ -445,34 +450,38 @@ class DaskCluster:
         if not isinstance(answer, bytes):
             self._note_silence(worker)
             return
-        self._silences.pop(worker, None)
+        self._known(worker).silences = 0
         self._note_facts(worker, msgspec.msgpack.decode(answer, type=WorkerFacts))
 
+    def _known(self, worker: str) -> KnownWorker:
+        """Return what is known of a worker, which may have asked before it was listed."""
+        return self._workers.setdefault(worker, KnownWorker())
+
     def _note_silence(self, worker: str) -> None:
-        if not self._is_there or self._silent_since is not None:
+        if not self._answers:
             return
-        silences = self._silences[worker] = self._silences.get(worker, 0) + 1
-        if silences >= SILENT_RENEWALS:
-            self._note_unfit(worker, f"worker {worker} does not answer")
+        known = self._known(worker)
+        known.silences += 1
+        if known.silences >= SILENT_RENEWALS:
+            self._note_problem(known, f"worker {worker} does not answer")
             for attempt in self._attempts():
                 if attempt.worker == worker:
                     attempt.give_up(f"has not answered for {LEASE_SECONDS:g} s")
 
     def _note_facts(self, worker: str, facts: WorkerFacts) -> None:
-        self._facts[worker] = facts
+        known = self._known(worker)
+        known.facts = facts
         if facts.version != __version__:
-            self._note_unfit(worker, f"worker {worker} has redrive {facts.version}, and this is {__version__}")
-        elif worker in self._refused:
-            self._note_unfit(worker, self._refused[worker])
-        elif self._unfit.pop(worker, None) is not None:
-            self._file_row_again()
+            self._note_problem(known, f"worker {worker} has redrive {facts.version}, and this is {__version__}")
+        else:
+            self._note_problem(known, known.refusal)
 
-    def _note_unfit(self, worker: str, why: str) -> None:
-        if self._unfit.get(worker) != why:
-            self._unfit[worker] = why
-            self._file_row_again()
+    def _note_problem(self, known: KnownWorker, problem: str) -> None:
+        if known.problem != problem:
+            known.problem = problem
+            self._offer_again()
 
-    def _file_row_again(self) -> None:
+    def _offer_again(self) -> None:
         """Queue the offers again, for other workers than before."""
         self._withdraw([offer for offer in self._offers.values() if offer.worker is None])
         self._wake()
@@ -481,17 +490,14 @@ class DaskCluster:
         return [offer.attempt for offer in self._offers.values() if offer.attempt is not None]
 
     def _note_workers(self, workers: set[str], listed_at: float) -> None:
-        gone, is_changed = self._workers - workers, workers != self._workers
-        self._workers = workers
-        for worker in gone:
-            for notes in (self._unfit, self._refused, self._silences, self._facts):
-                notes.pop(worker, None)
+        is_changed = workers != self._workers.keys()
+        self._workers = {worker: self._known(worker) for worker in workers}
         for offer in list(self._offers.values()):
             if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
                 self._lose(offer, "is gone")
         if is_changed:
             self._problem = ""
-            self._file_row_again() if self._unfit else self._wake()
+            self._offer_again() if any(known.problem for known in self._workers.values()) else self._wake()
 
     def _lose(self, offer: QueuedOffer, why: str) -> None:
         if offer.attempt is not None:
@@ -505,27 +511,27 @@ class DaskCluster:
         """List the workers; notice that the scheduler is away, and connect again, until the connection is closed."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._is_there and self._client.status == "running" and await self._is_in_touch():
+            if self._is_there and self._client.status == "running" and await self._is_still_there():
                 continue
             self._lose_scheduler()
-            if self._make_client is None or (self._client is not None and self._client.status == "connecting"):
+            if self._client is not None and self._client.status == "connecting":
                 continue  # it closes itself soon
-            if self._client is not None:
-                await _close(self._client)
+            await _close(self._client)
             with contextlib.suppress(FlowError):
-                self._client = await self._make_client()
-                self._client.subscribe_topic(self._topic, self._on_event)
+                self._client = await _connect(self.address)
+                self._client.subscribe_topic(topic_of(self._executor_id), self._on_event)
                 self._is_there = True
                 self._report_cluster("the Dask scheduler answers again")
                 self._wake()
 
-    async def _is_in_touch(self) -> bool:
+    async def _is_still_there(self) -> bool:
         """List the workers. A scheduler that hangs is waited for until the leases of all attempts have expired."""
         asked_at = self._loop.time()
         if await self._list_workers():
             if self._silent_since is not None:
                 self._silent_since = None
-                self._silences.clear()
+                for known in self._workers.values():
+                    known.silences = 0
                 self._wake()
             return True
         if self._silent_since is None:
@@ -546,9 +552,7 @@ class DaskCluster:
     def _lose_scheduler(self) -> None:
         if not self._is_there:
             return
-        self._is_there, self._silent_since, self._workers = False, None, set()
-        self._unfit.clear()
-        self._silences.clear()
+        self._is_there, self._silent_since, self._workers = False, None, {}
         self._report_cluster(
             "no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost"
         )
@@ -608,8 +612,7 @@ class DaskCluster:
             task.cancel()
         for attempt in self._attempts():
             attempt.end(lost("the executor ended"))
-        if self._client is not None:
-            await _close(self._client)
+        await _close(self._client)
 
 
 async def connect(
@@ -618,24 +621,20 @@ async def connect(
     flow: RemoteFlow,
     *,
     may_be_away: bool,
-    report: Callable[[ExecutorChanged], object] = ignore,
-    wake: Callable[[], object] = ignore,
+    report: Callable[[ExecutorChanged], object],
+    wake: Callable[[], object],
 ) -> DaskCluster:
     """Connect to the scheduler at ``address``. Raises FlowError that says what to do.
 
     ``may_be_away``: a scheduler that does not answer is waited for.
     """
-
-    async def make_client() -> Any:
-        return await _connect(address)
-
     client = None
     try:
-        client = await make_client()
+        client = await _connect(address)
     except SchedulerUnreachable:
         if not may_be_away:
             raise
-    return DaskCluster(address, executor_id, flow, client=client, make_client=make_client, report=report, wake=wake)
+    return DaskCluster(address, executor_id, flow, client=client, report=report, wake=wake)
 
 
 class SchedulerUnreachable(FlowError):
@@ -660,19 +659,11 @@ async def _connect(address: str) -> Any:
 
 
 async def _close(client: Any) -> None:
-    """Close a client, which may wait for a scheduler that does not answer."""
+    """Close a client, if there is one. It may wait for a scheduler that does not answer."""
+    if client is None:
+        return
     with contextlib.suppress(Exception):  # whatever the connection raises
         await asyncio.wait_for(client.close(), CLOSE_SECONDS)
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    """Wait for one of several events."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 async def _read_report(future: DaskFuture) -> Report | None:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,14 +44,6 @@ FLUSH_SECONDS = 0.1
 MESSAGE_BYTES = 64 * 1024  # of output in one message; the scheduler keeps the latest thousand messages
 IDLE_SECONDS = 60.0  # an unused zygote ends after this
 LEASE_CHECK_SECONDS = 0.5
-
-
-class WorkOffer(msgspec.Struct, frozen=True):
-    """Work for a worker, which asks for an attempt. ``topic``: where its messages are published."""
-
-    id: str
-    executor_id: str
-    topic: str
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -100,11 +93,9 @@ class WorkerFacts(msgspec.Struct, frozen=True, array_like=True):
     machine: str
 
 
-class ProcessIds(msgspec.Struct, frozen=True, array_like=True):
-    """The process of an attempt. ``start_ticks``: since the boot, so that a reused pid is detected."""
-
-    pid: int
-    start_ticks: int
+def topic_of(executor_id: str) -> str:
+    """Return the topic to which workers publish their messages (OfferMessage) for an executor."""
+    return f"redrive-{executor_id}"
 
 
 def machine_of_this_process() -> str:
@@ -118,25 +109,25 @@ def machine_of_this_process() -> str:
 # --- Called by the executor, over the cluster -------------------------------------------------------------------------
 
 
-def run_attempt(data: bytes) -> bytes:
+def run_attempt(offer: str, executor_id: str) -> bytes:
     """Ask the executor for an attempt, and run it to its end, in a thread of the worker. Returns a Report."""
     from distributed import get_worker
 
-    offer, worker = msgspec.msgpack.decode(data, type=WorkOffer), get_worker()
-    attempt = LeasedRun(offer, lambda message: worker.log_event(offer.topic, message))
+    worker = get_worker()
+    attempt = LeasedRun(offer, partial(worker.log_event, topic_of(executor_id)))
     with _lock:
-        _attempts[offer.id] = attempt
+        _attempts[offer] = attempt
     try:
         permit, outcome = attempt.request_permit(worker.address), None
         if permit is not None:
-            with _acquire_zygote(offer.executor_id, permit.target) as zygote:
+            with _acquire_zygote(executor_id, permit.target) as zygote:
                 attempt.zygote = zygote
                 outcome = zygote.run(attempt, permit)
         return msgspec.msgpack.encode(Report(worker.address, outcome, attempt.message_count))
     finally:
         with _lock:
-            if _attempts.get(offer.id) is attempt:  # Dask may have called it again
-                del _attempts[offer.id]
+            if _attempts.get(offer) is attempt:  # Dask may have called it again
+                del _attempts[offer]
 
 
 def answer(offer: str, permit: bytes) -> None:
@@ -150,7 +141,8 @@ def receive_flow(offer: str, data: bytes) -> None:
     """Receive the flow (RemoteFlow) that the worker has requested."""
     attempt = _attempts.get(offer)
     if attempt is not None and attempt.zygote is not None:
-        attempt.zygote.open_flow(msgspec.msgpack.decode(data, type=RemoteFlow))
+        zygote, flow = attempt.zygote, msgspec.msgpack.decode(data, type=RemoteFlow)
+        zygote.loop.call_soon_threadsafe(zygote.receive_flow, flow)
 
 
 def renew_leases(offers: list[str]) -> bytes:
@@ -166,18 +158,15 @@ def call_attempt(offer: str, method: str, *arguments: object) -> None:
     """Call a method of the running attempt, ``cancel`` or ``extend``, if it is there."""
     attempt = _attempts.get(offer)
     if attempt is not None and attempt.zygote is not None and attempt.running is not None:
-        attempt.zygote.call_soon(getattr(attempt.running, method), *arguments)
+        attempt.zygote.loop.call_soon_threadsafe(getattr(attempt.running, method), *arguments)
 
 
-def has_ended(data: bytes) -> bool:
-    """Whether the process of an attempt (ProcessIds) of this machine has ended, and with it all of its session.
+def has_ended(pid: int, start_ticks: int | None) -> bool:
+    """Whether the process of an attempt of this machine has ended, and with it all of its session.
 
     Its zygote kills what has left the session, also before it ends itself.
     """
-    attempt = msgspec.msgpack.decode(data, type=ProcessIds)
-    if identity(attempt.pid)[0] == attempt.start_ticks:
-        return False
-    return all(session_of(pid) != attempt.pid for pid in pids())
+    return identity(pid)[0] != start_ticks and all(session_of(other) != pid for other in pids())
 
 
 # --- One attempt ------------------------------------------------------------------------------------------------------
@@ -186,7 +175,7 @@ def has_ended(data: bytes) -> bool:
 class LeasedRun(AttemptListener):
     """One call on this worker, and its attempt. As the listener of that, it publishes what happens to the executor."""
 
-    def __init__(self, offer: WorkOffer, publish: Callable[[bytes], None]) -> None:
+    def __init__(self, offer: str, publish: Callable[[bytes], object]) -> None:
         self.zygote: WorkerZygote | None = None
         self.running: RunningAttempt | None = None
         self.outcome: Future[Outcome] = Future()
@@ -234,7 +223,7 @@ class LeasedRun(AttemptListener):
             self.outcome.set_exception(error)
 
     def _emit(self, method: str, *arguments: object) -> None:
-        message = OfferMessage(self._offer.id, self.message_count, method, arguments)
+        message = OfferMessage(self._offer, self.message_count, method, arguments)
         self.message_count += 1
         self._publish(msgspec.msgpack.encode(message))
 
@@ -293,22 +282,21 @@ class WorkerZygote:
 
     def __init__(self, executor_id: str, target: str) -> None:
         self._key = (executor_id, target)
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: executor_id})
         self._opening = asyncio.Lock()
-        self._flow: RemoteFlow | None = None
-        self._has_flow = asyncio.Event()
+        self._flow: asyncio.Future[RemoteFlow] = self.loop.create_future()
         self._difference = ""  # of the flow as it is imported here
         self.users = 0  # guarded by the lock of the module
-        threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
+        threading.Thread(target=self.loop.run_forever, name="redrive", daemon=True).start()
 
     def run(self, attempt: LeasedRun, permit: Permit) -> Outcome:
         """Run an attempt and return its outcome. Called in threads of the worker."""
-        starting = asyncio.run_coroutine_threadsafe(self._start(attempt, permit), self._loop)
+        starting = asyncio.run_coroutine_threadsafe(self._start(attempt, permit), self.loop)
         starting.add_done_callback(attempt.on_start_done)
         while not wait([attempt.outcome], LEASE_CHECK_SECONDS).done:
             if attempt.is_lease_expired and attempt.running is not None:
-                self._loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
+                self.loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
         return attempt.outcome.result()
 
     async def _start(self, attempt: LeasedRun, permit: Permit) -> None:
@@ -328,42 +316,33 @@ class WorkerZygote:
         async with self._opening:
             if self._runner.is_open:
                 return
-            if self._flow is None:
+            if not self._flow.done():
                 attempt.request_flow()
-                await self._wait_for_flow()
-            flow = self._flow
-            assert flow is not None
+            try:
+                flow = await asyncio.wait_for(asyncio.shield(self._flow), LEASE_SECONDS)
+            except TimeoutError:
+                raise OSError("the flow did not arrive from the executor") from None
             imported = await self._runner.open(
                 flow.target, flow.spec.params, sources=flow.sources, variables=flow.variables
             )
             self._difference = other_import(flow.spec, imported)
 
-    async def _wait_for_flow(self) -> None:
-        try:
-            await asyncio.wait_for(self._has_flow.wait(), LEASE_SECONDS)
-        except TimeoutError:
-            raise OSError("the flow did not arrive from the executor") from None
-
-    def open_flow(self, flow: RemoteFlow) -> None:
-        """Open this flow. Called in the loop of the worker."""
-        self._flow = flow
-        self._loop.call_soon_threadsafe(self._has_flow.set)
-
-    def call_soon(self, method: Callable[..., object], *arguments: object) -> None:
-        """Call a method of an attempt in the loop of the zygote. Called in the loop of the worker."""
-        self._loop.call_soon_threadsafe(method, *arguments)
+    def receive_flow(self, flow: RemoteFlow) -> None:
+        """Receive the flow, perhaps once more. Called in the loop of the zygote."""
+        if not self._flow.done():
+            self._flow.set_result(flow)
 
     def close_when_idle(self) -> None:
         """End the zygote unless an attempt comes within ``IDLE_SECONDS``."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, IDLE_SECONDS, self._close_if_idle)
+        self.loop.call_soon_threadsafe(self.loop.call_later, IDLE_SECONDS, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         with _lock:
             if self.users or _zygotes.get(self._key) is not self:
                 return
             del _zygotes[self._key]
-        closing = self._loop.create_task(self._runner.close())
-        closing.add_done_callback(lambda _: self._loop.stop())
+        closing = self.loop.create_task(self._runner.close())
+        closing.add_done_callback(lambda _: self.loop.stop())
 
 
 _lock = threading.Lock()

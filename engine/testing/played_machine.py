@@ -96,7 +96,6 @@ class PlayedRunner:
         self.attempts_max = 1000
         self.warnings: tuple[str, ...] = ()
         self.printed = ""
-        self.remote = None
         self.mask = SecretMask()
         self.leaked_slots = 0
         self.is_open = False

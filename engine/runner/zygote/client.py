@@ -10,13 +10,13 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
 from .... import __version__
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import DaskOptions, FlowSpec, Isolation
+from ...core.spec import FlowSpec, Isolation
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.source import declared_python, environment_of, split_target
@@ -44,34 +44,6 @@ DESCRIPTORS_PER_ATTEMPT = 6  # of a command: four of its worker, two of its prog
 OPENINGS_MAX = 2  # zygotes for one attempt each that import the flow at a time
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
-
-
-class RemoteRunner(Protocol):
-    """Runs attempts on other machines (``dask_client.py``)."""
-
-    address: str
-
-    def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
-        """Start an attempt on the worker that its task has acquired."""
-
-    def demand(self, demand: Mapping[str, tuple[DaskOptions, int]]) -> None:
-        """Ask for as many workers for each pool of tasks as are wanted, and for no others."""
-
-    def acquire(self, task: str, pool: str) -> bool:
-        """Give a worker that has asked to a task; False: none has."""
-
-    def release(self, task: str) -> None:
-        """Take the worker back from a task that does not start after all."""
-
-    def waits(self) -> dict[str, str]:
-        """Return why tasks wait for a worker, by pool."""
-
-    @property
-    def idle_seconds(self) -> float:
-        """How long tasks have waited while none ran on another machine."""
-
-    async def close(self) -> None:
-        """Disconnect: attempts that still run end when their lease expires."""
 
 
 class ImportOptions(TypedDict, total=False):
@@ -106,7 +78,6 @@ class Runner:
         self.attempts_max = 1  # at a time, by the descriptor limit of this process
         self.warnings: tuple[str, ...] = ()  # about forking after the import of this flow
         self.printed = ""  # the end of the import's output
-        self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
         self.mask = SecretMask()  # of the open flow
         self._cgroups: Cgroups | None = None  # of attempts with limits, where this process may make some
         self._launch = launch
@@ -284,14 +255,11 @@ class Runner:
         Without a task of asyncio for each attempt, which costs as much as all else here.
         """
         try:
-            flow, number = self._require_flow(), self._new_number()
-            if self.remote is not None and order.spec.isolation == "dask":
-                on_started(self.remote.start(order, listener))
-                return
+            flow = self._require_flow()
         except OSError as error:
             on_failed(error)
             return
-        launch = Launch(number, order, listener, flow, on_started, on_failed, self._on_launched)
+        launch = Launch(self._new_number(), order, listener, flow, on_started, on_failed, self._on_launched)
         if is_apart:
             self._spawn(self._begin_apart(launch), self._openings)
         else:
@@ -395,9 +363,6 @@ class Runner:
             opening.cancel()
         while unfinished := self._cleanups | self._openings:
             await asyncio.wait(unfinished)
-        elsewhere, self.remote = self.remote, None
-        if elsewhere is not None:
-            await elsewhere.close()
         for flow in self._flows():
             await flow.workers.close()
         flows, self._flow, self._retired = self._flows(), None, []

@@ -29,8 +29,8 @@ from redrive.engine.core.spec import DaskOptions, FlowSpec, TaskSpec
 from redrive.engine.domain.liveness import LEASE_SECONDS, fence_seconds
 from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster
-from redrive.engine.runner.dask_worker import OfferMessage, RemoteFlow, WorkOffer
-from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
+from redrive.engine.runner.dask_worker import OfferMessage, RemoteFlow
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder, ignore
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until, wait_until_async
@@ -292,9 +292,8 @@ class StubClient:
     def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, bytes]], None]) -> None:
         self.handler = handler
 
-    def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
-        offer = msgspec.msgpack.decode(data, type=WorkOffer)
-        request = OfferMessage(offer.id, 0, "permit_requested", ("tcp://worker:1", __version__, "a machine"))
+    def submit(self, function: object, offer: str, executor_id: str, **options: object) -> StubFuture:
+        request = OfferMessage(offer, 0, "permit_requested", ("tcp://worker:1", __version__, "a machine"))
         asyncio.get_running_loop().call_soon(self.handler, (0.0, msgspec.msgpack.encode(request)))
         return StubFuture()
 
@@ -341,7 +340,7 @@ class Outcomes(AttemptListener):
 def stub_cluster(client: object, told: list[str | None] | None = None) -> DaskCluster:
     report = (lambda payload: told.append(payload.how)) if told is not None else (lambda payload: None)
     flow = RemoteFlow("flow.py", FlowSpec("flow", ()), {}, {})
-    return DaskCluster("tcp://etl1:8786", "executor", flow, client=client, report=report)
+    return DaskCluster("tcp://etl1:8786", "executor", flow, client=client, report=report, wake=ignore)
 
 
 ONE_WORKER = {"workers:": (DaskOptions(), 1)}
@@ -519,7 +518,7 @@ def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
 @pytest.mark.long
 async def test_a_client_that_refuses_an_offer_is_an_absence_and_no_exception() -> None:
     class Closed(StubClient):
-        def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
+        def submit(self, function: object, offer: str, executor_id: str, **options: object) -> StubFuture:
             raise RuntimeError("Client is closed. Can't send update-graph message.")
 
     told: list[str | None] = []
