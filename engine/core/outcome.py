@@ -140,8 +140,8 @@ class KnownCauseError(PermanentError):
         return Failure(self.error_type, str(self), FailureClass.PERMANENT, fingerprint)
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """The end of one attempt."""
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The end of one attempt, as the attempt itself reports it, or as its runner has seen it."""
 
     kind: OutcomeKind
     failure: Failure | None = None

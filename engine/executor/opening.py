@@ -35,6 +35,7 @@ from ..domain.text import printable
 from ..errors import FlowChangesError, FlowError, RedriveError, StartInterrupted, StorageError
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
+from ..runner.protocol import Open
 from ..runner.zygote.client import Runner, environment_hash
 from ..statefile.durations import DurationStats, duration_stats
 from ..statefile.lists import BREAKERS, query
@@ -199,11 +200,9 @@ def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
 
 async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     """Import the flow. Raises StartInterrupted if a stop is requested meanwhile."""
-    params = lease.request.options.params
-    opening = lease.runner.open(
-        requested.flow_target, params, remembered=requested.params, python_path=requested.python_path
-    )
-    import_task = asyncio.get_running_loop().create_task(opening)
+    params = lease.request.options.params or {}
+    import_request = Open(requested.flow_target, params, requested.params, requested.python_path)
+    import_task = asyncio.get_running_loop().create_task(lease.runner.open(import_request))
     with lease.interruptible(import_task.cancel):
         try:
             flow = await import_task

@@ -19,6 +19,7 @@ from ..core.spec import FlowSpec
 from ..domain.text import place_words, shell_command
 from ..errors import FlowChangesError, FlowError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
+from ..runner.protocol import Open
 from ..runner.zygote.client import Runner
 from ..statefile.open_writing import refuse_copy
 from ..statefile.ownership import doubts, owner_of, user_name
@@ -156,8 +157,8 @@ async def read_flow(
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
     try:
         if source is None:
-            return await runner.open(target, params)
-        return await runner.open(target, params, remembered=source.params, python_path=source.python_path)
+            return await runner.open(Open(target, params or {}))
+        return await runner.open(Open(target, params or {}, source.params, source.python_path))
     except OSError as error:
         raise without_process(error) from None
     finally:

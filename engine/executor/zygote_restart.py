@@ -29,6 +29,7 @@ from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.text import advised
 from ..errors import FlowError, RedriveError
 from ..flow.source import digest_of_file, source_root, split_target
+from ..runner.protocol import Open
 from ..runner.zygote.client import OpenFlow
 from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
@@ -170,9 +171,7 @@ class ZygoteRestart:
 
     async def _prepare(self) -> OpenFlow:
         flow = self._opened.flow
-        return await self._opened.runner.prepare(
-            flow.path or "", remembered=dict(flow.params), python_path=self._python_path()
-        )
+        return await self._opened.runner.prepare(Open(flow.path or "", {}, flow.params, self._python_path()))
 
     def _python_path(self) -> list[str]:
         stored = self._own.projection.run.python_path

@@ -135,7 +135,7 @@ class Attempt(RunningAttempt):
         self.order = order
         self.started_at = started_at  # of the function, once the import in the attempt is over
         self.is_forced = False  # it was told to end: a result that comes now is late
-        self.ending: protocol.Ending | None = None  # the final frame, if it came in time
+        self.ending: Outcome | None = None  # of the final frame, if it came in time
         self.place = place
         self._listener = listener
         self._shared = shared
@@ -201,8 +201,8 @@ class Attempt(RunningAttempt):
                 self._listener.quarantined(self._mask.value(row))
             case protocol.Checkpointed(value):
                 self._handle_checkpoint(value)
-            case _:
-                self._handle_ending(frame)
+            case protocol.Ended(outcome):
+                self._handle_ending(outcome)
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
@@ -219,7 +219,7 @@ class Attempt(RunningAttempt):
         else:
             self._listener.output(f"redrive: the checkpoint was not stored: it holds {secret}\n".encode())
 
-    def _handle_ending(self, ending: protocol.Ending) -> None:
+    def _handle_ending(self, ending: Outcome) -> None:
         is_in_time = not self.is_forced and self.ending is None
         if is_in_time:
             self.ending = ending

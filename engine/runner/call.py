@@ -1,4 +1,4 @@
-"""Calls the function of a task, in a process or a thread: arguments by name, one final frame.
+"""Calls the function of a task, in a process or a thread: arguments by name, one outcome.
 
 Before a run it is checked that each function can be called with the arguments that its task will have: ``redrive
 check`` reports a finding, and a run refuses the flow with the same message, instead of ending with a dead letter.
@@ -7,6 +7,7 @@ check`` reports a finding, and a run refuses the flow with the same message, ins
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ from ..core.outcome import (
     FailureClass,
     Fingerprint,
     KnownCauseError,
+    Outcome,
+    OutcomeKind,
     is_unstored_reason,
     too_large_sentence,
     unstored_result,
@@ -50,6 +53,7 @@ KeyFunction = Callable[..., object]
 
 CONTEXT_NAME = "ctx"
 NAME_LIMIT = 500  # characters of an error type
+RECHECK_SECONDS_MAX = 366 * 86_400.0
 _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
@@ -172,8 +176,8 @@ def call_task(
     is_cancelled: Callable[[], bool],
     run_coroutine: RunCoroutine,
     monotonic: Callable[[], float] = time.monotonic,
-) -> protocol.Ending:
-    """Call the function of a task and return the final frame for its value; its exceptions pass.
+) -> Outcome:
+    """Call the function of a task and return the outcome of its value; its exceptions pass.
 
     A coroutine is run; a generator, whose body would never run, is refused. A context is only built for a function with
     parameters: it costs a tenth of a forked attempt.
@@ -189,32 +193,42 @@ def call_task(
         )
     if context is not None:
         context.finish()
-    return _ending_of_value(order, value, plan)
+    return _outcome_of_value(order, value, plan)
 
 
-def _ending_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> protocol.Ending:
-    """Return the final frame for a return value. A false value of a sensor means "try again later"."""
+def _outcome_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> Outcome:
+    """Return the outcome of a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
-        return protocol.Deferred(None)
+        return Outcome(OutcomeKind.DEFERRED)
     result = result_json(order.task, value)
     if not plan.maps or order.spec.item is not None or not isinstance(value, list | tuple):
-        return protocol.Succeeded(result)
-    return protocol.Succeeded(result, _keys_of_maps(plan.maps, value))
+        return Outcome(OutcomeKind.SUCCESS, result=result)
+    return Outcome(OutcomeKind.SUCCESS, result=result, element_keys=_keys_of_maps(plan.maps, value))
 
 
-def ending_of_error(error: BaseException, describe: DescribeError, *, is_cancelled: bool = False) -> protocol.Ending:
-    """Return the final frame for an exception. ``is_cancelled``: the attempt was told to end."""
+def outcome_of_error(error: BaseException, describe: DescribeError, *, is_cancelled: bool = False) -> Outcome:
+    """Return the outcome of an exception. ``is_cancelled``: the attempt was told to end."""
     if isinstance(error, NotReady):
-        return protocol.Deferred(error.recheck_seconds, protocol.clean_text(str(error), protocol.TEXT_LIMIT))
+        wait = _bounded_wait(error.recheck_seconds)
+        return Outcome(OutcomeKind.DEFERRED, recheck_seconds=wait, defer_reason=_text_of(error))
     if isinstance(error, _ElementsUnknownError):
-        return protocol.Deferred(0.0, "", error.element_keys)
+        return Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0, element_keys=error.element_keys)
     if isinstance(error, SkipTask):
-        return protocol.Skipped(protocol.clean_text(str(error), protocol.TEXT_LIMIT))
+        return Outcome(OutcomeKind.SKIPPED, skip_reason=_text_of(error))
     if isinstance(error, TaskTerminated) or (is_cancelled and type(error).__name__ == "CancelledError"):
-        return protocol.Terminated()
+        return Outcome(OutcomeKind.CANCELLED)
     if isinstance(error, SystemExit) and error.code in (None, 0):
-        return protocol.Succeeded(None)
-    return protocol.Failed(error.failure() if isinstance(error, KnownCauseError) else describe(error))
+        return Outcome(OutcomeKind.SUCCESS)
+    return Outcome(OutcomeKind.ERROR, error.failure() if isinstance(error, KnownCauseError) else describe(error))
+
+
+def _text_of(error: NotReady | SkipTask) -> str:
+    return protocol.clean_text(str(error), protocol.TEXT_LIMIT)
+
+
+def _bounded_wait(seconds: float | None) -> float | None:
+    """Cap the seconds; NaN becomes None, the default of the sensor."""
+    return None if seconds is None or math.isnan(seconds) else min(seconds, RECHECK_SECONDS_MAX)
 
 
 def result_json(task: str, value: object) -> str | None:

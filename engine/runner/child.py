@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from ..core.failures.failure import describe_error
-from ..core.outcome import Failure
+from ..core.outcome import Failure, Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
 from . import call, process, protocol
@@ -229,12 +229,12 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
         process.enter_cgroup(order.cgroup)
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = run_task(order, facts, pipe, lambda: set_variables(start.variables))
+    outcome = run_task(order, facts, pipe, lambda: set_variables(start.variables))
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
-    pipe.send(ending)
-    return 0 if isinstance(ending, protocol.Succeeded) else 1
+    pipe.send(protocol.Ended(outcome))
+    return 0 if outcome.kind is OutcomeKind.SUCCESS else 1
 
 
 def run_task(
@@ -243,7 +243,7 @@ def run_task(
     pipe: ResultPipe,
     prepare: Callable[[], object],
     before_call: Callable[[], None] | None = None,
-) -> protocol.Ending:
+) -> Outcome:
     """Return how the task ended; it never raises.
 
     ``prepare`` sets the environment; ``before_call`` is called when all is ready for the function.
@@ -263,12 +263,13 @@ def run_task(
         if before_call is not None:
             before_call()
         forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-        ending = call.call_task(order, plan, facts.describer(order), pipe.send, lambda: termination.requested, run_here)
+        describe = facts.describer(order)
+        outcome = call.call_task(order, plan, describe, pipe.send, lambda: termination.requested, run_here)
         termination.close()
-        return ending
+        return outcome
     except BaseException as error:
         termination.close()
-        return call.ending_of_error(error, facts.describer(order), is_cancelled=termination.requested)
+        return call.outcome_of_error(error, facts.describer(order), is_cancelled=termination.requested)
 
 
 def run_coroutine(

@@ -37,7 +37,7 @@ from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
 from .outcome_of_exit import lost, not_started, refused
 from .process import session_of
-from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
+from .protocol import AttemptListener, AttemptOrder, BadRow, Open, RunningAttempt
 from .zygote.client import Runner
 
 FLUSH_SECONDS = 0.1
@@ -322,9 +322,8 @@ class WorkerZygote:
                 flow = await asyncio.wait_for(asyncio.shield(self._flow), LEASE_SECONDS)
             except TimeoutError:
                 raise OSError("the flow did not arrive from the executor") from None
-            imported = await self._runner.open(
-                flow.target, flow.spec.params, sources=flow.sources, variables=flow.variables
-            )
+            request = Open(flow.target, flow.spec.params, sources=flow.sources, variables=flow.variables)
+            imported = await self._runner.open(request)
             self._difference = other_import(flow.spec, imported)
 
     def receive_flow(self, flow: RemoteFlow) -> None:

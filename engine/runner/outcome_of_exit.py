@@ -5,7 +5,6 @@ A final frame that came in time decides, even if the process failed afterwards; 
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -19,11 +18,9 @@ from msgspec.structs import replace
 from ..core.advice import Progress
 from ..core.failures.failure import describe_exit, describe_memory_limit, describe_signal, describe_timeout
 from ..core.outcome import NOT_STARTED, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from . import protocol
 
 DIED_WITHOUT_RESULT = "child died without sending result"
 KILLED_FROM_OUTSIDE = "killed from outside (SIGKILL)"
-RECHECK_SECONDS_MAX = 366 * 86_400.0
 
 
 class KillReason(Enum):
@@ -41,7 +38,7 @@ class Evidence(msgspec.Struct, frozen=True):
     ``ending``: the final frame, if it came before ``force``; ``force``: set once a signal was sent or a token set.
     """
 
-    ending: protocol.Ending | None = None
+    ending: Outcome | None = None
     force: KillReason = KillReason.NONE
     exit_code: int | None = None
     signal: int | None = None
@@ -69,8 +66,10 @@ def outcome_of(evidence: Evidence) -> Outcome:
 
 
 def _outcome_of(evidence: Evidence) -> Outcome:
+    if evidence.ending is not None and evidence.ending.kind is OutcomeKind.CANCELLED:  # by a SIGTERM of others
+        return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM))
     if evidence.ending is not None:
-        return _outcome_of_ending(evidence.ending, evidence)
+        return evidence.ending
     if evidence.force is KillReason.DEADLINE:
         return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), progress=evidence.progress)
     if evidence.force is KillReason.MEMORY:
@@ -128,26 +127,6 @@ def refused(why: str) -> Outcome:
     """Return a permanent error: the flow as installed there cannot be run."""
     fingerprint = Fingerprint(strict="refused", loose="refused", explain=why)
     return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
-
-
-def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
-    match ending:
-        case protocol.Succeeded(result, keys):
-            return Outcome(OutcomeKind.SUCCESS, result=result, element_keys=keys)
-        case protocol.Failed(failure):
-            return Outcome(OutcomeKind.ERROR, failure)
-        case protocol.Deferred(seconds, message, keys):
-            wait = _bounded(seconds)
-            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=wait, defer_reason=message, element_keys=keys)
-        case protocol.Skipped(reason):
-            return Outcome(OutcomeKind.SKIPPED, skip_reason=reason)
-        case protocol.Terminated():  # by a SIGTERM that redrive did not send
-            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM))
-
-
-def _bounded(seconds: float | None) -> float | None:
-    """Cap the seconds; NaN becomes None, the default of the sensor."""
-    return None if seconds is None or math.isnan(seconds) else min(seconds, RECHECK_SECONDS_MAX)
 
 
 def _timeout(evidence: Evidence) -> Failure:

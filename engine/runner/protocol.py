@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from ..core.outcome import RESULT_BYTES_MAX, Failure, Outcome
+from ..core.outcome import RESULT_BYTES_MAX, Outcome
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
 
@@ -80,17 +80,17 @@ class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Open(Frame, frozen=True):
-    """Import this flow: the first frame, sent once.
+    """Import this flow: the first frame, sent once. ``target``: ``local.py[:name]``; a flow in memory has none.
 
     ``sources``: the files of a flow of another host, by path, which are imported in place of those on the disk. The
     zygote then ends with its attempts after ``LEASE_SECONDS`` without a Ping: a stopped worker enforces no lease.
     ``variables``: of the environment, for the import and all attempts.
     """
 
-    target: str
-    params: Mapping[str, Any]
-    remembered: Mapping[str, Any] = {}  # the stored parameters of the run
-    python_path: Sequence[str] = ()  # folders of the PYTHONPATH with which the run was started
+    target: str = ""
+    params: Mapping[str, Any] = {}
+    remembered: Mapping[str, Any] = {}  # the stored parameters of the run; those that the flow has no more are left out
+    python_path: Sequence[str] = ()  # folders of the PYTHONPATH with which the run was started, which are added
     sources: Mapping[str, bytes] = {}
     variables: Mapping[str, str] = {}
 
@@ -278,29 +278,10 @@ class Checkpointed(Frame, frozen=True):
     value: str
 
 
-class Succeeded(Frame, frozen=True):
-    result: str | None  # JSON
-    element_keys: Mapping[str, tuple[str, ...]] = {}  # map task over this result -> the keys of its elements
+class Ended(Frame, frozen=True):
+    """The final frame of a function. CANCELLED: SIGTERM came, and the ``finally`` blocks have run."""
 
-
-class Failed(Frame, frozen=True):
-    failure: Failure
-
-
-class Deferred(Frame, frozen=True):
-    """A sensor found nothing yet, or a map task has to get its children first."""
-
-    recheck_seconds: float | None
-    message: str = ""
-    element_keys: Mapping[str, tuple[str, ...]] = {}
-
-
-class Skipped(Frame, frozen=True):
-    message: str
-
-
-class Terminated(Frame, frozen=True):
-    """SIGTERM came, and the task's ``finally`` blocks have run."""
+    outcome: Outcome
 
 
 # --- Thread host to executor ------------------------------------------------------------------------------------------
@@ -338,8 +319,7 @@ class WorkerChecked(Frame, frozen=True):
     exited: Exited
 
 
-Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
+AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ended
 ThreadFrame = AttemptFrame | Exiting | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | Started | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping

@@ -16,9 +16,10 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import NoReturn
 
+from ..core.outcome import Outcome
 from ..errors import TransientError
 from . import own_stack, protocol
-from .call import call_task, ending_of_error
+from .call import call_task, outcome_of_error
 from .child import Channels, FlowFacts, FreshImport, OutputStream, detach, forward_retries, reseed, run_coroutine
 
 RECEIVE_BYTES = 64 * 1024
@@ -96,7 +97,7 @@ class _TaskThread:
             thread.start()
         except RuntimeError as error:
             refused = TransientError(f"its thread could not be started: {error}")
-            self._end(ending_of_error(refused, self._facts.describer(self._order)))
+            self._end(outcome_of_error(refused, self._facts.describer(self._order)))
             on_done()
 
     def _run(self, on_done: Callable[[], object]) -> None:
@@ -104,20 +105,20 @@ class _TaskThread:
         self._threads[ident] = self
         try:
             self.send(protocol.TaskBegan(time.monotonic(), ident, threading.get_native_id()))
-            ending = self._ending()
+            outcome = self._outcome()
             if os.getpid() != self._pid:  # a process that the task forked has returned from the function
                 os._exit(0)
-            self._end(ending)
+            self._end(outcome)
         except OSError:
             return  # the executor is gone
         finally:
             del self._threads[ident]
             on_done()
 
-    def _end(self, ending: protocol.Ending) -> None:
+    def _end(self, outcome: Outcome) -> None:
         if self._output is not None:
             os.close(self._output)
-        frames = (ending, protocol.ThreadEnded())
+        frames = (protocol.Ended(outcome), protocol.ThreadEnded())
         self._reports.send(*(protocol.FromThread(self._number, frame) for frame in frames))
 
     def send(self, frame: protocol.ThreadFrame, fd: int | None = None) -> None:
@@ -137,13 +138,13 @@ class _TaskThread:
                 os.close(read_end)
         return self._output
 
-    def _ending(self) -> protocol.Ending:
+    def _outcome(self) -> Outcome:
         describe, is_cancelled = self._facts.describer(self._order), self.token.event.is_set
         try:
             plan = self._facts.plan(self._order.spec)
             return call_task(self._order, plan, describe, self.send, is_cancelled, self._run_coroutine)
         except BaseException as error:
-            return ending_of_error(error, describe, is_cancelled=is_cancelled())
+            return outcome_of_error(error, describe, is_cancelled=is_cancelled())
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> object:
         return run_coroutine(coroutine, self.token.bind)

@@ -28,9 +28,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn
 
+from ..core.outcome import OutcomeKind
 from ..statefile.processes import read_file, start_ticks
 from . import child, command, process, protocol
-from .call import ending_of_error
+from .call import outcome_of_error
 from .child import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
@@ -97,16 +98,17 @@ class _Worker:
         if order.spec.kind == "command":
             return self._run_program(order, start.variables)
         prepare = partial(self._prepare, start.variables)
-        ending = context.run(child.run_task, order, self._facts, self._pipe, prepare, self._before_call)
+        outcome = context.run(child.run_task, order, self._facts, self._pipe, prepare, self._before_call)
         child.flush()
         process.flush_c_streams()
         if os.getpid() != pid:  # a process that the task forked has returned from the function
             os._exit(0)
-        if self._state is None or not isinstance(ending, protocol.Succeeded):
-            self._pipe.send(ending)
-            return 0 if isinstance(ending, protocol.Succeeded) else 1
+        is_success = outcome.kind is OutcomeKind.SUCCESS
+        if self._state is None or not is_success:
+            self._pipe.send(protocol.Ended(outcome))
+            return 0 if is_success else 1
         report = _report(self._state)
-        self._pipe.send(ending, report)
+        self._pipe.send(protocol.Ended(outcome), report)
         return 0 if report.findings else None
 
     def _run_program(self, order: protocol.AttemptOrder, variables: Mapping[bytes, bytes]) -> int | None:
@@ -118,7 +120,7 @@ class _Worker:
         except BaseException as error:
             self._facts.termination.close()
             error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
-            self._pipe.send(ending_of_error(error, self._facts.describer(order)))
+            self._pipe.send(protocol.Ended(outcome_of_error(error, self._facts.describer(order))))
             return CANNOT_EXECUTE
         exited = _end_of_program(pid)
         findings = ["left processes that cannot be killed"] if exited.survivors else []

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..core.outcome import OutcomeKind
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import process, protocol
@@ -86,7 +87,7 @@ class Worker(ForkedProcess):
         if report.findings:
             self._pool.on_findings(self, attempt.order.task, report.findings)
         is_program = attempt.order.spec.kind == "command"
-        is_success = is_program or isinstance(attempt.ending, protocol.Succeeded)
+        is_success = is_program or (attempt.ending is not None and attempt.ending.kind is OutcomeKind.SUCCESS)
         is_clean = is_success and not report.findings and not attempt.is_forced and self._is_reusable
         if not (is_program or is_clean):
             self.link.close()  # ends the worker, if a finding does not

@@ -25,11 +25,12 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from ..core.failures.failure import describe_error
+from ..core.outcome import Outcome, OutcomeKind
 from ..core.result_codec import dump_result, load_result
 from ..core.spec import LOGICAL_TIME, TaskSpec
 from ..errors import RedriveError, TaskTerminated
 from ..runner import protocol
-from ..runner.call import CallPlan, call_task, describe_safely, ending_of_error
+from ..runner.call import CallPlan, call_task, describe_safely, outcome_of_error
 from ..runner.child import FlowFacts, forward_retries
 from ..runner.command import encoded_variables
 from ..runner.context import PROGRESS_SECONDS, Context
@@ -137,8 +138,9 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
     timeout = None if has_given_time else spec.timeout
     clock = BodyTime(started_seconds, started_us, timeout, spec.grace_seconds, body.pace, body.delay_seconds)
     recording = _Recording(clock, has_given_time)
-    end: protocol.Ending | Exit = _call(body, order, facts, recording)
-    if isinstance(end, protocol.Terminated):
+    called = _call(body, order, facts, recording)
+    end = called if isinstance(called, Exit) else protocol.Ended(called)
+    if isinstance(called, Outcome) and called.kind is OutcomeKind.CANCELLED:
         end = Exit(1)
     stack = clock.stack or stack_of(body.plan.function)
     if clock.is_terminated:
@@ -151,13 +153,13 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
     return Script(body.seconds, end, [(at * share, report) for at, report in recording.reports], stack=stack)
 
 
-def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> protocol.Ending | Exit:
+def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> Outcome | Exit:
     describe, clock = facts.describer(order), recording.time
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
     unblocked, began = _unblocked_seconds(), time.perf_counter()
     try:
         with _played(order, facts.project_root, recording):
-            end: protocol.Ending | Exit = call_task(
+            end = call_task(
                 order,
                 plan,
                 describe,
@@ -173,7 +175,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
     except BaseException as error:
         if not isinstance(error, Exception | SystemExit | asyncio.CancelledError | TaskTerminated):
             raise  # of the test framework
-        end = ending_of_error(error, describe, is_cancelled=clock.is_terminated)
+        end = outcome_of_error(error, describe, is_cancelled=clock.is_terminated)
     waited = (time.perf_counter() - began) - (_unblocked_seconds() - unblocked)
     if waited > WAITED_SECONDS_MAX:
         raise StageError(

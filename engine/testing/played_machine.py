@@ -10,10 +10,10 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol
 
 from ..core.failures.hang import Autopsy
-from ..core.outcome import Outcome
+from ..core.outcome import Outcome, OutcomeKind
 from ..core.secret_mask import SecretMask
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
@@ -24,7 +24,6 @@ from ..runner.outcome_of_exit import OutOfMemoryWatch
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
 from ..runner.usage import Sample, UsageSubject
-from ..runner.zygote.client import ImportOptions
 from ..store.write_ahead_log import OnDone
 
 # --- The runner of a night: each attempt follows a script in virtual time, and the engine's own code ends it ---------
@@ -63,7 +62,7 @@ class Script:
     """
 
     seconds: float | None
-    end: protocol.Ending | Exit | Outcome = field(default_factory=Exit)
+    end: protocol.Ended | Exit | Outcome = field(default_factory=Exit)
     reports: Sequence[tuple[float, protocol.AttemptFrame | bytes]] = ()
     ends_after_sigterm: float | None = 0.0
     stack: str = ""
@@ -114,20 +113,16 @@ class PlayedRunner:
 
     # --- The flow --------------------------------------------------------------------------------------------------
 
-    async def open(
-        self, target: str = "", params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
-    ) -> FlowSpec:
+    async def open(self, request: protocol.Open) -> FlowSpec:
         """See ``Runner.open``."""
-        flow = self._load(params or {}, options.get("remembered", {}))
+        flow = self._load(request.params, request.remembered)
         self._use()
         return flow
 
-    async def prepare(
-        self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
-    ) -> Any:
+    async def prepare(self, request: protocol.Open) -> Any:
         """See ``Runner.prepare``."""
         await asyncio.sleep(_IMPORT_SECONDS)
-        flow = self._load(params or {}, options.get("remembered", {}))
+        flow = self._load(request.params, request.remembered)
         return SimpleNamespace(spec=flow, shared=SimpleNamespace(mask=self.mask))
 
     def _use(self) -> None:
@@ -234,7 +229,7 @@ class PlayedProcess(AttemptHost):
             self._exit(end)
         else:
             self._running.handle_frame(end)
-            self._exit(Exit(0 if isinstance(end, protocol.Succeeded) else 1))
+            self._exit(Exit(0 if end.outcome.kind is OutcomeKind.SUCCESS else 1))
 
     def _exit(self, exit: Exit) -> None:
         if self._running.is_over:

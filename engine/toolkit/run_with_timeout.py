@@ -82,7 +82,7 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
 
 
 async def _run(runner: Runner, task: TaskSpec) -> Outcome:
-    await runner.open()
+    await runner.open(protocol.Open())
     try:
         listener = _Listener()
         await runner.start(AttemptOrder("once", task.name, 1, 0, task), listener)

@@ -18,7 +18,7 @@ from pathlib import Path
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.process import children
-from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder, Open
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import stat_fields
 
@@ -113,7 +113,7 @@ async def main(imports: str, count: int) -> None:
         path.write_text(FLOW.format(imports=f"import {imports}" if imports else ""))
         runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": "bench"})
         before = time.perf_counter()
-        flow = await runner.open(str(path))
+        flow = await runner.open(Open(str(path)))
         print(f"open {(time.perf_counter() - before) * 1e3:.0f} ms; warnings: {list(runner.warnings)}")
         for spec in flow.tasks:
             await measure(runner, spec, 1, 50)  # warm

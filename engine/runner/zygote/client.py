@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -44,20 +44,6 @@ DESCRIPTORS_PER_ATTEMPT = 6  # of a command: four of its worker, two of its prog
 OPENINGS_MAX = 2  # zygotes for one attempt each that import the flow at a time
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
-
-
-class ImportOptions(TypedDict, total=False):
-    """How a zygote imports a flow.
-
-    ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
-    ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``, ``variables``: as of
-    ``protocol.Open``.
-    """
-
-    remembered: Mapping[str, object]
-    python_path: Sequence[str]
-    sources: Mapping[str, bytes]
-    variables: Mapping[str, str]
 
 
 class Runner:
@@ -130,25 +116,21 @@ class Runner:
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 
-    async def open(
-        self, target: str = "", params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
-    ) -> FlowSpec:
-        """Have the zygote import the flow ``local.py[:name]``, and return its specification.
+    async def open(self, request: protocol.Open) -> FlowSpec:
+        """Have the zygote import a flow, and return its specification.
 
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
         if self._flow is not None:
             raise RuntimeError("a flow is open already: close the runner first")
-        self._use(await self.prepare(target, params, **options))
+        self._use(await self.prepare(request))
         return self._require_flow().spec
 
-    async def prepare(
-        self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
-    ) -> OpenFlow:
+    async def prepare(self, request: protocol.Open) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
-        is_here = target and not options.get("sources")
-        python = await asyncio.to_thread(interpreter_of, target) if is_here else None
-        return await self._open_zygote(protocol.Open(target, dict(params or {}), **options), python)
+        is_here = request.target and not request.sources
+        python = await asyncio.to_thread(interpreter_of, request.target) if is_here else None
+        return await self._open_zygote(request, python)
 
     async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:
         zygote = self._launch(python)

@@ -18,7 +18,7 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
-from redrive.engine.runner.protocol import AttemptOrder, RunnerListener, RunningAttempt
+from redrive.engine.runner.protocol import AttemptOrder, Open, RunnerListener, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
@@ -157,7 +157,7 @@ class Bench:
         source = textwrap.dedent(source)
         declared = asked_for(source) if declared is None else dict(declared)
         self.path.write_text(HEAD.format(params=declared) + source)
-        self.spec = await self.runner.open(str(self.path), params)
+        self.spec = await self.runner.open(Open(str(self.path), params or {}))
         return self.spec
 
     def task(self, name: str) -> TaskSpec:

@@ -15,6 +15,7 @@ from redrive.engine import Executor
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
+from redrive.engine.runner.protocol import Open
 from redrive.engine.runner.zygote import flow_import
 from redrive.engine.runner.zygote.client import Runner
 
@@ -235,7 +236,7 @@ def test_a_program_with_threads_gets_a_warning_when_it_starts_a_run(monkeypatch:
         thread.join()
 
     async def warnings() -> tuple[str, ...]:
-        await runner.open()
+        await runner.open(Open())
         await runner.close()
         return runner.warnings
 

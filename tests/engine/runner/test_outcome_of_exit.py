@@ -5,20 +5,22 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, OutcomeKind
-from redrive.engine.runner import protocol
-from redrive.engine.runner.outcome_of_exit import RECHECK_SECONDS_MAX, Evidence, KillReason, lost, outcome_of
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.errors import NotReady
+from redrive.engine.runner.call import RECHECK_SECONDS_MAX, outcome_of_error
+from redrive.engine.runner.outcome_of_exit import Evidence, KillReason, lost, outcome_of
 from support.marks import for_each
 
 FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
+SUCCESS = Outcome(OutcomeKind.SUCCESS, result="1")
 ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
     # a frame stands, whatever happened to the process afterwards
-    ({"ending": protocol.Succeeded("1"), "exit_code": 0}, OutcomeKind.SUCCESS, None),
-    ({"ending": protocol.Succeeded("1"), "signal": 9}, OutcomeKind.SUCCESS, None),
-    ({"ending": protocol.Failed(FAILURE), "exit_code": 1}, OutcomeKind.ERROR, "ValueError"),
-    ({"ending": protocol.Deferred(5)}, OutcomeKind.DEFERRED, None),
-    ({"ending": protocol.Skipped("no")}, OutcomeKind.SKIPPED, None),
-    ({"ending": protocol.Terminated(), "exit_code": 1}, OutcomeKind.ERROR, "signal:15:unknown"),
+    ({"ending": SUCCESS, "exit_code": 0}, OutcomeKind.SUCCESS, None),
+    ({"ending": SUCCESS, "signal": 9}, OutcomeKind.SUCCESS, None),
+    ({"ending": Outcome(OutcomeKind.ERROR, FAILURE), "exit_code": 1}, OutcomeKind.ERROR, "ValueError"),
+    ({"ending": Outcome(OutcomeKind.DEFERRED, recheck_seconds=5)}, OutcomeKind.DEFERRED, None),
+    ({"ending": Outcome(OutcomeKind.SKIPPED, skip_reason="no")}, OutcomeKind.SKIPPED, None),
+    ({"ending": Outcome(OutcomeKind.CANCELLED), "exit_code": 1}, OutcomeKind.ERROR, "signal:15:unknown"),
     # what we forced is ours, whatever the exit status looks like
     ({"force": KillReason.DEADLINE, "exit_code": 0}, OutcomeKind.TIMED_OUT, "TimeoutError"),
     ({"force": KillReason.DEADLINE, "signal": 9}, OutcomeKind.TIMED_OUT, "TimeoutError"),
@@ -47,7 +49,7 @@ def test_every_way_to_end(exit_facts: dict[str, Any], kind: OutcomeKind, error_t
 
 @for_each("asked, granted", [(None, None), (12.0, 12.0), (float("nan"), None), (float("inf"), RECHECK_SECONDS_MAX)])
 def test_a_sensor_is_asked_again_at_an_instant_that_comes(asked: float | None, granted: float | None) -> None:
-    assert outcome_of(Evidence(ending=protocol.Deferred(asked))).recheck_seconds == granted
+    assert outcome_of_error(NotReady(recheck_seconds=asked), lambda error: FAILURE).recheck_seconds == granted
 
 
 def test_the_words_of_a_timeout_are_those_of_document_000() -> None:

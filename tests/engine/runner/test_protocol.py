@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner import protocol
@@ -46,8 +46,9 @@ def test_an_order_crosses_unchanged() -> None:
 
 def test_a_failure_crosses_unchanged() -> None:
     failure = Failure("E", "m", FailureClass.AUTH, Fingerprint("s", "l", "v", "x", ("p",)), "tb", "d", 3.5)
-    (payload,) = protocol.FrameReader(10_000).feed(protocol.encode(protocol.Failed(failure)))
-    assert protocol.decode_attempt_frame(payload) == protocol.Failed(failure)
+    frame = protocol.Ended(Outcome(OutcomeKind.ERROR, failure))
+    (payload,) = protocol.FrameReader(10_000).feed(protocol.encode(frame))
+    assert protocol.decode_attempt_frame(payload) == frame
 
 
 @for_each("payload", [b"", b"\xff" * 10, b"\x91\xa4Open", msgspec.msgpack.encode(["Start", 1])])

@@ -17,6 +17,7 @@ from redrive.engine.core.outcome import OutcomeKind, reason_of_unstored
 from redrive.engine.errors import FlowError
 from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
+from redrive.engine.runner.protocol import Open
 from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
@@ -261,7 +262,7 @@ async def test_a_zygote_that_is_killed_takes_its_workers_along(bench: Any) -> No
     await asyncio.wait_for(bench.zygote_lost.wait(), 60)
     assert is_gone(idle)
     assert is_gone(recorder.pid)
-    await bench.runner.open(str(bench.path))
+    await bench.runner.open(Open(str(bench.path)))
     assert await pid_of(bench) != idle
 
 
@@ -284,7 +285,7 @@ async def test_workers_of_replaced_code_end_after_their_attempt(bench: Any) -> N
     await running.wait_for_output(b"ready")
     _, idle = await bench.run("pid")
     bench.path.write_text(bench.path.read_text().replace('"old"', '"new"'))
-    bench.runner.replace(await bench.runner.prepare(str(bench.path)))
+    bench.runner.replace(await bench.runner.prepare(Open(str(bench.path))))
     outcome, recorder = await bench.run("pid")
     assert outcome.result == '"new"'
     stop.touch()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.check.isolated import check_in_subprocess
 from redrive.engine.errors import FlowImportError
+from redrive.engine.runner.protocol import Open
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
 
@@ -25,7 +26,7 @@ os._exit(3)
 async def open_in_executor(flow: Path) -> None:
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: "left"})
     try:
-        await runner.open(str(flow))
+        await runner.open(Open(str(flow)))
     finally:
         await runner.close()
 

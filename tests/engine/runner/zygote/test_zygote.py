@@ -21,7 +21,7 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
-from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder, Open
 from redrive.engine.runner.zygote import client, connection
 from redrive.engine.runner.zygote.client import Runner
 from support.marks import parametrize_mostly_long
@@ -107,7 +107,7 @@ async def test_an_import_that_does_not_end_shows_where_it_is(
     for seconds in (1, 10, 40):  # a busy machine may not import it within the first second
         monkeypatch.setattr(client, "IMPORT_SECONDS", seconds)
         with pytest.raises(FlowImportError, match=f"did not end within {seconds} s") as caught:
-            await bench.runner.open(str(bench.path))
+            await bench.runner.open(Open(str(bench.path)))
         if caught.value.traceback:
             break
     assert 'flow_under_test.py", line 3' in caught.value.traceback
@@ -257,7 +257,7 @@ async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(b
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for fd in fillers:
             os.close(fd)
-    await bench.runner.open(str(bench.path))
+    await bench.runner.open(Open(str(bench.path)))
     assert (await bench.run("answers"))[0].result == "1"
 
 
@@ -338,7 +338,7 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     assert (await thread.outcome()).kind is OutcomeKind.LOST
     await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     assert survivors(bearers, seconds=0) == []
-    await bench.runner.open(str(bench.path))
+    await bench.runner.open(Open(str(bench.path)))
     assert (await bench.run("quick"))[0].result == "1"
 
 
@@ -351,7 +351,7 @@ async def test_a_start_that_a_stopped_zygote_does_not_answer_fails(bench: Any, m
             with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
                 await bench.start(task)
         await asyncio.wait_for(bench.zygote_lost.wait(), 30)
-    await bench.runner.open(str(bench.path))
+    await bench.runner.open(Open(str(bench.path)))
     assert (await bench.run("quick"))[0].result == "1"
 
 
@@ -376,7 +376,7 @@ async def test_attempts_may_have_as_many_descriptors_under_each_zygote(thousand_
     assert (await bench.run("task"))[0].result == "1000"
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     await asyncio.wait_for(bench.zygote_lost.wait(), 30)
-    await bench.runner.open(str(bench.path))
+    await bench.runner.open(Open(str(bench.path)))
     assert (await bench.run("task"))[0].result == "1000"
 
 
@@ -404,7 +404,7 @@ EXECUTOR = """
 import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.protocol import AttemptOrder, Open
 from redrive.engine.runner.protocol import AttemptListener
 
 class Listener:
@@ -417,7 +417,7 @@ async def main():
     lock = os.open({lock!r}, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     runner = Runner.spawn(environment={{"REDRIVE_EXECUTOR": {executor_id!r}}}, inherited_fds=[lock])
-    spec = await runner.open({flow!r})
+    spec = await runner.open(Open({flow!r}))
     by_name = {{task.name: task for task in spec.tasks}}
     for name in ("thread", "worker", "task"):
         await runner.start(AttemptOrder("run", name, 1, 0, by_name[name]), Listener())
@@ -508,7 +508,7 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
 
     async def run() -> list[Any]:
         results = []
-        spec = await runner.open()
+        spec = await runner.open(Open())
 
         class Waiter(AttemptListener):
             def __init__(self) -> None:
@@ -553,7 +553,7 @@ async def test_attempts_and_commands_hold_the_descriptors_to_keep(tmp_path: Path
             self.outcome.set_result(outcome)
 
     try:
-        spec = await runner.open(str(flow))
+        spec = await runner.open(Open(str(flow)))
         waiters = [Waiter() for _ in spec.tasks]
         for task, waiter in zip(spec.tasks, waiters, strict=True):
             await runner.start(AttemptOrder("run", task.name, 1, 0, task), waiter)
