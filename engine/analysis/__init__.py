@@ -1,1 +1,1 @@
-"""What a recorded run cost, and what it would have been under another policy. The executor imports none of it."""
+"""The cost of a recorded run, and the load of a retry policy in models. The executor imports none of it."""

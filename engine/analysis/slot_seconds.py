@@ -1,4 +1,4 @@
-"""What the attempts of a run cost in slot seconds, by how they ended (000.04, 000.06)."""
+"""Sums the slot seconds of the attempts of a run by how they ended (000.04, 000.06)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _ended_attempts(row: TaskRow) -> Iterator[tuple[AttemptRow, bool]]:
         attempt = row.attempts[number]
         if attempt.ended_at is None:
             continue
-        mark = (attempt.generation, attempt.fingerprint or "")
-        yield attempt, bool(attempt.fingerprint) and mark in seen
-        seen.add(mark)
+        failure = (attempt.generation, attempt.fingerprint or "")
+        yield attempt, bool(attempt.fingerprint) and failure in seen
+        seen.add(failure)
 
 
 def _outcome_key(attempt: AttemptRow) -> str:

@@ -1,4 +1,4 @@
-"""What the executors of one user have paged: one cause in several flows is one page for each receiver.
+"""Records what the executors of one user have paged: one cause in several flows is one page for each receiver.
 
 Each cause and receiver (a sender with its options) has a file in ``<default place>/pages/`` with the flows that have
 the cause. It is a hint alone: whether an episode goes on is read from their state files. A page tells of what goes on
@@ -136,7 +136,7 @@ def may_page(lock: int) -> bool | None:
 
 
 class _Record(NamedTuple):
-    """What a file says: whose page has told the receiver, when, when the cause was last seen, and who has it."""
+    """The content of a file: whose page has told the receiver, when, when the cause was last seen, and who has it."""
 
     told_by: str = ""
     paged_at: int = 0

@@ -57,7 +57,7 @@ class MessageOrigin(msgspec.Struct, frozen=True):
 
 
 class _Delivery(msgspec.Struct):
-    """One message in delivery. ``pending``: indexes of the senders that have not accepted it."""
+    """A message in delivery. ``pending``: indexes of the senders that have not accepted it."""
 
     ids: tuple[int, ...]
     how: str  # page or digest
@@ -411,7 +411,7 @@ _PLACEHOLDER = "{event}"
 
 
 class PingEvent(StrEnum):
-    """What a ping reports; the word in place of ``{event}``."""
+    """The event that a ping reports; the word in place of ``{event}``."""
 
     START = "start"
     SUCCESS = "success"

@@ -37,7 +37,7 @@ class SendError(Exception):
 
 
 class Sender(NamedTuple):
-    """One destination. ``send`` returns once it has accepted the message; it raises otherwise, also on a timeout."""
+    """A destination. ``send`` returns once it has accepted the message; it raises otherwise, also on a timeout."""
 
     name: str
     send: Callable[[PageMessage], Awaitable[None]]
@@ -129,7 +129,7 @@ def _last_line(stream: IO[bytes]) -> str:
 
 
 def _http_opener() -> urllib.request.OpenerDirector:
-    """Return an opener that speaks HTTP and HTTPS only: no files, no FTP, no redirects."""
+    """Return an opener that follows no redirect; each URL was checked to be HTTP or HTTPS where the flow names it."""
     import urllib.request
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -138,18 +138,7 @@ def _http_opener() -> urllib.request.OpenerDirector:
         def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
             """Follow nothing; the status becomes an HTTPError."""
 
-    opener = urllib.request.OpenerDirector()
-    handlers = (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-        NoRedirects,
-    )
-    for handler in handlers:
-        opener.add_handler(handler())
-    return opener
+    return urllib.request.build_opener(NoRedirects)
 
 
 def _post(url: str, headers: Mapping[str, str], timeout_seconds: float, message: PageMessage) -> None:

@@ -1,4 +1,4 @@
-"""One attempt, as the executor has it: its frames and output, its deadline, its end.
+"""An attempt, as the executor has it: its frames and output, its deadline, its end.
 
 The deadline is driven by the executor's monotonic clock, never by the task (SPEC 000). At the deadline, and when it is
 cancelled, an attempt is ended in steps: stack, SIGTERM to its process group, grace, SIGKILL to the group and to every
@@ -47,7 +47,7 @@ IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
 
 class AttemptHost:
-    """Where an attempt runs, which alone calls these methods; here where nothing can be read, asked or ended."""
+    """The place of an attempt, which alone calls these methods; here one that cannot be read, asked or ended."""
 
     def __init__(self, pid: int, start_ticks: int | None) -> None:
         self.pid = pid
@@ -122,7 +122,7 @@ class Inspection(msgspec.Struct, frozen=True):
 
 
 class Attempt(RunningAttempt):
-    """One attempt in its place, from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
+    """An attempt in its place, from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Attempt(RunningAttempt):
             self._listener.output(masked)
 
     def report(self, step: Payload) -> None:
-        """Report one step of the escalation."""
+        """Report a step of the escalation."""
         self._listener.step(self._mask.value(step))
 
     def _handle_task_began(self, at: float) -> None:

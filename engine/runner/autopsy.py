@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from ..core.failures.hang import SYSTEM_CALLS, Activity, Autopsy, Descriptor, FileLock, Process, activity_of_channel
 from ..statefile.processes import open_files, read_file
 from . import process
-from .sockets import Socket, Tables
+from .sockets import Tables
 from .usage import INTERVAL_SECONDS, Sample, UsageSubject, cpu_share, sample, tree
 
 PROCESSES_MAX = 50
@@ -240,23 +240,18 @@ def _is_writing(pid: int, number: int) -> bool:
 
 def _with_peers(ends: list[Descriptor], tables: Tables, until: float) -> list[Descriptor]:
     """Add the other end of each socket and pipe."""
-    inodes = {end.inode for end in ends if end.kind == "socket"}
-    known = tables.sockets_of(ends[0].pid, inodes, until) if inodes else {}
+    known = tables.with_peers([end for end in ends if end.kind == "socket"], until)
     holders: dict[tuple[int, bool], int] = {
         (end.inode, end.is_write_end): end.pid for end in ends if end.kind == "pipe"
     }
     return [_with_peer(end, known.get(end.inode), holders) for end in ends]
 
 
-def _with_peer(end: Descriptor, seen: Socket | None, holders: Mapping[tuple[int, bool], int]) -> Descriptor:
+def _with_peer(end: Descriptor, connected: Descriptor | None, holders: Mapping[tuple[int, bool], int]) -> Descriptor:
     if end.kind == "socket":
-        return replace(end, kind="other") if seen is None else _as_socket(end, seen)
+        return replace(end, kind="other") if connected is None else replace(connected, name=flat(connected.name))
     other = holders.get((end.inode, not end.is_write_end)) if end.kind == "pipe" else None
     return end if other is None else replace(end, name=f"{'to' if end.is_write_end else 'from'} pid {other}")
-
-
-def _as_socket(end: Descriptor, seen: Socket) -> Descriptor:
-    return replace(end, kind=seen.kind, name=flat(seen.peer), state=seen.state, unread=seen.unread, unsent=seen.unsent)
 
 
 # --- Locks ----------------------------------------------------------------------------------------------------------

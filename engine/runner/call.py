@@ -58,7 +58,7 @@ _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
 class CallPlan(msgspec.Struct, frozen=True):
-    """How to call one function. Built once, before the fork: reading a signature is slow."""
+    """The facts for a call of one function. Built once, before the fork: reading a signature is slow."""
 
     function: Callable[..., object]
     parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
@@ -280,10 +280,10 @@ def _failure_by_field(error: BaseException, second: Exception) -> Failure:
     code = None if frame is None else frame.tb_frame.f_code
     place = "" if frame is None or code is None else f" {os.path.basename(code.co_filename)}:{frame.tb_lineno}"
     words = f"{kind}{place}" + (f" in {code.co_name}" if code is not None else "")
-    mark = f"{words}: {normalize_message(message)}"
+    identity = f"{words}: {normalize_message(message)}"
     why = f"not described further: reading it raised {type(second).__name__}"
     return Failure(
-        kind, message, FailureClass.UNCLASSIFIED, Fingerprint(mark, mark, explain=words), words, diagnostic=why
+        kind, message, FailureClass.UNCLASSIFIED, Fingerprint(identity, identity, explain=words), words, diagnostic=why
     )
 
 
@@ -315,16 +315,16 @@ def _reserve_released() -> Iterator[None]:
 def _bounded(failure: Failure) -> Failure:
     """Fit for a frame: file names and messages may hold bytes that are not text."""
     limit, clean = protocol.TEXT_LIMIT, protocol.clean_text
-    diagnostic, mark = failure.diagnostic, failure.fingerprint
-    parts = tuple(clean(part, limit // 10) for part in mark.parts)  # of a chain of ten exceptions at most
-    fields = tuple((name, clean(value, limit // 100)) for name, value in mark.fields)
+    diagnostic, fingerprint = failure.diagnostic, failure.fingerprint
+    parts = tuple(clean(part, limit // 10) for part in fingerprint.parts)  # of a chain of ten exceptions at most
+    fields = tuple((name, clean(value, limit // 100)) for name, value in fingerprint.fields)
     return replace(
         failure,
         error_type=clean(failure.error_type, NAME_LIMIT),
         message=clean(failure.message, limit),
         traceback=clean(failure.traceback, limit),
         diagnostic=None if diagnostic is None else clean(diagnostic, limit),
-        fingerprint=replace(mark, explain=clean(mark.explain, limit), parts=parts, fields=fields),
+        fingerprint=replace(fingerprint, explain=clean(fingerprint.explain, limit), parts=parts, fields=fields),
     )
 
 

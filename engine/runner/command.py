@@ -132,7 +132,7 @@ def prepare(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str) 
 
 
 def _passed_on(inherited: Mapping[bytes, bytes], options: CommandOptions) -> Mapping[bytes, bytes]:
-    """What a command gets of these variables: with ``"*": None`` in its ``env`` only those of the flow's file."""
+    """Return what a command gets of these variables: with ``"*": None`` in its ``env`` those of the flow's file."""
     if options.env.get("*", "") is not None:
         return inherited
     return {name: value for name, value in inherited.items() if os.fsdecode(name) in FROM_FILE}

@@ -360,7 +360,7 @@ class DaskCluster:
 
     @property
     def idle_seconds(self) -> float:
-        """How long tasks have waited while none ran on the cluster."""
+        """The seconds that tasks have waited while none ran on the cluster."""
         return 0.0 if self._idle_since is None else self._loop.time() - self._idle_since
 
     def _why(self) -> str:

@@ -173,7 +173,7 @@ def has_ended(pid: int, start_ticks: int | None) -> bool:
 
 
 class LeasedRun(AttemptListener):
-    """One call on this worker, and its attempt. As the listener of that, it publishes what happens to the executor."""
+    """A call on this worker, and its attempt. As the listener of that, it publishes what happens to the executor."""
 
     def __init__(self, offer: str, publish: Callable[[bytes], object]) -> None:
         self.zygote: WorkerZygote | None = None

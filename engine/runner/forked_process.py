@@ -114,7 +114,7 @@ class ForkedProcess(AttemptHost):
 
     @property
     def attempt_count(self) -> int:
-        """How many attempts end with it, leaked ones included."""
+        """The number of attempts that end with it, leaked ones included."""
         return int(self.attempt is not None)
 
     def subject(self, line: str | None) -> UsageSubject:

@@ -103,16 +103,11 @@ class Start(Frame, frozen=True):
     variables: dict[bytes, bytes] = {}  # of its environment; a thread has that of its host
 
 
-class StartHost(Frame, frozen=True):
-    """Fork the process in which tasks with ``isolation="thread"`` run."""
+class StartShared(Frame, frozen=True):
+    """Fork a process that runs attempts, each sent to it as a Start: one after another, or in threads of a host."""
 
     number: int
-
-
-class StartWorker(Frame, frozen=True):
-    """Fork a process that runs attempts with ``isolation="worker"``, each sent to it as a Start."""
-
-    number: int
+    is_thread_host: bool = False
 
 
 class Ping(Frame, frozen=True):
@@ -267,7 +262,7 @@ class BadRow(TypedDict):
 
 
 class Quarantined(Frame, frozen=True):
-    """One bad row. Provisional until the attempt succeeds, else a retried task would store it twice."""
+    """A bad row. It is provisional until the attempt succeeds, else a retried task would store it twice."""
 
     row: BadRow
 
@@ -322,7 +317,7 @@ class WorkerChecked(Frame, frozen=True):
 AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ended
 ThreadFrame = AttemptFrame | Exiting | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | Started | WorkerChecked
-ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
+ExecutorFrame = Open | Start | StartShared | Ping
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
 HostFrame = Start | CancelThread | DumpThreads
 
@@ -426,7 +421,7 @@ class AttemptListener:
         """The task stored JSON for the next attempt."""
 
     def step(self, payload: Payload) -> None:
-        """One step of the escalation happened (deadline, stack, SIGTERM, SIGKILL, ...); ``payload``: of its event."""
+        """A step of the escalation happened (deadline, stack, SIGTERM, SIGKILL, ...); ``payload``: of its event."""
 
     def ended(self, outcome: Outcome) -> None:
         """The attempt is over, and none of its processes lives."""

@@ -9,10 +9,12 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 
-import msgspec
+from msgspec.structs import replace
+
+from ..core.failures.hang import Descriptor
 
 LINES_PER_CLOCK_CHECK = 256  # at the clock
 CACHE_SECONDS = 0.1
@@ -44,16 +46,6 @@ _ANSWER_BYTES = 16  # unix_diag_msg
 _NETLINK_SECONDS = 0.02
 
 
-class Socket(msgspec.Struct, frozen=True):
-    """One socket. ``peer``: address and port, or path; empty where it has none or it cannot be attributes."""
-
-    kind: str  # tcp udp unix
-    peer: str = ""
-    state: str = ""
-    unread: int | None = None  # bytes
-    unsent: int | None = None
-
-
 class Tables:
     """The kernel's socket tables, cached for ``CACHE_SECONDS``: deadlines often coincide."""
 
@@ -62,15 +54,16 @@ class Tables:
         self._valid_until = 0.0
         self._rows: dict[int, tuple[str, list[bytes]]] = {}  # by inode
 
-    def sockets_of(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
-        """Return the sockets of a process by inode, as far as they are found by ``until`` (monotonic)."""
-        if not inodes:
-            return {}
-        self._read(pid, until)
-        found = {inode: _internet(*self._rows[inode]) for inode in inodes if inode in self._rows}
-        for inode in inodes - found.keys():
-            if time.monotonic() < until and (unix := _unix(inode)) is not None:
-                found[inode] = unix
+    def with_peers(self, sockets: Sequence[Descriptor], until: float) -> dict[int, Descriptor]:
+        """Return sockets by inode with kind, peer and queues, as far as they are found by ``until`` (monotonic)."""
+        if sockets:
+            self._read(sockets[0].pid, until)
+        found = {}
+        for end in sockets:
+            if end.inode in self._rows:
+                found[end.inode] = _internet(end, *self._rows[end.inode])
+            elif time.monotonic() < until and (unix := _unix(end)) is not None:
+                found[end.inode] = unix
         return found
 
     def _read(self, pid: int, until: float) -> None:
@@ -109,14 +102,14 @@ def _lines(path: str, until: float) -> Iterator[bytes]:
         return  # the family does not exist here, or access is refused
 
 
-def _internet(kind: str, fields: list[bytes]) -> Socket:
+def _internet(end: Descriptor, kind: str, fields: list[bytes]) -> Descriptor:
     unsent, _, unread = fields[4].partition(b":")
     number = int(fields[3], 16)
     state = _TCP_STATES[number] if kind == "tcp" and number < len(_TCP_STATES) else ""
     peer = address(fields[2].decode("ascii"))
     if state == "LISTEN":
         peer = address(fields[1].decode("ascii"))
-    return Socket(kind, peer, state, int(unread, 16), int(unsent, 16))
+    return replace(end, kind=kind, name=peer, state=state, unread=int(unread, 16), unsent=int(unsent, 16))
 
 
 def address(text: str) -> str:
@@ -135,8 +128,8 @@ def address(text: str) -> str:
 # --- Unix sockets: only netlink knows their peers -------------------------------------------------------------------
 
 
-def _unix(inode: int) -> Socket | None:
-    attributes = _query_unix(inode, _UDIAG_SHOW_NAME | _UDIAG_SHOW_PEER | _UDIAG_SHOW_QUEUES)
+def _unix(end: Descriptor) -> Descriptor | None:
+    attributes = _query_unix(end.inode, _UDIAG_SHOW_NAME | _UDIAG_SHOW_PEER | _UDIAG_SHOW_QUEUES)
     if attributes is None:
         return None
     peer = attributes.get(_UNIX_DIAG_PEER)
@@ -146,7 +139,7 @@ def _unix(inode: int) -> Socket | None:
         name = theirs.get(_UNIX_DIAG_NAME)
     queues = attributes.get(_UNIX_DIAG_QUEUES)
     unread, unsent = struct.unpack("=II", queues) if queues is not None and peer is not None else (None, None)
-    return Socket("unix", _path(name or b""), unread=unread, unsent=unsent)
+    return replace(end, kind="unix", name=_path(name or b""), unread=unread, unsent=unsent)
 
 
 def _path(name: bytes) -> str:

@@ -76,7 +76,7 @@ class _Reports:
 
 
 class _TaskThread:
-    """One attempt in its thread."""
+    """An attempt in its thread."""
 
     def __init__(
         self, start: protocol.Start, facts: FlowFacts, reports: _Reports, threads: dict[int, _TaskThread]

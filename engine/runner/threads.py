@@ -154,11 +154,11 @@ class HostThread(AttemptHost):
 
     def terminate(self, reason: str) -> None:
         """Set the cancel token."""
-        self._host.cancel(self.number)
+        self._host.link.send(protocol.CancelThread(self.number))
 
     def kill(self, reason: str) -> None:
         """End the attempt while its thread runs on. The host reports the end of the thread."""
-        self._host.leak(self)
+        self._host.leaked[self.number] = self.task
         self._running.report(AttemptLeaked(reason))
         self._running.end(self._running.duration())
         self._host.apply_rules()
@@ -177,7 +177,7 @@ class HostThread(AttemptHost):
 
 
 class ThreadHost(ForkedProcess):
-    """One host process and the attempts in it. ``hosts``: those of the same flow, which apply the rules to it."""
+    """A host process and the attempts in it. ``hosts``: those of the same flow, which apply the rules to it."""
 
     def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, hosts: ThreadHosts) -> None:
         self.is_retired = False  # takes no new attempts
@@ -211,10 +211,6 @@ class ThreadHost(ForkedProcess):
         elif isinstance(report.frame, protocol.ThreadOutput):
             os.close(*self.link.pop_fds(1))
 
-    def cancel(self, number: int) -> None:
-        """Set the cancel token of an attempt."""
-        self.link.send(protocol.CancelThread(number))
-
     async def dump_stacks(self) -> str:
         """Return the stacks of all threads."""
         return await self.stack.collect(self._request_stacks)
@@ -225,12 +221,8 @@ class ThreadHost(ForkedProcess):
 
     @property
     def healthy_count(self) -> int:
-        """How many attempts in this host have not leaked."""
+        """The number of attempts in this host that have not leaked."""
         return len(self.threads) - len(self.leaked)
-
-    def leak(self, thread: HostThread) -> None:
-        """Count a thread as leaked, which ignores its cancel token."""
-        self.leaked[thread.number] = thread.task
 
     def forget(self, thread: HostThread) -> None:
         """Remove an attempt whose thread has ended; a leaked one frees its slot."""
@@ -247,7 +239,7 @@ class ThreadHost(ForkedProcess):
 
     @property
     def attempt_count(self) -> int:
-        """How many attempts end with it, leaked ones included."""
+        """The number of attempts that end with it, leaked ones included."""
         return len(self.threads)
 
     @property
@@ -382,10 +374,6 @@ class ThreadHosts:
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
         return sum(len(host.leaked) for host in self._hosts)
-
-    @property
-    def count(self) -> int:
-        return len(self._hosts)
 
     def retire(self) -> None:
         """Start no more attempts in the present hosts: each is killed once no healthy attempt runs in it."""

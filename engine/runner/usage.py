@@ -1,4 +1,4 @@
-"""What the processes of an attempt use: CPU time and memory, from /proc. Linux only.
+"""Reads what the processes of an attempt use: CPU time and memory, from /proc. Linux only.
 
 One reading serves the autopsy, the limit of memory and the consoles that show running tasks. Its cost is two small
 files for each process; the exact memory is read only where the cheap number is above a limit.
@@ -26,7 +26,7 @@ _PARENT, _USER, _SYSTEM, _THREADS, _START, _RESIDENT, _STACK = 1, 11, 12, 17, 19
 
 
 class UsageSubject(msgspec.Struct, frozen=True):
-    """What to read: a process with all its descendants, or one thread of it with the children of that thread."""
+    """The processes to read: one with all its descendants, or a thread of one with the children of that thread."""
 
     pid: int
     thread: int | None = None
@@ -184,7 +184,7 @@ class UsageReader:
         self._samples: dict[int, Sample] = {}
 
     def read(self) -> list[TaskUsage]:
-        """What the running tasks use, as of INTERVAL_SECONDS ago at most."""
+        """Return what the running tasks use, as of INTERVAL_SECONDS ago at most."""
         now = self._monotonic()
         if now - self._read_at >= INTERVAL_SECONDS:
             self._read_at = now
@@ -205,5 +205,5 @@ class UsageReader:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty; of a progress bar what it shows now."""
+    """Return the last line that is not empty; of a progress bar what it shows now."""
     return text.rstrip().rpartition("\n")[2].rpartition("\r")[2].strip()[-LINE_CHARACTERS_MAX:]

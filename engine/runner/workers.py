@@ -37,7 +37,7 @@ CpuTimes = tuple[int, int]  # user and system, in microseconds
 
 
 class Worker(ForkedProcess):
-    """One process of a pool, which runs at most one attempt at a time. The zygote reports its exit (``exited``)."""
+    """A process of a pool, which runs at most one attempt at a time. The zygote reports its exit (``exited``)."""
 
     def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, pool: WorkerPool) -> None:
         super().__init__(started, fds, self._open_link)
@@ -224,10 +224,7 @@ class WorkerPool:
     finding.
     """
 
-    def __init__(
-        self, shared: RunnerContext, *, on_retired: Callable[[ExecutorChanged], object], idle_max: int
-    ) -> None:
-        self._shared = shared
+    def __init__(self, *, on_retired: Callable[[ExecutorChanged], object], idle_max: int) -> None:
         self._on_retired = on_retired
         self._idle_max = idle_max
         self._idle: dict[Worker, float] = {}  # since when, the latest one last: it has the warmest caches
@@ -244,10 +241,6 @@ class WorkerPool:
             if worker.can_start:
                 return worker.start(order, listener)
         return None
-
-    def new_worker(self, started: protocol.Started, fds: list[int]) -> Worker:
-        """Return a worker that was forked for an attempt."""
-        return Worker(started, fds, self._shared, self)
 
     @property
     def idle_count(self) -> int:

@@ -22,7 +22,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from platformdirs import user_state_path
@@ -42,7 +41,7 @@ FRESH_SECONDS = 60.0
 
 
 class Credential(Generic[T]):
-    """One credential that many tasks use. When it is refused, one of them renews it, and each tries once more.
+    """A credential that many tasks use. When it is refused, one of them renews it, and each tries once more.
 
     The others wait for the renewal, across all processes of this user. No secret is kept here.
 
@@ -74,7 +73,9 @@ class Credential(Generic[T]):
         self._fresh_seconds = fresh_seconds
         self._load = load
         self._refresh = refresh
-        self._lock_path = _folder() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
+        self._lock_path = (
+            user_state_path("redrive") / "credentials" / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
+        )
 
     def call(self, function: Callable[[T], R]) -> R:
         """Call a function with the credential; where that is refused, renew it and call once more.
@@ -167,7 +168,3 @@ def _write(descriptor: int, version: int, refreshed_at: float) -> None:
     data = json.dumps([version, refreshed_at]).encode()
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, data, 0)
-
-
-def _folder() -> Path:
-    return Path(user_state_path("redrive")) / "credentials"

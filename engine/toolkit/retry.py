@@ -387,7 +387,7 @@ def _check_decoratable(function: Callable[..., object]) -> None:
 
 
 class BlockAttempt:
-    """One try of a block: ``with attempt:``. Swallows the error when another try follows."""
+    """A try of a block: ``with attempt:``. Swallows the error when another try follows."""
 
     def __init__(self, number: int, on_error: Callable[[int, BaseException], bool]) -> None:
         self.number = number  # from 1

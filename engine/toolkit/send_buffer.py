@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from ..core.failures.classify import classify
@@ -46,7 +47,7 @@ class BufferFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SendSettings:
-    """How a ``SendBuffer`` gathers, sends and retries.
+    """The sizes, waits and retries of a ``SendBuffer``.
 
     Parameters:
         retries: tries of a batch after the first, 0 or more.
@@ -396,7 +397,7 @@ def code_of(error: BaseException) -> str | None:
 
 @dataclass(slots=True)
 class Budget:
-    """What one call may cost, count_and_call over all layers.
+    """The bounds of one call, counted over all layers.
 
     Parameters:
         elapsed_seconds: seconds from now; None: no bound.
@@ -465,7 +466,7 @@ def budget_allows(delay: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of retries around a call.
+    """A layer of retries around a call.
 
     Parameters:
         name: for the reports of retries.
@@ -496,23 +497,20 @@ class Layer:
             Exception: the last error, or one whose code is none of this layer's.
             TimeoutError: ``deadline_seconds`` have passed.
         """
-        async with asyncio.timeout(self.deadline_seconds):
-            return await self._call(function)
-
-    async def _call(self, function: Call[T]) -> T:
         clock, previous = asyncio.get_running_loop().time, None
         started = clock()
-        for index in range(self.policy.max_attempts):
-            try:
-                return await function()
-            except Exception as error:
-                previous, _ = draw_delay(self.policy, index, previous, self.uniform)
-                last = index + 1 == self.policy.max_attempts
-                if last or code_of(error) not in self.codes or not budget_allows(previous):
-                    raise
-                elapsed = clock() - started
-                report_retry(self.name, index + 1, self.policy.max_attempts, error, previous, elapsed)
-            await asyncio.sleep(previous)
+        async with asyncio.timeout(self.deadline_seconds):
+            for index in range(self.policy.max_attempts):
+                try:
+                    return await function()
+                except Exception as error:
+                    previous, _ = draw_delay(self.policy, index, previous, self.uniform)
+                    last = index + 1 == self.policy.max_attempts
+                    if last or code_of(error) not in self.codes or not budget_allows(previous):
+                        raise
+                    elapsed = clock() - started
+                    report_retry(self.name, index + 1, self.policy.max_attempts, error, previous, elapsed)
+                await asyncio.sleep(previous)
         raise AssertionError("the last try either returns or raises")
 
 
@@ -583,17 +581,10 @@ async def call_through(layers: Sequence[Layer], function: Call[T], budget: Budge
 
     wrapped: Call[T] = count_and_call
     for layer in layers:
-        wrapped = _wrap(layer, wrapped)
+        wrapped = partial(layer.call, wrapped)
     with budgeted(budget):
         async with asyncio.timeout(budget.elapsed_seconds):
             return await wrapped()
-
-
-def _wrap(layer: Layer, function: Call[T]) -> Call[T]:
-    async def call() -> T:
-        return await layer.call(function)
-
-    return call
 
 
 # --- The channel of a real gRPC client ----------------------------------------------------------------------------
@@ -601,7 +592,7 @@ def _wrap(layer: Layer, function: Call[T]) -> Call[T]:
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How a gRPC client is made whose channel is layer A. It holds no connection.
+    """The settings of a gRPC client whose channel is layer A. It holds no connection.
 
     Parameters:
         timeout_seconds: seconds for one call, all attempts of the channel included; 60 under burst load.
@@ -613,7 +604,7 @@ class ClientConfig:
         ('grpc.enable_retries', 1)
     """
 
-    timeout_seconds: float = 30.0  # per RPC, all attempts of the channel included; 60 under burst load
+    timeout_seconds: float = 30.0
     policy: RetryPolicy = CHANNEL_POLICY
     codes: frozenset[str] = CHANNEL_CODES
 

@@ -30,7 +30,7 @@ from ..forked_process import ForkedProcess
 from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
-from ..workers import WorkerPool
+from ..workers import Worker, WorkerPool
 from .connection import ZygoteConnection, ZygoteGone
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
 
@@ -176,16 +176,12 @@ class Runner:
         shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
-            lambda host: connection.request(protocol.StartHost(self._new_number()), host),
+            lambda host: connection.request(protocol.StartShared(self._new_number(), is_thread_host=True), host),
             on_freed=self._on_slot_freed,
             on_killed=self.report,
             patience_seconds=self.patience_seconds,
         )
-        workers = WorkerPool(
-            shared,
-            on_retired=self.report,
-            idle_max=idle_max,
-        )
+        workers = WorkerPool(on_retired=self.report, idle_max=idle_max)
         connection.watch()
         warnings, printed = tuple(opened.warnings), _printed(connection, mask)
         return OpenFlow(spec, request, python, connection, shared, hosts, workers, warnings, printed)
@@ -473,7 +469,7 @@ class Launch(msgspec.Struct):
     def _request(self) -> None:
         order = self.order
         if self.isolation == "worker":
-            self.flow.connection.request(protocol.StartWorker(self.number), self)
+            self.flow.connection.request(protocol.StartShared(self.number), self)
             return
         frame = protocol.Start(self.number, protocol.encode_order(order), encoded_variables(order))
         self.flow.connection.request(frame, self)
@@ -486,7 +482,7 @@ class Launch(msgspec.Struct):
 
     def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
         if self.isolation == "worker":
-            worker = self.flow.workers.new_worker(started, fds)
+            worker = Worker(started, fds, self.flow.shared, self.flow.workers)
             self._attach(worker.start(self.order, self.listener))
             return worker
         process = ForkedProcess(started, fds)

@@ -36,7 +36,7 @@ UNREPORTED_MAX = 3  # none does, and the end of one is not reported
 
 #: A flow, and the answer without its text, which would stay in memory for the whole run.
 Opened = tuple[FlowSpec, protocol.FlowOpened]
-StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
+StartFrame = protocol.Start | protocol.StartShared
 
 
 class ZygoteGone(ProcessLookupError):

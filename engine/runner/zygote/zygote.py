@@ -325,10 +325,8 @@ class ForkLoop:
             match protocol.decode_executor_frame(payload):
                 case protocol.Start() as start:
                     self._start(start.number, os.pipe, lambda ends: run_attempt(start, self._facts, ends, self._pid))
-                case protocol.StartHost(number):
-                    self._start(number, _socket_pair, self._become_host)
-                case protocol.StartWorker(number):
-                    self._start(number, _socket_pair, self._become_worker)
+                case protocol.StartShared(number, is_thread_host):
+                    self._start(number, _socket_pair, self._become_host if is_thread_host else self._become_worker)
                 case protocol.Ping():
                     self._send(protocol.Pong())
 

@@ -80,7 +80,7 @@ async def test_frames_and_descriptors_arrive_in_order_however_slow_the_other_end
 ) -> None:
     sender = link_at(ends[0])
     sender.send(LARGE)
-    sender.send(protocol.StartHost(7), [gift.end])
+    sender.send(protocol.StartShared(7), [gift.end])
     received: list[bytes] = []
     over = asyncio.Event()
 
@@ -112,14 +112,14 @@ async def test_frames_of_one_turn_of_the_loop_are_one_message(ends: tuple[socket
 
     sender = Counted(ends[0], lambda payload: None, lambda: None)
     for number in range(100):
-        sender.send_soon(protocol.StartHost(number))
-    sender.send(protocol.StartHost(100))
+        sender.send_soon(protocol.StartShared(number))
+    sender.send(protocol.StartShared(100))
     received: list[int] = []
     over = asyncio.Event()
 
     def receive(payload: bytes) -> None:
         frame = protocol.decode_executor_frame(payload)
-        assert isinstance(frame, protocol.StartHost)
+        assert isinstance(frame, protocol.StartShared)
         received.append(frame.number)
         if len(received) == 101:
             over.set()
@@ -130,6 +130,6 @@ async def test_frames_of_one_turn_of_the_loop_are_one_message(ends: tuple[socket
     assert len(sent) == 1
     receiver.close()
     sender.close()
-    sender.send_soon(protocol.StartHost(1))
+    sender.send_soon(protocol.StartShared(1))
     await asyncio.sleep(0)
     assert len(sent) == 1
