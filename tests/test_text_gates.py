@@ -93,7 +93,7 @@ EXITS = {
             "engine/runner/call.py": "into the log of the task",
             "engine/runner/child.py": "into the log of the task",
             "engine/runner/command.py": "into the log of the task",
-            "engine/runner/zygote/client.py": "JSON of another interpreter, through a pipe",
+            "engine/runner/zygote/interpreter.py": "JSON of another interpreter, through a pipe",
             "engine/executor/host.py": "through ``printable``",
             "engine/executor/opening.py": "through ``printable``",
             "engine/flow/import_output.py": "through ``printable``",

@@ -28,9 +28,9 @@ from ..flow.source import Finding
 from ..runner import own_stack, process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.child import flush
-from ..runner.zygote.client import interpreter_of
 from ..runner.zygote.connection import ZygoteConnection
 from ..runner.zygote.flow_import import ImportSurvey, failure_of, single_threaded_libraries
+from ..runner.zygote.interpreter import interpreter_of
 from ..runner.zygote.launch import ZygoteProcess, fork_serving, spawn_zygote
 from ..runner.zygote.zygote import receive_open, reset_streams
 from .tasks import check_tasks

@@ -36,7 +36,8 @@ from ..errors import FlowChangesError, FlowError, RedriveError, StartInterrupted
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.protocol import Open
-from ..runner.zygote.client import Runner, environment_hash
+from ..runner.zygote.client import Runner
+from ..runner.zygote.interpreter import environment_hash
 from ..statefile.durations import DurationStats, duration_stats
 from ..statefile.lists import BREAKERS, query
 from ..statefile.open_writing import refuse_copy

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..domain.text import printable
-from ..notifications.notifier import no_bell
 from ..notifications.senders import make_senders
 from ..store import database, runs
 from .resume_plan import check_trust, flow_path_of, read_flow
@@ -41,7 +40,7 @@ async def _try(options: Mapping[str, object], message: Mapping[str, object]) -> 
     kind = str(options["sender"])
     if kind == "bell":
         return SenderResult(kind, note="rings in consoles that show a run, and is not tried")
-    (sender,) = make_senders([options], no_bell)
+    (sender,) = make_senders([options])
     try:
         await sender.send(message)
     except Exception as error:  # senders run third-party code, which may raise any error

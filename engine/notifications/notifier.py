@@ -65,7 +65,6 @@ class _Delivery(msgspec.Struct):
     tries: int = 0
     due_at: float = 0.0  # on the loop's clock
     is_in_flight: bool = False
-    counts: dict[int, int] = {}  # by page id: the count in the message
     told_by: str | None = None  # the flow whose page has told a receiver of the cause
     reported_since: int | None = None  # microseconds UTC: an earlier page of another flow tells nothing of this one
 
@@ -224,7 +223,7 @@ class Notifier:
         found = await self._submit(  # once the pages, and the events that they report, are on the disk
             lambda transaction: pages.read_pages(transaction.connection, delivery.ids), durable=True
         )
-        delivery.counts = {page.id: page.counted for page in found}
+        counts = {page.id: page.counted for page in found}
         if delivery.how == "page":
             page = found[0]
             delivery.reported_since = await self._submit(
@@ -241,9 +240,7 @@ class Notifier:
             delivery.due_at = asyncio.get_running_loop().time() + wait
         else:
             told_by = delivery.told_by
-            await self._submit(
-                lambda transaction: pages.write_sent(transaction, delivery.counts, delivery.how, told_by)
-            )
+            await self._submit(lambda transaction: pages.write_sent(transaction, counts, delivery.how, told_by))
         delivery.is_in_flight = False
         self._wake.set()
 
@@ -456,7 +453,3 @@ class Pinger:
         """Request each URL; a start that is not accepted yet delays the end, so that they arrive in order."""
         for url in self._urls:
             self._sends.start(url, f"ping {event!s} to {urlsplit(url).hostname}", partial(get, url_for(url, event)))
-
-
-async def no_bell(ids: Sequence[int]) -> None:
-    """Ring no bell: a page about the disk, or a test of a sender, is no event."""

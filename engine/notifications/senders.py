@@ -43,7 +43,11 @@ class Sender(NamedTuple):
     send: Callable[[PageMessage], Awaitable[None]]
 
 
-def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring) -> list[Sender]:
+async def _ring_nothing(ids: Sequence[int]) -> None:
+    """Ring no bell: a page about the disk, or a test of a sender, is no event."""
+
+
+def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring = _ring_nothing) -> list[Sender]:
     """Build the senders of a flow's ``page(...)`` lines. ``ring`` emits the bell event. Raises ValueError."""
     return [_make(dict(options), ring) for options in declared]
 

@@ -19,7 +19,7 @@ from ..core.policy import draw_delay
 from ..domain.rows import FailingSender
 from ..domain.text import format_duration, place_words, shell_command
 from .machine_pages import may_page, open_lock
-from .notifier import RESEND_POLICY, MessageOrigin, message_of, no_bell, note_failure
+from .notifier import RESEND_POLICY, MessageOrigin, message_of, note_failure
 from .senders import PageMessage, Sender, make_senders
 
 PAGE_AFTER_US = 30_000_000  # shorter troubles are normal: logs are rotated
@@ -34,13 +34,11 @@ class StoragePager:
     ) -> None:
         options = [one for one in declared if one["sender"] != "bell"]  # a bell is an event, which is a commit
         self._receivers = [
-            _Receiver(sender, str(declared_sender(one)["hash"]))
-            for sender, one in zip(make_senders(options, no_bell), options, strict=True)
+            _Receiver(sender, str(declared_sender(one)["hash"]), folder, origin.state)
+            for sender, one in zip(make_senders(options), options, strict=True)
         ]
         self._origin = origin
         self._clock = clock
-        for receiver in self._receivers:
-            receiver.open_lock(folder, origin.state)
         self.failing: dict[str, FailingSender] = {}  # by sender
         self._since: int | None = None
         self._ended_at: int | None = None
@@ -107,13 +105,11 @@ class StoragePager:
 class _Receiver:
     """A sender, and the lock of those who page by it about one file system."""
 
-    def __init__(self, sender: Sender, key: str) -> None:
+    def __init__(self, sender: Sender, key: str, folder: str | None, state_path: str) -> None:
+        """Make the lock file while there is room. Without one, each executor pages."""
         self.sender = sender
         self.key = key
         self._lock = -1
-
-    def open_lock(self, folder: str | None, state_path: str) -> None:
-        """Make the lock file while there is room. Without one, each executor pages."""
         if folder is None:
             return
         with contextlib.suppress(OSError):

@@ -354,7 +354,8 @@ class Attempt(RunningAttempt):
         self._report_stack(seen)
         self.is_forced = True
         self.place.terminate(reason)
-        if not await self._ended_within(self.order.spec.grace_seconds) and not self.place.has_ended():
+        await asyncio.wait([self._done], timeout=self.order.spec.grace_seconds)
+        if not self.is_over and not self.place.has_ended():
             self.place.kill(reason)
 
     def _report_stack(self, seen: Inspection) -> None:
@@ -366,10 +367,6 @@ class Attempt(RunningAttempt):
         self._hang_report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
         self.report(AttemptStack(where, self._hang or None))
-
-    async def _ended_within(self, seconds: float) -> bool:
-        await asyncio.wait([self._done], timeout=seconds)
-        return self.is_over
 
     # --- Controls of the executor -------------------------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
-        is_stored = outcome.result is not None and reason_of_unstored(outcome.result) is None
-        return load_result(outcome.result) if is_stored and outcome.result is not None else None
+        result = outcome.result
+        return None if result is None or reason_of_unstored(result) is not None else load_result(result)
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
         raise TimeoutError(f"task exceeded {timeout_s:g}s")

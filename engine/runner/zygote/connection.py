@@ -268,19 +268,16 @@ class ZygoteConnection:
         return False
 
     async def _gone_within(self, seconds: float) -> bool:
-        loop = asyncio.get_running_loop()
-        gone: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._zygote.pidfd, _resolve, gone)
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._zygote.pidfd, gone.set)
         try:
-            await asyncio.wait([gone], timeout=seconds)
+            async with asyncio.timeout(seconds):
+                await gone.wait()
+        except TimeoutError:
+            return False
         finally:
             loop.remove_reader(self._zygote.pidfd)
-        return gone.done()
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        return True
 
 
 def flow_spec(text: bytes) -> FlowSpec:

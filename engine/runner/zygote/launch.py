@@ -108,21 +108,10 @@ class SpawnedZygote:
 
 
 def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteLauncher:
-    """Fork a zygote now. Returns a function that hands it out once, and then raises ProcessLookupError."""
-    forked = [fork_zygote(flow, environment, inherited_fds)]
+    """Fork this process now, so that functions and closures of the calling program can be tasks.
 
-    def launch(python: str | None) -> ZygoteProcess:
-        if not forked:
-            raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
-        return forked.pop()
-
-    return launch
-
-
-def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:
-    """Fork this process, so that functions and closures of the calling program can be tasks.
-
-    Call it before an event loop, threads or a database connection exist: the fork would copy them.
+    Call it before an event loop, threads or a database connection exist: the fork would copy them. Returns a function
+    that hands the zygote out once, and then raises ProcessLookupError.
     """
     from . import zygote  # before the fork
 
@@ -131,7 +120,14 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds:
     def serve(control: socket.socket) -> NoReturn:
         zygote.serve(control, lambda *request: flow, warnings=warnings)
 
-    return fork_serving(serve, environment, inherited_fds)
+    forked = [fork_serving(serve, environment, inherited_fds)]
+
+    def launch(python: str | None) -> ZygoteProcess:
+        if not forked:
+            raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
+        return forked.pop()
+
+    return launch
 
 
 def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:

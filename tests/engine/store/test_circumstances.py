@@ -11,7 +11,7 @@ from redrive.console.text.event_text import describe_event, lines_of_event
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner.zygote.client import environment_hash
+from redrive.engine.runner.zygote.interpreter import environment_hash
 from redrive.engine.store import claims
 from redrive.engine.store.claims import ClaimOrder
 from redrive.engine.store.executors import ExecutorIdentity
