@@ -1,1 +1,1 @@
-"""Where a run is seen from (the one just started, a local file, a host behind ssh), and what is read through that."""
+"""The sources of runs (one just started, a local file, a host behind ssh), and the reads through them."""

@@ -163,10 +163,8 @@ class AgentProcess:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
         self.is_silent = False  # it has not said hello in time
-        self._host = address.place
-        self._login = options.login(address)
-        self._python = options.python
-        self._become = options.become or ""
+        self._address = address
+        self._options = options
         self._on_message = on_message
         self._hello: asyncio.Future[AgentMessage] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -202,11 +200,11 @@ class AgentProcess:
                 while not (await asyncio.wait({self._hello}, timeout=silence_seconds))[0]:
                     if time.monotonic() - self.received_at >= silence_seconds:
                         raise TimeoutError
-                return _facts_of_hello(self._hello.result(), self._host)
+                return _facts_of_hello(self._hello.result(), self._address.place)
         except TimeoutError:
             self.is_silent = True
             await self.close()
-            raise silent_host(self._host, silence_seconds) from None
+            raise silent_host(self._address.place, silence_seconds) from None
         except BaseException:
             await self.close()
             raise
@@ -259,12 +257,12 @@ class AgentProcess:
         except LinkError as error:
             self.kill(error)
         except Exception as error:  # a malformed message must not end the console
-            self.kill(LinkError(f"{self._host} sent a message that cannot be read: {error!r}", final=True))
+            self.kill(LinkError(f"{self._address.place} sent a message that cannot be read: {error!r}", final=True))
         await collecting
         code = await self._process.wait()
         self._process.close()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(decoder.noise)
-        said = link_error(self._host, self._python, code, stderr, self._login, self._become)
+        said = link_error(self._address, self._options, code, stderr)
         self._fail_pending(self._problem or said)
 
     async def _receive(self, decoder: MessageDecoder) -> None:
@@ -310,7 +308,7 @@ def file_rows_in(message: AgentMessage, address: SshAddress, clock_offset_us: in
 
 
 def clock_offset_us(hello: AgentMessage) -> int:
-    """How far the clock of the host that has just said hello is ahead; 0 if it does not say."""
+    """Microseconds by which the clock of a host is ahead, by its hello; 0 if it does not say."""
     now_us = hello.get("now")
     return now_us - wall_time_us() if isinstance(now_us, int) and abs(now_us) < TIME_US_MAX else 0
 

@@ -252,9 +252,9 @@ async def _probe(agent: AgentProcess) -> tuple[float, float]:
     """Return the seconds of the round trip and the clock offset in seconds, as if both ways took the same time."""
     wall, start = time.time(), time.monotonic()
     answer = await agent.request("clock")
-    taken = time.monotonic() - start
+    round_trip = time.monotonic() - start
     with decoding("a clock time"):
-        return taken, datetime.fromtimestamp(answer / 1e6, UTC).timestamp() - (wall + taken / 2)
+        return round_trip, datetime.fromtimestamp(answer / 1e6, UTC).timestamp() - (wall + round_trip / 2)
 
 
 # --- A buffer of event batches between the connection and the screen -------------------------------------------------

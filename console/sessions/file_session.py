@@ -44,7 +44,7 @@ class FileSession(Session):
         self._uuid: str | None = None  # of the file that was read last
         self._executor = NO_EXECUTOR  # the latest one, alive or not
         self._original: Original | None = None  # the file is a copy of this one
-        self._looked_at: object = None  # what the file was when ``_original`` was looked for
+        self._checked_stamps: object = None  # of the file, when ``_original`` was looked for
         self._service_pid: int | None = None
         self._stuck_run: str | None = None
         self._health = NO_HEALTH
@@ -162,11 +162,11 @@ class FileSession(Session):
         is_attached = self._executor_connection.descriptor is not None
         self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), None)
         found = None if self._executor.alive else stamps_of(self._path)
-        if found != self._looked_at or self._original is not None:  # the executor of the original may have ended
+        if found != self._checked_stamps or self._original is not None:  # the executor of the original may have ended
             self._original = None if found is None else original_of(self._path)
         if self._original is not None:
             self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), self._original)
-        self._looked_at = found
+        self._checked_stamps = found
 
 
 def require_known_values() -> None:

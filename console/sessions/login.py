@@ -68,7 +68,7 @@ class Login:
         if code == -signal.SIGKILL:
             raise silent_host(self._address.place, SILENCE_SECONDS)
         said = self._stderr.read_text(errors="replace")
-        error = link_error(self._address.place, "", code, said, self.own_options.login(self._address))
+        error = link_error(self._address, self.own_options, code, said)
         if error.locked:
             raise error
         return self.own_options

@@ -77,7 +77,7 @@ def print_clock(session: Session) -> None:
 
 
 def clock_notice(session: Session) -> str:
-    """One line about a host whose clock differs from the one of this machine; empty if it does not."""
+    """A line about a host whose clock differs from the one of this machine; empty if it does not."""
     seconds = session.status.clock_offset_seconds
     if abs(seconds) < CLOCK_OFFSET_SECONDS:
         return ""

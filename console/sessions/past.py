@@ -48,14 +48,14 @@ class EventHistory:
 
         Raises RedriveError if the file no longer has the start of the run, and the errors of the session.
         """
-        reel = self.index
-        while reel.seq < until:
-            events = await self._session.run_events(reel.run_id, reel.seq, READ_EVENTS)
-            reel.extend(events)
+        index = self.index
+        while index.seq < until:
+            events = await self._session.run_events(index.run_id, index.seq, READ_EVENTS)
+            index.extend(events)
             if len(events) < READ_EVENTS:
                 break
-            on_progress(reel.seq)
-        if not reel.seq:
+            on_progress(index.seq)
+        if not index.seq:
             raise RedriveError("the file no longer has the events of this run: the past cannot be shown")
 
     def cached_point(self, seq: int) -> HistoryPoint | None:
@@ -93,21 +93,15 @@ class HistoryReader:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._ended: dict[tuple[str, int | None, tuple[tuple[str, int], ...]], list[RunTaskRow]] = {}
+        self._ended: dict[tuple[str, int | None, tuple[tuple[str, int], ...]], Sequence[RunTaskRow]] = {}
 
     async def read(self, summaries: Sequence[RunSummary], dag_name: str) -> RunGrid:
         """Read the grid. ``summaries``: the runs of the file, the latest first. Raises RedriveError."""
         runs = latest_runs(summaries, dag_name)
-        rows: dict[str, list[RunTaskRow]] = {}
-        kept = {}
         keys = [(one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items()))) for one in runs]
         missing = [key for key in keys if key not in self._ended]
         # all at once: each waits for a link of its own delay
         read = await asyncio.gather(*(self._session.query(RUN_TASKS, run_id=run_id) for run_id, *_ in missing))
-        known = {**self._ended, **{key: list(found) for key, found in zip(missing, read, strict=True)}}
-        for key in keys:
-            rows[key[0]] = known[key]
-            if key[1] is not None:
-                kept[key] = known[key]
-        self._ended = kept
-        return run_grid(runs, rows)
+        known = {**self._ended, **dict(zip(missing, read, strict=True))}
+        self._ended = {key: known[key] for key in keys if key[1] is not None}
+        return run_grid(runs, {key[0]: known[key] for key in keys})

@@ -26,7 +26,7 @@ _END = {"after": -1, "limit": 500}
 
 
 class OutputLine(msgspec.Struct, frozen=True):
-    """What an assembler yields. ``dropped_bytes``: it stands for so much output that was dropped."""
+    """A line of output. ``dropped_bytes``: the number of bytes that were dropped, for which it stands."""
 
     at: int  # microseconds UTC
     text: str = ""
@@ -53,7 +53,6 @@ class OutputReader:
         self.run_id = run_id
         self.task = task
         self.attempt = attempt
-        self._where = run_id, task, attempt
         self._session = session
         self._tail = tail
         self._assembler = assembler or LineAssembler()
@@ -66,7 +65,7 @@ class OutputReader:
         """Ask what ``read_new`` reads first: of several streams in one round trip."""
         size = list_query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         first = {"after": 0, **_PAGE} if self._tail is None else _END
-        self._session.prefetch([size, log_query(*self._where, **first)])
+        self._session.prefetch([size, log_query(self.run_id, self.task, self.attempt, **first)])
 
     async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
         """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""
@@ -75,7 +74,7 @@ class OutputReader:
         chunks = await self._end(size)
         while chunks or (
             (last_id is None or self._last_id < last_id)
-            and (chunks := await self._session.log(*self._where, after=self._last_id, **_PAGE))
+            and (chunks := await self._session.log(self.run_id, self.task, self.attempt, after=self._last_id, **_PAGE))
         ):
             for chunk in chunks:
                 for line in self._lines_of(chunk, size):
@@ -91,7 +90,7 @@ class OutputReader:
     async def _end(self, size: int) -> Sequence[LogChunk]:
         """The first time, the last chunks: nothing if they have not all lines that are wanted."""
         tail, self._tail = self._tail, None
-        chunks = () if tail is None else await self._session.log(*self._where, **_END)
+        chunks = () if tail is None else await self._session.log(self.run_id, self.task, self.attempt, **_END)
         if tail is None or sum(chunk.text.count("\n") for chunk in chunks) <= tail:
             return ()
         self._read_bytes = max(size - sum(len(_encoded(chunk)) + chunk.dropped for chunk in chunks), 0)

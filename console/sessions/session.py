@@ -58,7 +58,7 @@ def machine_now_us() -> int:
 
 
 class Session(Protocol):
-    """One connection to a state file. All methods may raise RedriveError with one sentence for the operator.
+    """A connection to a state file. All methods may raise RedriveError with one sentence for the operator.
 
     The questions stand here, once for all kinds of session; each kind has its own ``read``.
 
@@ -73,7 +73,7 @@ class Session(Protocol):
 
     @property
     def ssh_arguments(self) -> Sequence[str]:
-        """What a printed command needs beside the address to reach the file."""
+        """The arguments that a printed command needs beside the address to reach the file."""
         return ()
 
     @property
@@ -194,27 +194,27 @@ def board_query(run_id: str | None) -> Query:
 
 
 def part_query(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Query:
-    """What ``Session.part`` reads."""
+    """The question of ``Session.part``."""
     return "part", {"run_id": run_id, "names": names, "has_blockers": has_blockers}
 
 
 def runs_query(run_id: str | None = None) -> Query:
-    """What ``Session.runs`` reads."""
+    """The question of ``Session.runs``."""
     return "runs", {"run_id": run_id}
 
 
 def list_query(listing: Listing[Row], **options: Option) -> Query:
-    """What ``Session.query`` reads."""
+    """The question of ``Session.query``."""
     return "query", {"what": listing.name, "options": options}
 
 
 def log_query(run_id: str, task: str, attempt: int, /, **window: int | None) -> Query:
-    """What ``Session.log`` reads."""
+    """The question of ``Session.log``."""
     return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 
 def causes_query(run_id: str | None, causes: Sequence[CauseKey] | None = None) -> Query:
-    """What ``Session.cause_histories`` reads."""
+    """The question of ``Session.cause_histories``."""
     return "cause_history", {"run_id": run_id, "causes": causes}
 
 

@@ -293,9 +293,6 @@ class SshSession(LiveSession):
             if time.monotonic() - requested_at < WINDOW_SECONDS:
                 count *= 2
             start = following
-        self._publish_completed(projection)
-
-    def _publish_completed(self, projection: RunProjection) -> None:
         if self._partial is projection:
             self._completed = projection
             if self._buffer is not None:

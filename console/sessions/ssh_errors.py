@@ -7,6 +7,7 @@ from typing import Literal
 
 from ...engine.errors import LinkError
 from ..text.text import one_line
+from .address import SshAddress, SshOptions
 
 SILENCE_SECONDS = 15.0  # of a host, until a command gives it up; a console goes on waiting
 TEXT_CHARACTERS_MAX = 500  # of a text of another host
@@ -51,12 +52,12 @@ _RULES: tuple[tuple[str, Remedy, str], ...] = (
 )
 
 
-def link_error(host: str, python: str, code: int | None, stderr: str, login: str = "", become: str = "") -> LinkError:
+def link_error(address: SshAddress, options: SshOptions, code: int | None, stderr: str) -> LinkError:
     """Return the error for an ssh that exited with ``code``, before or after the hello of the agent.
 
-    ``login``: the command that a person types to log in; ``become``: the user over there who runs the agent. Of
-    ``stderr`` only printable characters reach a terminal.
+    Of ``stderr`` only printable characters reach a terminal.
     """
+    host, python = address.place, options.python
     message = last_line(stderr)
     details = f" ({message})" if message else ""
     # these codes are of every shell for a program that it cannot run or find
@@ -64,7 +65,7 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for pattern, remedy, sentence in _RULES:
         if re.search(pattern, stderr):
-            words = {"host": host, "python": python, "login": login or f"ssh {host}", "become": become}
+            words = {"host": host, "python": python, "login": options.login(address), "become": options.become}
             return LinkError(sentence.format(**words) + details, final=remedy == "fix", locked=remedy == "sign in")
     if code == 0:
         why = f"{python} on {host} is not a Python (name another: --python), or sshd runs a command of its own there"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """How the console was started.
+    """The start of the console.
 
     Attributes:
         state_path: the state file, where an executor can be started from here.
@@ -59,7 +59,7 @@ _PATH_BEGINNINGS = ("/", "./", "../", "~")
 
 
 class NamedTargets(NamedTuple):
-    """What the words of a command name.
+    """The words of a command, as they are read.
 
     Attributes:
         state: a flow, a path, ``ssh://...``; None: the default.
@@ -177,7 +177,7 @@ def _ambiguous_word(word: str, named: NamedTargets, files: Sequence[str]) -> Amb
 
 
 class LocalMachine:
-    """What there is on this machine, read when it is asked for."""
+    """The state files of this machine, read when they are asked for."""
 
     def is_file(self, word: str) -> bool:
         """Whether the word names a state file that is there, by its path or by its flow."""

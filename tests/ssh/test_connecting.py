@@ -313,19 +313,20 @@ def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash
     ],
 )
 def test_what_ssh_says_becomes_a_sentence(code: int, stderr: str, sentence: str, final: bool) -> None:
-    error = link_error("far", "python3", code, stderr, become="nobody2")
+    error = link_error(parse("ssh://far"), SshOptions(become="nobody2"), code, stderr)
     assert sentence in str(error)
     assert error.final is final
 
 
 def test_what_the_far_side_says_cannot_drive_the_terminal() -> None:
-    error = link_error("far", "python3", 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000)
+    error = link_error(
+        parse("ssh://far"), SshOptions(), 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000
+    )
     assert str(error).isprintable() and len(str(error)) < 600
     assert last_line("\x1b[2J") == "␛[2J"
 
 
 def test_what_to_type_names_the_port_and_the_options_of_the_operator() -> None:
     options = SshOptions("python3.12", ("IdentityFile=/keys/a b", "-4")).with_options("ControlPath=/run/ssh")
-    login = options.login(parse("ssh://ana@far:2222/x.db"))
-    error = link_error("ana@far", "python3", 255, "Host key verification failed.", login)
+    error = link_error(parse("ssh://ana@far:2222/x.db"), options, 255, "Host key verification failed.")
     assert "run `ssh -o 'IdentityFile=/keys/a b' -4 -p 2222 ana@far` once" in str(error)
