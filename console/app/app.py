@@ -28,7 +28,7 @@ from ..sessions.session import LiveSession
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.tty import Tty
-from ..text.pieces import Line, Role
+from ..text.pieces import Line
 from ..text.text import one_line
 from ..widgets.bars import bindings
 from .commands import CommandMenu, Copying
@@ -103,7 +103,7 @@ class ConsoleApp(ViewConsole):
 
     @property
     def needs_of_run(self) -> Sequence[Need]:
-        """What the followed run needs."""
+        """The needs of the followed run."""
         board, status = self.live.board, self.live.status
         known = None if self.live.is_past or status.is_late else status
         return [] if board is None else needs_of_board(board, known, self.live.now_us)
@@ -236,7 +236,7 @@ class ConsoleApp(ViewConsole):
 
     def on_run_gone(self, sentence: str) -> None:
         """Say that another run is shown than before, until a key is pressed or the next message comes."""
-        self.show_message(one_line(sentence), Role.WARNING, GONE_SECONDS)
+        self.show_warning(one_line(sentence), GONE_SECONDS)
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""
@@ -339,7 +339,7 @@ class ConsoleApp(ViewConsole):
             names = self.console_screen.target_tasks()
             there = named(names) if names else "another row"
             words = f"nothing was done: the cursor has just moved to {there}; press again"
-            self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
+            self.show_warning(words, REFUSAL_SECONDS)
         else:
             is_answer = self.tour.is_answered_by(action)
             await super().handle(action, handler)

@@ -42,7 +42,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def __init__(self, tty: Tty | None = None, palette: RoleStyles = NO_STYLES) -> None:
         super().__init__(tty)
-        self._palette = palette
+        self.palette = palette
         self._default_guarded_keys = guarded_keys() | {SUSPEND_KEY}
         self._guard: KeyGuard[events.Key] = KeyGuard(self.key_has_effect)
         self._arrived: deque[events.Key] = deque()  # not yet received by ``on_event``
@@ -50,15 +50,6 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         self._waiting_for_keys = False
         self._refused_at = float("-inf")
         self.is_untouched = True  # nobody has pressed a key or a button of the mouse
-
-    @property
-    def palette(self) -> RoleStyles:
-        return self._palette
-
-    @palette.setter
-    def palette(self, palette: RoleStyles) -> None:
-        self._palette = palette
-        self.repaint()
 
     def on_ready(self) -> None:
         """The first frame is drawn."""
@@ -91,7 +82,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
             await result
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
-        """What a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
+        """The method that a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
         call = VIEW_CALLS.get(action.name)
         if call is not None:
             around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
@@ -101,7 +92,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         return self.console_handler(action.name)
 
     def console_handler(self, name: str) -> Callable[[], object] | None:
-        """What an action of the console calls; None if this app does not handle it."""
+        """The method that an action of the console calls; None if this app does not handle it."""
         return self.action_suspend_process if name == "suspend" else None
 
     def key_has_effect(self, key: str) -> bool:

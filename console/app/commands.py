@@ -118,13 +118,13 @@ class Copying:
     def copy(self, subject: object, names: Sequence[str]) -> None:
         """Copy ``subject`` if it is an event; else let the operator choose a text about the tasks."""
         console = self._console
-        board, ssh_arguments = console.live.board, console.live.session.ssh_arguments
+        board, session, ssh_arguments = console.live.board, console.live.session, console.live.session.ssh_arguments
         if isinstance(subject, Event):
             command = command_line(subject, self._target, ssh_arguments)
             text = command or one_line(f"{subject.task or ''} {describe_event(subject)}")
             self._copy("command line" if command else "sentence", text)
         elif board is not None:
-            texts = {"summary": incident_summary(board, console.address, console.live.now_us, console.runner)}
+            texts = {"summary": incident_summary(board, session.address, console.live.now_us, console.runner)}
             if names:
                 run_id, reason = board.projection.run.run_id, "after a fix"
                 line = shell_line("requeue", self._target, run_id, names, reason, ssh_arguments=ssh_arguments)
@@ -137,7 +137,7 @@ class Copying:
 
     @property
     def _target(self) -> str:
-        return self._console.launch.state_path or self._console.address
+        return self._console.launch.state_path or self._console.live.session.address
 
     def _copy(self, word: str, text: str) -> None:
         text = sanitize_lines(text)
@@ -145,6 +145,6 @@ class Copying:
         whole, part = len(text.encode("utf-8", "replace")), len(truncated_to_clipboard(text).encode())
         if part < whole:
             message = f"{word}: the first {part:,} of {whole:,} bytes, as much as terminals take"
-            self._console.show_message(message, Role.WARNING)
+            self._console.show_warning(message)
         else:
             self._console.show_message(f"{word} sent to the terminal's clipboard ({whole:,} bytes, by OSC 52)")

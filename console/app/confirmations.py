@@ -42,7 +42,7 @@ def named(names: Sequence[str]) -> str:
 
 
 def hidden_warning(hidden: Sequence[str]) -> str:
-    """What an act is about and the screen does not show; empty if it shows all of it."""
+    """The tasks of an act that the screen does not show; empty if it shows all of them."""
     return f"Not in sight now: {named(hidden)}." if hidden else ""
 
 
@@ -79,8 +79,8 @@ def preview_question(act: str, preview: ActPreview, context: RunContext, rate: f
     asked = (preview.run_again if act == "requeue" else preview.skipped) or preview.unblocked
     count, facts = len(asked), [*_facts(preview, asked)]
     if rate is not None:
-        seconds = spread_seconds(count, rate)
-        facts.append(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {format_seconds(seconds)} in all.")
+        seconds = format_seconds(round(count / rate))
+        facts.append(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {seconds} in all.")
     return replace(
         _question_of_tasks(
             BY_NAME[act].verb.capitalize(),
@@ -130,13 +130,8 @@ def _with_canary(question: Question, rate: float) -> Question:
     return replace(question, facts=[*question.facts, fact], alternative=(key, "one first"))
 
 
-def spread_seconds(count: int, rate: float) -> int:
-    """For how many seconds ``count`` starts at ``rate`` per second last."""
-    return round(count / rate)
-
-
 def _facts(preview: ActPreview, asked: Sequence[str]) -> Iterator[str]:
-    """What the act would do, without what becomes of all of the ``asked`` tasks, which are listed."""
+    """The effects of the act, without those on all of the ``asked`` tasks, which are listed."""
     yield from (f"{note[:1].upper()}{note[1:]}." for note in preview.notes)
     if preview.needed_by:
         name, child = preview.needed_by[0]
@@ -209,7 +204,7 @@ def stop_question(names: Sequence[str], context: RunContext) -> Question:
 
 
 def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
-    """What happens to attempts that run, and to tasks without one."""
+    """The effects on attempts that run, and on tasks without one."""
     running = sum(row_style(row, runner).sign is Sign.RUNNING for row in rows)
     if running:
         yield "A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes."
@@ -343,7 +338,6 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     is_paused = board.projection.run.paused_since is not None
     paused = [[Piece(f"The run is paused: it starts nothing until {shown_key('pause')} unpauses it.", Role.WARNING)]]
     left = board.total - board.finished
-    role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     _, doubtful = lost_tasks(board)
     return Question(
         title=f"Start an executor here for {board.projection.run.run_id}",
@@ -354,7 +348,7 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
             *([f"Not {named(doubtful)}, which may have happened: a human decides."] if doubtful else []),
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
-            *([Piece(one_line(line), role)] for line in plan.difference_lines()),
+            *_difference_lines(plan),
         ],
         accept="trust this code" if plan.doubts else "resume",
     )
@@ -362,10 +356,14 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
 
 def with_executor(question: Question, plan: ResumePlan) -> Question:
     """The question about an act and about the executor that starts here after it."""
-    role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     fact = f"Then an executor starts here, with {next(plan.code_lines())}."
-    differences = [[Piece(one_line(line), role)] for line in plan.difference_lines()]
-    return replace(question, facts=[*question.facts, fact, *differences], accept=f"{question.accept} and go on")
+    facts = [*question.facts, fact, *_difference_lines(plan)]
+    return replace(question, facts=facts, accept=f"{question.accept} and go on")
+
+
+def _difference_lines(plan: ResumePlan) -> list[Line]:
+    role = Role.WARNING if plan.needs_acceptance else Role.TEXT
+    return [[Piece(one_line(line), role)] for line in plan.difference_lines()]
 
 
 def without_executor(question: Question, why: str) -> Question:

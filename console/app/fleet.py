@@ -35,7 +35,7 @@ from ..sessions.live_run import LiveRun
 from ..sessions.session import LiveSession, current_actor
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece
 from ..text.text import one_line
 from ..widgets.dialog import Dialog, Question, Reply, ask
 from .app import ConsoleApp
@@ -52,7 +52,7 @@ _ABOUT_RUN = frozenset({"why", "details", "copy"})  # and all that changes it
 
 
 class NoSession:
-    """What stands for a session while the run of no row is followed; nothing is read through it."""
+    """A session while the run of no row is followed; nothing is read through it."""
 
     run_id = None
     address = ""
@@ -68,7 +68,7 @@ def _none() -> LiveSession:
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What the operator opens: a view of a run of a state file."""
+    """A view of a run of a state file, which the operator opens."""
 
     path: str
     run_id: str | None = None
@@ -126,7 +126,7 @@ class FleetApp(ConsoleApp):
         """Start to read the list."""
         self.list_screen.before = self._before
         if self._message:
-            self.show_message(self._message, Role.WARNING)
+            self.show_warning(self._message)
         self.set_interval(1.0, self._tick_alone)
         self.run_worker(self._follow(), name="follow", group="follow", exclusive=True)
 
@@ -232,20 +232,20 @@ class FleetApp(ConsoleApp):
 
         entry = self.list_screen.entry
         if entry is not None and is_remote(entry.file_row.path):
-            self._warn(next_times(entry.file_row.supervised, self._clock.now_us()))
+            self.show_warning(next_times(entry.file_row.supervised, self._clock.now_us()))
         elif self.console_screen is self.list_screen:
-            self.push_screen(SchedulesScreen(self, None if entry is None else entry.flow))
+            self.push_screen(SchedulesScreen(None if entry is None else entry.flow))
 
     def _act_on_schedule(self, action: str) -> None:
         """Let the operator do what an action means for the schedule under the cursor."""
         row: ServedSchedule | None = getattr(self.console_screen, "row", None)
         if self._is_read_only or row is None:
-            self._warn("opened read-only" if self._is_read_only else "nothing is selected")
+            self.show_warning("opened read-only" if self._is_read_only else "nothing is selected")
             return
         try:
             acts = require_acts(row, action, self._clock.now_us())
         except RefusedError as error:
-            self._warn(str(error))
+            self.show_warning(str(error))
             return
         if len(acts) > 1:
             options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
@@ -297,7 +297,7 @@ class FleetApp(ConsoleApp):
             try:
                 await asyncio.to_thread(change)
             except StateFileError as error:
-                self._warn(str(error))
+                self.show_warning(str(error))
                 return
             name = "start-now" if act.name == "start" and act.logical is None else act.name
             self.show_message(decision_sentence(row, name, at_us or act.logical or 0, row.missed_times))
@@ -321,9 +321,6 @@ class FleetApp(ConsoleApp):
             )
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
-
-    def _warn(self, sentence: str) -> None:
-        self.show_message(one_line(sentence), Role.WARNING)
 
     # --- Keys --------------------------------------------------------------------------------------------------------
 

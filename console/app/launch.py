@@ -137,7 +137,6 @@ async def _embedded(starting: Future[None], state: str, run_options: Mapping[str
 
     await asyncio.wrap_future(starting)
     session = await EmbeddedSession.open(state)
-    assert isinstance(session, EmbeddedSession)
     session.run_options = run_options
     return session
 
@@ -201,7 +200,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
 
 
 def crash_lines(error: BaseException, resume: str = "redrive attach") -> list[str]:
-    """What standard error says of a failure: where it was, without values of variables, and how to come back."""
+    """The lines of a failure on standard error: its traceback without values of variables, and the way back."""
     traced = "".join(traceback.format_exception(error)).splitlines()
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     last = f"The console failed: {summary}", f"The run was not touched; come back with: {resume}"

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
 from ...engine.core.projection import is_operator_act
-from ...engine.core.waiting import RunnerKind, waits_for_approval
+from ...engine.core.waiting import waits_for_approval
 from ...engine.domain import acts
 from ...engine.domain.acts import DONE, STARTS_WORK, ActPreview, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
@@ -44,10 +44,8 @@ from ..text.text import one_line
 from ..widgets.dialog import Dialog, Question, Reply, ask
 from . import confirmations
 from .confirmations import GRACE_SECONDS
+from .executor_start import ExecutorStarter
 from .views import ViewConsole
-
-if TYPE_CHECKING:
-    from ...engine.executor.resume_plan import ResumePlan
 
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
@@ -107,6 +105,7 @@ TIMED_ACTS: Mapping[str, TimedAct] = {
 }
 
 Targets = tuple[Target, ...]
+Item = TypeVar("Item")
 
 
 class GracePeriod(msgspec.Struct, frozen=True):
@@ -139,6 +138,7 @@ class OperatorActions:
     def __init__(self, console: ViewConsole, monotonic: Callable[[], float]) -> None:
         self._console = console
         self._monotonic = monotonic
+        self.executor = ExecutorStarter(console)
         self._sent: dict[str, SentAct] = {}  # by the id of the command, the oldest first
         self._goes_on = False  # the act that is about to be sent gets an executor
         self._grace: GracePeriod | None = None
@@ -162,7 +162,7 @@ class OperatorActions:
 
     def requeue(self, board: Board, names: Sequence[str]) -> None:
         """Requeue: one task that needs a human at once, other tasks after a confirmation."""
-        preview = preview_requeue(board, names, is_abandoned=self._is_abandoned)
+        preview = preview_requeue(board, names, is_abandoned=self.is_abandoned)
         if self._is_refused("requeue", board, names, preview):
             return
         targets = targets_of(board, names)
@@ -170,7 +170,7 @@ class OperatorActions:
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
         holders = () if preview.startable else tuple(dict.fromkeys(preview.kept.values()))
         begin_grace = partial(self._begin_grace, holders)
-        if is_plain and not self._can_resume and not set(preview.notes).difference([PAUSED_NOTE]):
+        if is_plain and not self.executor.can_be_started and not set(preview.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -184,13 +184,13 @@ class OperatorActions:
             self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else begin_grace)
 
         question = confirmations.requeue_question(
-            preview, self._run_context(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
+            preview, self._run_context(board), names, _key_of("requeue"), RATE_PER_SECOND, is_spread=is_spread
         )
         self._confirm_for(names, "requeue", question, requeue)
 
     def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
-        preview = preview_skip(board, names, is_abandoned=self._is_abandoned)
+        preview = preview_skip(board, names, is_abandoned=self.is_abandoned)
         if self._is_refused("skip", board, names, preview):
             return
         targets = targets_of(board, names)
@@ -257,10 +257,11 @@ class OperatorActions:
 
     def postpone(self, board: Board) -> None:
         """Give the run another deadline, or none."""
-        choose(self._console, "The new deadline of the run", _DEADLINES, self._send_postponement)
 
-    def _send_postponement(self, seconds: str) -> None:
-        self.send("postpone", (), DEFAULT_REASON, {"seconds": int(seconds)} if seconds else {})
+        def postpone(seconds: str) -> None:
+            self.send("postpone", (), DEFAULT_REASON, {"seconds": int(seconds)} if seconds else {})
+
+        choose(self._console, "The new deadline of the run", _DEADLINES, postpone)
 
     def reload_code(self, board: Board) -> None:
         """Have the executor load changed source files."""
@@ -382,7 +383,7 @@ class OperatorActions:
         self._console.show_line(line, left / SECOND_US)
 
     def _start_of(self, grace: GracePeriod, countdown: str) -> str:
-        """What a requeued task waits for: only a human may end that."""
+        """The wait of a requeued task, which only a human may end; else the countdown to its start."""
         console, board = self._console, self._console.live.board
         if board is not None and board.projection.run.paused_since is not None:
             return f"the run is paused: {shown_key('pause')} unpauses"
@@ -403,15 +404,29 @@ class OperatorActions:
             return board
         return None
 
+    def actionable_item(
+        self, subject: object, kind: type[Item], what: str, refusal_of: Callable[[Item], str | None]
+    ) -> Item | None:
+        """The item under the cursor if an act can change it; else say why not. ``what``: it is called."""
+        if not isinstance(subject, kind):
+            self.show_warning(f"select a {what} first")
+        elif self.actionable_board(None) is not None:
+            refused = refusal_of(subject)
+            if refused is None:
+                return subject
+            self.show_warning(refused)
+        return None
+
     @property
-    def _is_abandoned(self) -> bool:
+    def is_abandoned(self) -> bool:
+        """Whether no executor lives: acts are decided under the lock of the state file."""
         return not self._console.live.status.executor.alive
 
     def _is_refused(self, act: str, board: Board, names: Sequence[str], preview: ActPreview | None = None) -> bool:
         """Whether an act would change none of the tasks; then show why. Their pages answer for themselves."""
         if acts.BY_NAME[act].scope is acts.Scope.PAGES:
             return False
-        why = refusal(preview, board, act, names, is_abandoned=self._is_abandoned)
+        why = refusal(preview, board, act, names, is_abandoned=self.is_abandoned)
         if why is not None:
             self.show_warning(why)
         return why is not None
@@ -434,32 +449,15 @@ class OperatorActions:
         """Ask a question about tasks, which names those that are out of sight; also about the executor that makes what
         the act lets go on, where none is there."""
         question = confirmations.with_hidden(question, self._hidden_names(names))
-        if self._can_resume and BY_NAME[action].act in STARTS_WORK:
+        if self.executor.can_be_started and BY_NAME[action].act in STARTS_WORK:
             run_latest(self._console, partial(self._confirm_with_executor, action, question, act), "resume")
         else:
             self.confirm(action, question, act)
 
-    # --- An act and the executor that it needs: one decision ----------------------------------------------------------
-
-    @property
-    def _can_resume(self) -> bool:
-        """Whether nobody runs the run, or would by himself, and an executor can be started here."""
-        console = self._console
-        is_elsewhere = console.live.status.executor.may_live or console.launch.state_path is None
-        return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
-
-    async def plan_resume(self, *, trusted: bool) -> ResumePlan:
-        """Find the code with which an executor would go on, and what changed in the flow. Raises RedriveError."""
-        from ...engine.executor.resume_plan import plan_resume
-
-        console, board = self._console, self._console.live.board
-        assert board is not None and console.launch.state_path is not None
-        return await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
-
     async def _confirm_with_executor(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask about an act and an executor; about the act alone, and say why, if none can be started."""
         try:
-            plan = await self.plan_resume(trusted=bool(self._console.launch.run_options.get("trust")))
+            plan = await self.executor.plan(trusted=self.executor.is_trusted)
             why = plan.doubts[0] if plan.doubts else ""
         except RedriveError as error:
             plan, why = None, str(error)
@@ -473,28 +471,14 @@ class OperatorActions:
 
         self.confirm(action, confirmations.with_executor(question, plan), go_on)
 
-    async def start_executor(self, run_id: str) -> None:
-        """Start an executor here. Raises the error that kept it from starting."""
-        from ..sessions.local import resume
-
-        console = self._console
-        assert console.launch.state_path is not None
-        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
-        await resume(console.launch.state_path, run_id, options)
-
     def confirm(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
         self._console.console_screen.key_bar.clear_message()  # what led here has been said
-        ask(self._console, Dialog(replace(question, trigger=self._key_for(action))), act)
-
-    def _key_for(self, action: str) -> str | None:
-        """Textual's name of the first key of an action; None if it has no key."""
-        keys = keys_of(action)
-        return keys[0] if keys else None
+        ask(self._console, Dialog(replace(question, trigger=_key_of(action))), act)
 
     def show_warning(self, sentence: str) -> None:
         """Show why nothing was done."""
-        self._console.show_message(sentence, Role.WARNING, ANSWER_SECONDS)
+        self._console.show_warning(sentence, ANSWER_SECONDS)
 
     # --- Sending --------------------------------------------------------------------------------------------------
 
@@ -540,7 +524,7 @@ class OperatorActions:
             self._show_answer(answer)
         if answer.ok and goes_on:
             try:
-                await self.start_executor(command.run_id or "")
+                await self.executor.start(command.run_id or "")
             except RedriveError as error:
                 self.show_warning(f"{answer.message}; but no executor could be started: {error}")
 
@@ -549,6 +533,11 @@ class OperatorActions:
         self._console.show_line(answer_line(answer.ok, answer.message, answer.results, glyphs), ANSWER_SECONDS)
         if len(refusals(answer.results)) > 1:
             self._console.push_screen(TextDialog(answer.message, result_lines(answer.results, glyphs)))
+
+
+def _key_of(action: str) -> str | None:
+    """Textual's name of the first key of an action; None if it has no key."""
+    return next(iter(keys_of(action)), None)
 
 
 def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:

@@ -15,7 +15,6 @@ from ..model.board import Board
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, choose
 from ..text.figures import wall
-from ..text.pieces import Role
 from . import confirmations
 from .operator import OperatorActions
 from .views import ViewConsole
@@ -37,14 +36,9 @@ _STOPPING_IDLE = (ChoiceOption("drain", "Stop its executor", "no task runs now; 
 
 
 def _ways_to_stop(board: Board) -> Sequence[ChoiceOption]:
-    """What differs only for running tasks is asked only if there are some."""
+    """The choices; those that differ only for running tasks are offered only if there are some."""
     rows = board.projection.tasks.values()
     return _STOPPING if any(row.state is TaskState.RUNNING for row in rows) else _STOPPING_IDLE
-
-
-def _refusal(act: str, subject: object) -> str:
-    """Why an act on the run under the cursor is not offered."""
-    return (isinstance(subject, RunSummary) and act_refusal(act, subject.run.state)) or "select a run first"
 
 
 class RunControl:
@@ -103,15 +97,15 @@ class RunControl:
         """Start an executor here if the last one is gone."""
         console, board = self._console, self._console.live.board
         if board is None or board.projection.run.ended_at is not None:
-            console.show_message("there is nothing to resume", Role.WARNING)
+            console.show_warning("there is nothing to resume")
         elif console.live.status.executor.alive:
-            console.show_message("its executor is alive", Role.WARNING)
+            console.show_warning("its executor is alive")
         elif console.launch.state_path is None:
-            console.show_message("resume it on its own machine: an executor runs beside its state file", Role.WARNING)
+            console.show_warning("resume it on its own machine: an executor runs beside its state file")
         elif console.lock_reason is not None:
-            console.show_message(console.lock_reason, Role.WARNING)
+            console.show_warning(console.lock_reason)
         else:
-            self._plan_resume(trusted=bool(console.launch.run_options.get("trust")))
+            self._plan_resume(trusted=self._actions.executor.is_trusted)
 
     def _plan_resume(self, *, trusted: bool) -> None:
         self._console.show_message("reading the flow ...")
@@ -121,7 +115,7 @@ class RunControl:
         """Ask before an executor is started, with the code that it runs and what changed in the flow."""
         console, board = self._console, self._console.live.board
         assert board is not None
-        plan = await self._actions.plan_resume(trusted=trusted)
+        plan = await self._actions.executor.plan(trusted=trusted)
         gone_at = console.live.status.executor.gone_at
         since = f" since {wall(gone_at)}" if gone_at is not None else ""
         question = confirmations.resume_question(board, since, plan)
@@ -138,24 +132,25 @@ class RunControl:
         console, board = self._console, self._console.live.board
         assert board is not None
         console.show_message("starting an executor ...")
-        await self._actions.start_executor(board.projection.run.run_id)
+        await self._actions.executor.start(board.projection.run.run_id)
         console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:
         """End the unfinished run ``subject`` for good, after a question."""
-        console = self._console
-        if not isinstance(subject, RunSummary) or act_refusal("abandon", subject.run.state):
-            console.show_message(_refusal("abandon", subject), Role.WARNING)
-        elif self._actions.actionable_board(None) is not None:
-            question = confirmations.abandon_question(subject)
-            run_id = subject.run.run_id
+        summary = self._actionable_run(subject, "abandon")
+        if summary is not None:
+            run_id = summary.run.run_id
             self._actions.confirm(
-                "abandon_run", question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
+                "abandon_run",
+                confirmations.abandon_question(summary),
+                lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id),
             )
 
     def acknowledge(self, subject: object) -> None:
         """Take note of how the run ``subject`` ended."""
-        if not isinstance(subject, RunSummary) or act_refusal("ack-run", subject.run.state):
-            self._console.show_message(_refusal("ack-run", subject), Role.WARNING)
-        elif self._actions.actionable_board(None) is not None:
-            self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
+        summary = self._actionable_run(subject, "ack-run")
+        if summary is not None:
+            self._actions.send("ack-run", (), DEFAULT_REASON, run_id=summary.run.run_id)
+
+    def _actionable_run(self, subject: object, act: str) -> RunSummary | None:
+        return self._actions.actionable_item(subject, RunSummary, "run", lambda one: act_refusal(act, one.run.state))

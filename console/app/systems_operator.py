@@ -30,7 +30,6 @@ BREAKER_ACTIONS: Mapping[str, str] = {
     "open": "force_open",
     "disable": "disable_breaker",
 }
-_NO_PAGE = "select a page first"
 
 
 class SystemsActions:
@@ -45,23 +44,20 @@ class SystemsActions:
     def set_breaker(self, breaker: object, how: str) -> None:
         """Set a circuit breaker by hand; ``how`` is a key of ``BREAKER_ACTIONS``. A probe needs no confirmation."""
         actions = self._actions
-        if not isinstance(breaker, BreakerStatus):
-            actions.show_warning("select a breaker first")
+        found = actions.actionable_item(
+            breaker,
+            BreakerStatus,
+            "breaker",
+            lambda one: breaker_refusal(one.name, how, one.state, actions.is_abandoned),
+        )
+        if found is None:
             return
-        if actions.actionable_board(None) is None:
-            return
-        reason = self._refusal(breaker, how)
-        if reason is not None:
-            actions.show_warning(reason)
-        elif how == "probe":
-            self._send_breaker(breaker, how)
+        if how == "probe":
+            self._send_breaker(found, how)
         else:
             action = BREAKER_ACTIONS[how]
-            question = confirmations.breaker_question(breaker, how, BY_NAME[action].label.rstrip("…").capitalize())
-            actions.confirm(action, question, lambda reply: self._send_breaker(breaker, how, reply.reason))
-
-    def _refusal(self, breaker: BreakerStatus, how: str) -> str | None:
-        return breaker_refusal(breaker.name, how, breaker.state, not self._console.live.status.executor.alive)
+            question = confirmations.breaker_question(found, how, BY_NAME[action].label.rstrip("…").capitalize())
+            actions.confirm(action, question, lambda reply: self._send_breaker(found, how, reply.reason))
 
     def _send_breaker(self, breaker: BreakerStatus, how: str, reason: str = "") -> None:
         self._actions.send("breaker", (), reason or DEFAULT_REASON, {"downstream": breaker.name, "how": how})
@@ -85,15 +81,7 @@ class SystemsActions:
             )
 
     def _actionable_page(self, page: object, act: str) -> PageRow | None:
-        """Return the page if an act can change it; else say why not."""
-        if not isinstance(page, PageRow):
-            self._actions.show_warning(_NO_PAGE)
-        elif self._actions.actionable_board(None) is not None:
-            refused = act_refusal(act, page.state)
-            if refused is None:
-                return page
-            self._actions.show_warning(refused)
-        return None
+        return self._actions.actionable_item(page, PageRow, "page", lambda one: act_refusal(act, one.state))
 
     # --- Quarantined rows -----------------------------------------------------------------------------------------
 

@@ -63,8 +63,8 @@ class Theme(msgspec.Struct, frozen=True):
     def stale_palette(self) -> RoleStyles:
         """The palette while the data is stale: grey, except for warnings, the cursor and keys."""
         grey = self.styles.get(Role.STALE, Style(dim=True))
-        kept = {str(role): self.styles[role] for role in _LIVE_WHEN_STALE if role in self.styles}
-        return RoleStyles(self._with_background({**{str(role): grey for role in Role}, **kept}))
+        live = {str(role): self.styles[role] for role in _LIVE_WHEN_STALE if role in self.styles}
+        return RoleStyles(self._with_background({**{str(role): grey for role in Role}, **live}))
 
     def without_colours(self) -> Theme:
         """The theme for terminals without colours."""

@@ -17,13 +17,11 @@ from ..present.header import ReplayPosition, describe_read_only
 from ..screens.console import errors_shown
 from ..sessions.past import EventHistory, HistoryPoint
 from ..text.event_text import event_subject
-from ..text.pieces import Role
 from .views import ViewConsole
 
 SPEEDS = (1, 10, 60)  # recorded seconds per second
 FRAME_SECONDS = 0.1  # at least, between two frames of playback
 SILENCE_SECONDS = 5.0  # of playback without events; longer gaps are skipped
-MESSAGE_SECONDS = 5.0
 SECOND_US = 1_000_000
 
 _PRESENT = "this is the present"
@@ -94,7 +92,7 @@ class TimeTravel:
     def _problem(self, found: int | None, here: int, nothing: str) -> int:
         """The problem that was found; if there is none, stay here and say so."""
         if found is None:
-            self._show_message(nothing)
+            self._console.show_warning(nothing)
         return here if found is None else found
 
     def to_cursor_event(self, subject: object) -> None:
@@ -113,7 +111,7 @@ class TimeTravel:
         board = self._console.live.board
         if board is None:
             return
-        with errors_shown(self._console.show_message):
+        with errors_shown(self._console.show_warning):
             when = parse_when(text, board.projection.run, self._console.live.clock_us)
             if when < NUMBER_MAX:
                 self.to_event(when)
@@ -133,7 +131,7 @@ class TimeTravel:
         elif self._speed:
             self.stop_playing()
         else:
-            self._show_message("playback stopped" if self._console.live.is_past else _PRESENT)
+            self._console.show_warning("playback stopped" if self._console.live.is_past else _PRESENT)
 
     def play(self, speed: int) -> None:
         """Start playback at ``speed`` recorded seconds per second."""
@@ -173,7 +171,7 @@ class TimeTravel:
     def _go(self, move: Move, *, back: bool = True, selects_task: bool = False, instant_us: int | None = None) -> None:
         live = self._console.live
         if live.board is None or not (back or live.is_past or self._moves):
-            self._show_message(_PRESENT)
+            self._console.show_warning(_PRESENT)
             return
         self.stop_playing()
         self._moves.append(move)
@@ -208,7 +206,7 @@ class TimeTravel:
                 await self._make_moves(self._moves)
         except RedriveError as error:
             self._moves = []
-            self._show_message(str(error))
+            self._console.show_warning(str(error))
         finally:
             self._is_reading = False
 
@@ -226,7 +224,7 @@ class TimeTravel:
             if self._next_speed:
                 self._start_playing(self._next_speed)
         elif self.return_to_present():
-            self._show_message(_PRESENT)
+            self._console.show_warning(_PRESENT)
 
     async def load_history(self) -> EventHistory:
         """Load the events up to the present: all of them the first time, later only new ones."""
@@ -235,9 +233,11 @@ class TimeTravel:
             assert live.board is not None
             self._history = EventHistory(live.session, live.board.projection)
         history, latest_seq = self._history, live.latest_seq
-        await history.load(
-            latest_seq, lambda seq: self._show_message(f"reading the past, {100 * seq // max(latest_seq, 1)} %", 1.0)
-        )
+
+        def show_progress(seq: int) -> None:
+            self._console.show_warning(f"reading the past, {100 * seq // max(latest_seq, 1)} %", 1.0)
+
+        await history.load(latest_seq, show_progress)
         if is_first:
             self._console.freeze_gc()
         return history
@@ -254,9 +254,6 @@ class TimeTravel:
         task = event_subject(point.event) if point.event is not None and self._selects_task else None
         self._selects_task = False
         self._console.on_seek(seq, task)
-
-    def _show_message(self, sentence: str, seconds: float = MESSAGE_SECONDS) -> None:
-        self._console.show_message(sentence, Role.WARNING, seconds)
 
     # --- Playing ---------------------------------------------------------------------------------------------------
 
@@ -290,7 +287,7 @@ class TimeTravel:
             await self._show_frame()
         except RedriveError as error:
             self.stop_playing()
-            self._show_message(str(error))
+            self._console.show_warning(str(error))
 
     async def _show_frame(self) -> None:
         history, play_start = self._history, self._play_start
@@ -307,4 +304,4 @@ class TimeTravel:
         if history.index.next_instant(seq) is not None:
             self._schedule_frame(now_us, seq)
         elif self.return_to_present():
-            self._show_message(_PRESENT)
+            self._console.show_warning(_PRESENT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,6 @@ from ..keys.actions import BY_NAME, VIEWS, Action, ScreenName
 from ..keys.habits import hint_for
 from ..keys.keymap import Refusal, shown_key
 from ..model.board import SHELL_REMEDY, runner_of
-from ..model.runs import WaitingRun
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
@@ -108,29 +107,14 @@ class ViewConsole(ConsoleBase):
         """Update countdowns and ages."""
 
     @property
-    def address(self) -> str:
-        """The address of the state file, for the header."""
-        return self.live.session.address
-
-    @property
-    def loading_message(self) -> str:
-        """The message that is shown until the first snapshot arrives."""
-        return self.live.error_message or "reading ..."
-
-    @property
     def runner(self) -> RunnerStatus:
-        """Who runs the displayed run; a run of the past had its executor then."""
+        """The runner of the displayed run; a run of the past had its executor then."""
         board = self.live.board
         if board is None or self.live.is_past:
             return ALIVE
         key = shown_key("resume_here") if self.launch.state_path is not None else ""
         found = runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
         return replace(found, answers=f"{shown_key('copy')} approves, {shown_key('next')} rejects")
-
-    @property
-    def waiting_runs(self) -> Sequence[WaitingRun]:
-        """The other unfinished runs of the state file that need a human."""
-        return self.other_runs.waiting
 
     def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
         """Show a view of another run of the state file."""
@@ -208,6 +192,10 @@ class ViewConsole(ConsoleBase):
         """Show a sentence in place of the keys of the visible screen."""
         self.show_line([Piece(one_line(sentence), role)], seconds)
 
+    def show_warning(self, sentence: str, seconds: float = MESSAGE_SECONDS) -> None:
+        """Show why nothing was done."""
+        self.show_message(sentence, Role.WARNING, seconds)
+
     # --- Views ----------------------------------------------------------------------------------------------------
 
     @property
@@ -226,7 +214,7 @@ class ViewConsole(ConsoleBase):
         if self.live.board is None and view is not ScreenName.RUNS:
             self._first_view = view
             words = f"there is no run to show yet; {BY_NAME[f'view_{view.value}'].label} opens with it"
-            self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
+            self.show_warning(words, REFUSAL_SECONDS)
         else:
             self.history.clear()
             self._switch_to(view)
@@ -258,7 +246,7 @@ class ViewConsole(ConsoleBase):
 
     def show_details(self, task: str) -> None:
         """Show the details of a task over the current view."""
-        from ..screens.panes import DetailScreen
+        from ..screens.task_pages import DetailScreen
 
         self.push_screen(DetailScreen(self.console_screen.view, task))
 
@@ -270,15 +258,16 @@ class ViewConsole(ConsoleBase):
 
     def key_refused(self, refusal: Refusal) -> None:
         """Show why a key was ignored."""
-        self.show_message(refusal.value, Role.WARNING, REFUSAL_SECONDS)
+        self.show_warning(refusal.value, REFUSAL_SECONDS)
 
     async def on_key(self, event: events.Key) -> None:
         """Say what a key that does nothing here might have meant."""
-        screen = self._stacked_screens()[-1:]
-        if screen and self.screen is screen[0]:
-            place = screen[0].PLACE
-            acts = lambda action: place in action.screens and self.handler_of(action) is not None  # noqa: E731
-            if hint := hint_for(event.key, place, acts):
+        if isinstance(screen := self.screen, ConsoleScreen):
+
+            def acts(action: Action) -> bool:
+                return screen.PLACE in action.screens and self.handler_of(action) is not None
+
+            if hint := hint_for(event.key, screen.PLACE, acts):
                 self.show_message(hint, seconds=REFUSAL_SECONDS)
 
     def toggle_times(self) -> None:
@@ -298,8 +287,8 @@ class ViewConsole(ConsoleBase):
 
     def use_theme(self, theme: Theme) -> None:
         """Use another theme."""
-        self._console_theme = theme = self._for_terminal(theme, self.capabilities)
-        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
+        self._console_theme = self._for_terminal(theme, self.capabilities)
+        self._show_colours()
         self.refresh_css(animate=False)
         for screen in self.all_screens():
             screen.refresh()
@@ -318,4 +307,9 @@ class ViewConsole(ConsoleBase):
         """Grey the colours while the data is stale, or show them again."""
         if is_greyed != self._is_greyed:
             self._is_greyed = is_greyed
-            self.palette = self._console_theme.stale_palette() if is_greyed else self._console_theme.palette()
+            self._show_colours()
+
+    def _show_colours(self) -> None:
+        theme = self._console_theme
+        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
+        self.repaint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...engine.core.causes import (
     REASON_CHARACTERS,
@@ -442,21 +442,34 @@ _WAIT_VERDICTS = {
     WaitReason.DEADLINE: "the deadline of the run has ended it",
 }
 
-#: What ends a wait, by its reason: the action whose key does it, and what follows. A wait that is not here ends by a
-#: requeue or a skip.
-MENDS: Mapping[WaitReason, Sequence[tuple[str, str]]] = {
-    WaitReason.PAUSE: (("pause", "unpause: {tasks} may start"),),
-    WaitReason.APPROVAL: (("copy", "approve: {below} may start"), ("next", "reject: {below} will not run")),
-    WaitReason.DEADLINE: (
-        ("postpone", "deadline…: with another one {tasks} may start"),
-        ("requeue", "requeue: they run again without a deadline"),
+
+class Mend(NamedTuple):
+    """What ends a wait: the action of a key, its word there, and the effect with places for ``tasks`` and ``below``."""
+
+    action: str
+    word: str
+    effect: str
+
+
+#: What ends a wait, by its reason. A wait that is not here ends by a requeue or a skip.
+MENDS: Mapping[WaitReason, Sequence[Mend]] = {
+    WaitReason.PAUSE: (Mend("pause", "unpause", "{tasks} may start"),),
+    WaitReason.APPROVAL: (
+        Mend("copy", "approve", "{below} may start"),
+        Mend("next", "reject", "{below} will not run"),
     ),
-    WaitReason.CREDENTIAL: (("view_systems", "systems: one probe of the breaker, once the credential is mended"),),
-    WaitReason.FORCED_OPEN: (("view_systems", "systems: the breaker is closed there"),),
+    WaitReason.DEADLINE: (
+        Mend("postpone", "deadline…", "with another one {tasks} may start"),
+        Mend("requeue", "requeue", "they run again without a deadline"),
+    ),
+    WaitReason.CREDENTIAL: (
+        Mend("view_systems", "systems", "one probe of the breaker, once the credential is mended"),
+    ),
+    WaitReason.FORCED_OPEN: (Mend("view_systems", "systems", "the breaker is closed there"),),
 }
 
 
-def mends_of(names: Sequence[str], context: RunContext) -> Sequence[tuple[str, str]]:
+def mends_of(names: Sequence[str], context: RunContext) -> Sequence[Mend]:
     """What ends the wait of all of ``names``; empty if that is a requeue or a skip."""
     reason = wait_of(names, context)
     return MENDS.get(reason, ()) if reason is not None else ()
@@ -472,7 +485,7 @@ def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[
         "tasks": counted(len(names), "task"),
         "below": f"{counted(below, 'task')} below" if below else "nothing below",
     }
-    found = [(action, sentence.format(**words)) for action, sentence in mends]
+    found = [(mend.action, f"{mend.word}: {mend.effect.format(**words)}") for mend in mends]
     if not context.runner.is_alive and context.runner.kind is not RunnerKind.SERVED:
         found.append(("resume_here", "then: starts an executor, for none runs it"))
     return [fit(line, columns) for line in _by_key(*found)]

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -35,8 +35,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ...engine.domain import acts
-from ...engine.domain.states import ABOUT_TO_START, TaskState
-from ...engine.statefile.needs import attention_count
+from ...engine.domain.states import ABOUT_TO_START
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import guarded_keys, keys_of, shown_key
 from ..model.board import Board, BoardUpdate
@@ -45,48 +44,35 @@ from ..model.inbox import COMPARED_MAX
 from ..model.preview import refusal_of
 from ..model.systems import blocking_downstream
 from ..present import header
-from ..present.inbox import mends_of, wait_of
-from ..present.systems import compact
+from ..present.inbox import Mend, mends_of, wait_of
 from ..present.tasks import RunContext, TaskNames
 from ..present.timeline import bar_entries, describe_path
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, plain
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .console import Console, Debouncer
+from .frame import TooSmall, TourBar, lock_sentence, past_hints, rule_style, status_texts, tabs_of, top_line
 
+if TYPE_CHECKING:
+    from .graph_view import GraphView
+
+_WORDS_MARGIN = 2  # cells of a rule right of the words on it
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
 
 
 _REDRIVES = frozenset(["requeue", "skip"])
 
 
-class TooSmall(LineView):
-    """The message of a terminal that is too small."""
-
-    DEFAULT_CSS = "TooSmall { display: none; }"
-
-    def line(self, y: int) -> Line:
-        """Say in the first row which size is needed."""
-        columns, rows = SMALLEST_SIZE
-        return [Piece(f"needs {columns}x{rows}, has {self.app.size.width}x{self.app.size.height}")] if y == 0 else []
-
-
-class TourBar(Bar):
-    """The line of the demo's tour, in reverse video."""
-
-    def row_role(self, y: int) -> str | None:
-        return Role.CURSOR
-
-
 class ConsoleScreen(Screen[None]):
     """See the module."""
 
     PLACE: ClassVar[ScreenName]
+    marked_view: VirtualTable[Any] | GraphView | None = None  # its rows are marked for an act on many
     AUTO_FOCUS = ""  # each screen says where keys go
     DEFAULT_CSS = """
     ConsoleScreen { layout: vertical; overflow: hidden; }
@@ -193,6 +179,8 @@ class ConsoleScreen(Screen[None]):
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark of a task after an act on it."""
+        if self.marked_view is not None:
+            self.marked_view.unmark(name)
 
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
@@ -236,7 +224,14 @@ class ConsoleScreen(Screen[None]):
     def run_context(self) -> RunContext:
         """The context for rendering tasks, as of now."""
         console = self.console
-        return RunContext(self.board, console.live.now_us, console.glyphs, runner=console.runner, names=self.names)
+        return RunContext(
+            self.board,
+            console.live.now_us,
+            console.glyphs,
+            runner=console.runner,
+            names=self.names,
+            columns=self.app.size.width,
+        )
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -316,7 +311,7 @@ class ConsoleScreen(Screen[None]):
         return bar_entries(self.console.glyphs)
 
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
-        """What a rule says about hidden rows of the views to which it is the nearest: column -> sign.
+        """The words on a rule about hidden rows of the views to which it is the nearest: column -> sign.
 
         How many are hidden above and below, and how many of them wait for a decision: ``▴ 3 more``, ``▾ 5 more, ◆1``.
         """
@@ -350,7 +345,7 @@ class ConsoleScreen(Screen[None]):
         return None
 
     def _decisions_hidden_in(self, view: LineView) -> tuple[int, int]:
-        """How many of the rows above and below wait for a decision; the rules on both sides ask in each frame."""
+        """The numbers of rows above and below that wait for a decision; the rules on both sides ask in each frame."""
         if view not in self._hidden_decisions:
             self._hidden_decisions[view] = self._count_decisions_hidden_in(view)
         return self._hidden_decisions[view]
@@ -387,13 +382,12 @@ class ConsoleScreen(Screen[None]):
         offered = [one for one in footer if one.name not in useless and self.is_offered(one)]
         offered = [*self._ends_of_pause(), *offered]
         hints = [(shown_key(action.name), self._word_of(action)) for action in offered]
-        if has_redrives and not self.awaits_answer and self.console.lock_reason is None:
-            mending = {shown_key(action): sentence.partition(":")[0] for action, sentence in self._mends()}
-            hints = [*mending.items(), *(hint for hint in hints if hint[0] not in mending)]
+        first: dict[str, str] = {}  # in place of the same keys
         if self.awaits_answer:
-            answers = [(shown_key(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
-            keys = {key for key, _ in answers}
-            hints = [*answers, *(hint for hint in hints if hint[0] not in keys)]
+            first = {shown_key(name): BY_NAME[answer].label for name, answer in ANSWERS.items()}
+        elif has_redrives and self.console.lock_reason is None:
+            first = {shown_key(mend.action): mend.word for mend in self._mends()}
+        hints = [*first.items(), *(hint for hint in hints if hint[0] not in first)]
         if self.back_label:
             hints.insert(0, (shown_key("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
@@ -404,11 +398,11 @@ class ConsoleScreen(Screen[None]):
         return board is not None and board.projection.run.ended_at is None and bool(board.projection.run.paused_since)
 
     def _word_of(self, action: Action) -> str:
-        """What an action does now: the key that pauses unpauses a paused run."""
+        """The word of an action now: the key that pauses unpauses a paused run."""
         return "unpause" if action.name == "pause" and self._is_paused else action.label
 
     def _ends_of_pause(self) -> Iterator[Action]:
-        """Where tasks are acted on, what lets a paused run go on, if the footer does not have it already."""
+        """The actions that let a paused run go on, if the footer acts on tasks and does not have them already."""
         names, console = [action.name for action in self.footer_actions()], self.console
         if self._is_paused and "requeue" in names and "pause" not in names and console.lock_reason is None:
             yield BY_NAME["pause"]
@@ -432,7 +426,7 @@ class ConsoleScreen(Screen[None]):
         """The acts, of a requeue and a skip, that end the wait of their targets, which does not end by itself."""
         tasks, names, mends = self.board.projection.tasks, self._first_targets(), self._mends()
         if mends:
-            return _REDRIVES & dict(mends).keys()
+            return _REDRIVES & {mend.action for mend in mends}
         goes_on = bool(names) and all(tasks[name].state in ABOUT_TO_START for name in names)
         return frozenset() if goes_on and wait_of(names, self.run_context()) is None else _REDRIVES
 
@@ -440,8 +434,8 @@ class ConsoleScreen(Screen[None]):
         board = self.console.live.board
         return [] if board is None else [n for n in self.target_tasks()[:COMPARED_MAX] if n in board.projection.tasks]
 
-    def _mends(self) -> Sequence[tuple[str, str]]:
-        """What ends the wait of the tasks that an act applies to, if no failure is behind it."""
+    def _mends(self) -> Sequence[Mend]:
+        """The ends of the wait of the tasks that an act applies to, if no failure is behind it."""
         names = self._first_targets()
         return mends_of(names, self.run_context()) if names else ()
 
@@ -519,8 +513,10 @@ class ConsoleScreen(Screen[None]):
             self.back()
 
     def back(self) -> None:
-        """Clear the filter; without a filter go to the previous screen, from the top level to the list of files."""
-        if self.filter_text:
+        """Remove the marks; without marks the filter; else go to the previous screen, at last to the list of files."""
+        if self.marked_view is not None and self.marked_view.marks:
+            self.marked_view.set_marks(())
+        elif self.filter_text:
             self.use_filter("")
         elif not self.console.go_back():
             self.console.return_to_fleet()
@@ -565,83 +561,6 @@ class ConsoleScreen(Screen[None]):
     def show_output(self) -> None:
         if self.select_task():
             self.console.open_view(ScreenName.LOG)
-
-
-# --- What the frame of every screen shows: header, tabs, what locks the keys, where Esc leads, and hidden rows -------
-
-
-#: Actions that go through the past, each with the one that goes the other way.
-_PAST_PAIRS = (
-    ("step_back", "step_forward", "step"),
-    ("problem_back", "problem_forward", "problem"),
-    ("slower", "faster", "play"),
-)
-_WORDS_MARGIN = 2  # cells of a rule right of the words on it
-
-
-def top_line(console: Console, columns: int) -> Line:
-    """The first row of the header: the run, or the position in the past."""
-    board, live, position = console.live.board, console.live, console.time_travel.position
-    if board is None:
-        return [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
-    if position is not None:
-        return header.replay_line(position, board, console.address, columns, console.glyphs)
-    waiting = console.redrive_line or header.waiting_fact(console.waiting_runs, columns, console.glyphs)
-    return header.run_line(
-        board, console.address, live.forecast, live.now_us, columns, console.glyphs, waiting, console.runner
-    )
-
-
-def status_texts(console: Console, columns: int) -> list[Line]:
-    """The texts on the right of the tabs, longest first; in the past none of the executor as it is now."""
-    live = console.live
-    if console.time_travel.position is not None and not live.status.is_stale:
-        return [[]]
-    return header.status_lines(live.board, live.status, columns)
-
-
-def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
-    """The tabs, with the number of what needs a human in each."""
-    board = console.live.board
-    waiting, is_seen = console.waiting_runs, board is None or board.projection.run.acknowledged_at is not None
-    failed = 0 if board is None or is_seen else board.counts[TaskState.FAILED]
-    own = max(attention_count(console.needs_of_run) - failed, 0)  # failed ones have a sign of their own
-    counts = {
-        ScreenName.RUNS: sum(not one.is_notice for one in waiting),
-        ScreenName.INBOX: own + sum(one.weight for one in waiting),
-        ScreenName.SYSTEMS: console.attention_count,
-    }
-    badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
-    if failed:
-        found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
-        badges[ScreenName.INBOX] = " ".join(filter(None, found))
-    return [
-        header.Tab(shown_key(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
-        for view in VIEWS
-    ]
-
-
-def rule_style(console: Console) -> tuple[str, Role]:
-    """The sign and the role of the rules: they differ for stale data and for the past."""
-    glyphs = console.glyphs
-    if console.time_travel.position is not None:
-        return glyphs.rule_past, Role.NOW
-    return (glyphs.rule_stale, Role.WARNING) if console.live.status.is_stale else (glyphs.rule, Role.RULE)
-
-
-def lock_sentence(console: Console) -> str | None:
-    """Why keys that change the run do nothing now; None: they act."""
-    board, status = console.live.board, console.live.status
-    if console.lock_reason is not None or board is None:
-        return console.lock_reason
-    key = shown_key("resume_here") if console.launch.state_path is not None else ""
-    return plain(header.storage_line(status, console.address) or header.executor_gone_line(board, status, key)) or None
-
-
-def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
-    """The keys that go through the past on a screen."""
-    here = [pair for pair in _PAST_PAIRS if place in BY_NAME[pair[0]].screens]
-    return [(f"{shown_key(one)} {shown_key(other)}", word) for one, other, word in here]
 
 
 def _decisions(count: int, glyphs: Glyphs) -> str:

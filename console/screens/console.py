@@ -17,10 +17,9 @@ from ...engine.core.waiting import RunnerStatus
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
-from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
-from ..sessions.live_run import CauseMemory, LiveRun
+from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.past import EventHistory
 from ..sessions.target import LaunchContext
 from ..text.glyphs import Glyphs
@@ -56,12 +55,14 @@ class Console(Protocol):
     Attributes:
         live: the run that is followed, with its board, its clock and the session to read through.
         memory: the history of causes.
+        other_runs: the other unfinished runs of the state file that need a human.
         selected: the task that is selected, the same on every screen.
         absolute_times: whether events have clock times, and lines of a log one.
     """
 
     live: LiveRun
     memory: CauseMemory
+    other_runs: OtherRuns
     launch: LaunchContext
     glyphs: Glyphs
     selected: str | None
@@ -80,16 +81,8 @@ class Console(Protocol):
         """Acts on quarantined rows."""
 
     @property
-    def address(self) -> str:
-        """The address of the state file, for the header."""
-
-    @property
-    def loading_message(self) -> str:
-        """The message shown until the first board is loaded."""
-
-    @property
     def runner(self) -> RunnerStatus:
-        """Who runs the displayed run."""
+        """The runner of the displayed run."""
 
     @property
     def redrive_line(self) -> Line:
@@ -104,12 +97,8 @@ class Console(Protocol):
         """The line of the demo's tour; empty if it is hidden or there is none."""
 
     @property
-    def waiting_runs(self) -> Sequence[WaitingRun]:
-        """The other unfinished runs of the state file that need a human."""
-
-    @property
     def needs_of_run(self) -> Sequence[Need]:
-        """What the followed run needs."""
+        """The needs of the followed run."""
 
     @property
     def attention_count(self) -> int:
@@ -128,6 +117,9 @@ class Console(Protocol):
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in place of the keys."""
+
+    def show_warning(self, sentence: str, seconds: float = MESSAGE_SECONDS) -> None:
+        """Show why nothing was done."""
 
     def switch_view(self, view: ScreenName) -> None:
         """Go to a view as to a top level."""
@@ -160,12 +152,12 @@ _REST_FACTOR = 4.0  # pause after a read, as a multiple of its duration
 
 
 @contextmanager
-def errors_shown(show_message: Callable[[str, Role], None]) -> Iterator[None]:
+def errors_shown(show_warning: Callable[[str], None]) -> Iterator[None]:
     """Show an error of the session as a message, and go on behind the block."""
     try:
         yield
     except RedriveError as error:
-        show_message(str(error), Role.WARNING)
+        show_warning(str(error))
 
 
 def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *, shows_errors: bool = True) -> None:
@@ -175,7 +167,7 @@ def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *
     """
 
     async def guarded() -> None:
-        with errors_shown(cast(Console, node.app).show_message) if shows_errors else suppress(RedriveError):
+        with errors_shown(cast(Console, node.app).show_warning) if shows_errors else suppress(RedriveError):
             await work()
 
     node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something

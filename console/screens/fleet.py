@@ -38,7 +38,7 @@ from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import Console
-from .panes import TextsView, read_page
+from .task_pages import TextsView, read_page
 
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
 _MACHINE_ROWS_MAX, _ROWS_OF_NEED = 3, 2  # of what the machine needs
@@ -84,6 +84,11 @@ class MachineScreen(ConsoleScreen):
         self.name_bar = Bar(id="flow")
         self.panel = Bar(panel_rows, id="panel")
         self.below: Widget = self.panel
+
+    @property
+    def fleet(self) -> FleetConsole:
+        """The app."""
+        return cast(FleetConsole, self.app)
 
     def content(self) -> Iterable[Widget]:
         yield self.titles
@@ -131,10 +136,6 @@ class FleetScreen(MachineScreen):
         self.below.styles.height = "auto"
         self._rows_below = _PANEL_ROWS_MIN  # of panel and texts
         self._is_beside = False  # the texts stand beside the panel
-
-    @property
-    def fleet(self) -> FleetConsole:
-        return cast(FleetConsole, self.app)
 
     def content(self) -> Iterable[Widget]:
         yield self.machine_bar
@@ -450,7 +451,7 @@ class FleetScreen(MachineScreen):
         if entry is not None and entry.file_row.problem is None:
             self.fleet.open_file(entry.file_row.path, present.run_to_show(entry), view)
         elif entry is not None:
-            self.console.show_message(one_line(entry.file_row.problem or ""), Role.WARNING)
+            self.console.show_warning(one_line(entry.file_row.problem or ""))
 
     def change_order(self) -> None:
         """Change to the next order."""

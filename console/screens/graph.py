@@ -25,7 +25,7 @@ from ..text.pieces import Role
 from ..widgets.bars import STRIP_ROWS, Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import TEXTS_ROWS_MIN, GraphGroupKey, TaskScreen
+from .task_pages import TEXTS_ROWS_MIN, GraphGroupKey, TaskScreen
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
@@ -44,7 +44,9 @@ class GraphScreen(TaskScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.map_view = GraphView(self.run_context, self._on_selected, id="map")
+        graph = self._make_graph(self.board)
+        self._name_tasks(graph)
+        self.map_view = GraphView(self._make_drawing(self.board), self.run_context, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.group_map = GroupMap(self.run_context, self._on_group_clicked)
         self.silhouette_view = SilhouetteView(self.run_context, self._on_selected)
@@ -56,10 +58,9 @@ class GraphScreen(TaskScreen):
         self._group_drawing: GroupDrawing | None = None
         self._group_columns = 0  # for which it was laid out
         self._path_key: object = None  # what the critical path was computed from
-        self._titles = TaskNames()  # of groups
-        self.main_pane = self.graph_view = GraphView(self.run_context, self._on_selected, id="graph")
+        self.graph_view = GraphView(graph, self.run_context, self._on_selected, id="graph")
+        self.main_pane = self.marked_view = self.graph_view
         self.strip_view = Bar(STRIP_ROWS)
-        self._refresh_context()
         self._texts_rows: int | None = 0  # of the list above the texts; None: all, without texts
         self._has_chosen_step = False
         self._is_following = False
@@ -106,11 +107,8 @@ class GraphScreen(TaskScreen):
     def _show_overview(self) -> None:
         """Choose what is drawn above the rows, and show it with the heading."""
         graph, drawn = self.graph, self.map_view.graph
-        if graph is None or drawn is None or drawn.board is not graph.board:
-            self._overview = model.Overview.NOTHING
-        else:
-            self._choose_overview(graph, drawn)
-            self._set_overview_height(graph, drawn)
+        self._choose_overview(graph, drawn)
+        self._set_overview_height(graph, drawn)
         self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
         self._place_details(self._rows_above())
@@ -136,9 +134,7 @@ class GraphScreen(TaskScreen):
 
     def _place_texts(self) -> None:
         """Give the rows that a short list leaves free to what the selected task wrote, or to the tasks of the group."""
-        graph, rows = self.graph, 0
-        if graph is not None:
-            rows = 0 if graph.is_drawing else graph.height
+        rows = 0 if self.graph.is_drawing else self.graph.height
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
         has_texts = rows > 0 and free >= TEXTS_ROWS_MIN
         shown = rows if has_texts else None
@@ -192,13 +188,13 @@ class GraphScreen(TaskScreen):
         self.silhouette_view.display = has_silhouette
         if self.map_view.display:
             self.map_view.step_changed()
-        if has_silhouette and graph is not None:
+        if has_silhouette:
             forecast = self.console.live.forecast
             left_us = forecast.left.low_us if forecast is not None else None
             self.silhouette_view.show_graph(graph, self._new_path(), left_us)
 
     def row_in(self, view: LineView, task: str) -> int | None:
-        return self.graph.row_of(task) if view is self.graph_view and self.graph is not None else None
+        return self.graph.row_of(task) if view is self.graph_view else None
 
     def _new_path(self) -> tuple[str, ...] | None:
         """The critical path; None if it is the same as before."""
@@ -210,21 +206,19 @@ class GraphScreen(TaskScreen):
         return critical_path(board, forecast, self.console.live.now_us, self.console.runner)
 
     def _draw_groups(self, columns: int) -> Drawing | None:
-        if self._group_columns != columns and self.graph is not None:
+        if self._group_columns != columns:
             self._group_columns = columns
             self._group_drawing = group_drawing(self.graph, self.run_context(), columns)
         return self._group_drawing.drawing if self._group_drawing is not None else None
 
     def _show_heading(self) -> None:
         """Show the step, what the filter found, and what rows leave out."""
-        graph = self.graph
-        if graph is not None:
-            marks = len(self.graph_view.marks), self._count_hidden_marks()
-            self.heading.show(*heading_line(graph, self.run_context(), self.main_columns, self.filter_text, *marks))
+        marks = len(self.graph_view.marks), self._count_hidden_marks()
+        self.heading.show(*heading_line(self.graph, self.run_context(), self.main_columns, self.filter_text, *marks))
 
     def _count_hidden_marks(self) -> int:
         """The number of marked tasks that the filter leaves out."""
-        found = self.graph.found if self.graph is not None else None
+        found = self.graph.found
         return 0 if found is None else len(self.graph_view.marks.keys() - set(found))
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
@@ -250,48 +244,53 @@ class GraphScreen(TaskScreen):
         self._run_context = replace(super().run_context(), titles=self._titles)
 
     @property
-    def graph(self) -> model.Graph | None:
+    def graph(self) -> model.Graph:
         return self.graph_view.graph
 
     def board_replaced(self, board: Board) -> None:
         """Replace the graph; keep zoom and selection where possible."""
-        before = self.graph
-        graph = model.Graph(board, lambda name: label_width(name, self.run_context(), graph.drawings.label_size))
-        if before is not None and before.dag is board.dag:
+        before, graph = self.graph, self._make_graph(board)
+        if before.dag is board.dag:
             graph.zoom = before.zoom
         else:
             self._group_drawing, self._group_columns = None, 0
-            self.names = TaskNames(board.projection.tasks)
-            self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
+            self._name_tasks(graph)
         if self.console.selected is not None:
             graph.select(self.console.selected)
         self._refresh_context()
-        drawn = model.Graph(
-            board, lambda name: label_width(name, self.run_context(), drawn.drawings.label_size), zoom=ZoomStep.DRAWING
-        )
-        self.map_view.set_graph(drawn)
+        self.map_view.set_graph(self._make_drawing(board))
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
         self._filter(self.filter_text)
         self._show_overview()
 
+    def _make_graph(self, board: Board, zoom: ZoomStep | None = None) -> model.Graph:
+        graph = model.Graph(board, lambda name: label_width(name, self.run_context(), graph.drawings.label_size), zoom)
+        return graph
+
+    def _make_drawing(self, board: Board) -> model.Graph:
+        return self._make_graph(board, ZoomStep.DRAWING)
+
+    def _name_tasks(self, graph: model.Graph) -> None:
+        """Shorten the names of tasks and groups among each other."""
+        self.names = TaskNames(graph.board.projection.tasks)
+        self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
+        self._refresh_context()
+
     def on_shown(self) -> None:
         """Select the task selected on the other screens."""
         if self.focused is None:
             self.graph_view.focus()
-        if self.graph is not None:
-            self._refresh_context()
-            if self.console.selected is not None:
-                self.graph_view.select(self.console.selected)
-                self._show_on_overview(self.console.selected)
-            self.graph_view.refresh()
-            self._update_details()
+        self._refresh_context()
+        if self.console.selected is not None:
+            self.graph_view.select(self.console.selected)
+            self._show_on_overview(self.console.selected)
+        self.graph_view.refresh()
+        self._update_details()
 
     def on_news(self, news: BoardUpdate) -> None:
         """Repaint changed rows and those of their children, which show what they wait for."""
         graph, delta = self.graph, news.delta
-        if graph is None:
-            return
         self._refresh_context()
         if self.map_view.display:
             self.map_view.tasks_changed(delta.tasks)
@@ -317,15 +316,14 @@ class GraphScreen(TaskScreen):
         if self._is_filter_stale:
             self._filter(self.filter_text)
             self._show_heading()
-        if self.graph is not None:
-            self._refresh_context()
-            self.graph_view.tick()
-            if self.map_view.display:
-                self.map_view.tick()
-            if self.silhouette_view.display:
-                self._show_map()
-            self.page_of_texts.expire_running()
-            self._update_details()
+        self._refresh_context()
+        self.graph_view.tick()
+        if self.map_view.display:
+            self.map_view.tick()
+        if self.silhouette_view.display:
+            self._show_map()
+        self.page_of_texts.expire_running()
+        self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
         """Whether the selected task, a parent or a child of it changed."""
@@ -336,15 +334,14 @@ class GraphScreen(TaskScreen):
 
     def _update_details(self) -> None:
         self._place_texts()
-        name, index = self.console.selected, self.graph.selected_group if self.graph is not None else None
-        group = (self.graph, index) if self.graph is not None and index is not None else None
+        name, index = self.console.selected, self.graph.selected_group
+        group = (self.graph, index) if index is not None else None
         if self.detail.display:
             self.detail.show_task(name, group)
         if self.texts.display:
             self.texts.group, self.texts.cursor = self._group_of_task(name), name
             self.texts.show_task(self.writer_of(name) if name is not None else None, group)
-        if self.page_of_texts.display and self.page_of_texts.needs_reading:
-            self.rest_timer.start()
+        self.request_texts()
         if self.strip_view.display and name is not None:
             row, columns = self.board.row(name), self.app.size.width
             self.strip_view.show_lines(summary_lines(row, self.run_context(), columns, STRIP_ROWS))
@@ -352,7 +349,7 @@ class GraphScreen(TaskScreen):
     def _group_of_task(self, name: str | None) -> GraphGroupKey | None:
         """The group of several tasks in which a task stands now; of one that is done, that of what runs."""
         graph = self.graph
-        if graph is None or name is None or graph.step is not ZoomStep.GROUPS:
+        if name is None or graph.step is not ZoomStep.GROUPS:
             return None
         front = self.board.current_task() if self.board.row(name).state in DONE else None
         for one in filter(None, (name, front)):
@@ -390,8 +387,7 @@ class GraphScreen(TaskScreen):
             self.group_map.refresh()
 
     def _on_group_clicked(self, index: int) -> None:
-        if self.graph is not None:
-            self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
+        self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
 
     def on_graph_view_task_opened(self, message: GraphView.TaskOpened) -> None:
         self.show_details()
@@ -403,7 +399,7 @@ class GraphScreen(TaskScreen):
         """The marked tasks; without marks those under the cursor: one, or all of a group or band that need a human."""
         if self.graph_view.marks:
             return tuple(self.graph_view.marks)
-        if self.graph is None or not self.graph.is_on_many:
+        if not self.graph.is_on_many:
             return super().target_tasks()
         return tuple(filter(self.graph.is_at_cursor, self.board.problems))
 
@@ -414,25 +410,21 @@ class GraphScreen(TaskScreen):
     def task_at_cursor(self) -> str | None:
         """The selected task; None on a group, and where a filter or the mouse wheel has put the task out of sight."""
         graph = self.graph
-        if graph is None or graph.is_on_many or graph.selected not in self.visible_tasks():
+        if graph.is_on_many or graph.selected not in self.visible_tasks():
             return None
         return graph.selected
 
     @property
     def acts_on_one(self) -> bool:
         """Whether nothing is marked and the row is no group or band."""
-        return not self.graph_view.marks and self.graph is not None and not self.graph.is_on_many
+        return not self.graph_view.marks and not self.graph.is_on_many
 
     @property
     def selection_problem(self) -> str:
         """Why an act has no target: on a group or band it applies to tasks that need a human."""
-        if self.graph is not None and self.graph.is_on_many:
+        if self.graph.is_on_many:
             return "nothing in this row needs a human: open it and select a task"
         return super().selection_problem
-
-    def on_task_acted(self, name: str) -> None:
-        """Remove the mark."""
-        self.graph_view.unmark(name)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -443,20 +435,10 @@ class GraphScreen(TaskScreen):
         else:
             super().show_details()
 
-    def back(self) -> None:
-        """Go from the details to the graph; then remove the marks, then the filter."""
-        if self.graph_view.marks and not self.detail.has_focus:
-            self.graph_view.unmark(*self.graph_view.marks)
-        else:
-            super().back()
-
     def zoom(self, step: int) -> None:
         """Show one step more (1) or less (-1) detail; after the rows comes the drawing."""
-        graph = self.graph
-        if graph is None:
-            return
         self._has_chosen_step = True
-        if not graph.zoom_by(step):
+        if not self.graph.zoom_by(step):
             self.console.show_message(f"there is no step with {'more' if step > 0 else 'less'} detail")
             return
         self._show_overview()
@@ -491,8 +473,7 @@ class GraphScreen(TaskScreen):
         names = [name for name in self.board.dag.order if wanted and wanted.matches(searched_text(tasks[name]))]
         self._is_filter_stale = False
         self.graph_view.matches = dict.fromkeys(names)
-        if self.graph is not None:
-            self.graph.show_only(names if wanted else None)
+        self.graph.show_only(names if wanted else None)
         self.graph_view.step_changed()
 
     def go_to_next(self, step: int) -> None:

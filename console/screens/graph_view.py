@@ -10,7 +10,6 @@ from textual import events
 from textual.message import Message
 
 from ...engine.domain.states import NEEDS_HUMAN
-from ..model.board import Board
 from ..model.graph.groups import ZoomStep
 from ..model.graph.rows import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
@@ -42,7 +41,7 @@ class Canvas(WheelView, can_focus=True):
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
-        """How many rows are above the viewport, and how many below it."""
+        """The numbers of rows above and below the viewport."""
         return self._y, max(self.extent[1] - self._y - self.rows, 0)
 
     @property
@@ -136,19 +135,19 @@ class GraphView(Canvas):
         """Other tasks are marked than before."""
 
     def __init__(
-        self, context: Callable[[], RunContext], selected: Callable[[str | None], None], *, id: str | None = None
+        self, graph: Graph, context: Callable[[], RunContext], selected: Callable[[str | None], None], *, id: str
     ) -> None:
         super().__init__(id=id)
         self._run_context = context
         self._on_selected = selected
-        self.graph: Graph | None = None
+        self.graph = graph
         self.marks: dict[str, None] = {}
         self.highlight = present.Highlight()
         self.critical_path: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
         self._cursor_row = 0  # at the last paint
 
-    # --- Told -----------------------------------------------------------------------------------------------------
+    # --- What is shown ------------------------------------------------------------------------------------------------
 
     def set_graph(self, graph: Graph) -> None:
         self.graph = graph
@@ -158,7 +157,7 @@ class GraphView(Canvas):
 
     def step_changed(self) -> None:
         """Update after a change of zoom or rows."""
-        if self.graph is None or not self.columns or not self.display:
+        if not self.columns or not self.display:
             return
         self._update_highlight()
         self.set_extent(
@@ -169,8 +168,6 @@ class GraphView(Canvas):
 
     def tasks_changed(self, names: Iterable[str]) -> None:
         """Repaint the visible rows of these tasks."""
-        if self.graph is None:
-            return
         is_drawing = self.graph.is_drawing
         rows = self.graph.drawings.label_size.rows if is_drawing else 1
         for y in {y for name in names for y in self._rows_of(name)}:
@@ -178,19 +175,11 @@ class GraphView(Canvas):
 
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
-        if self.graph is not None:
-            self.tasks_changed(self._board.timed & self.visible_tasks())
-
-    @property
-    def _board(self) -> Board:
-        assert self.graph is not None
-        return self.graph.board
+        self.tasks_changed(self.graph.board.timed & self.visible_tasks())
 
     def visible_tasks(self) -> set[str]:
         """The tasks of which the viewport shows a row or a box; none of a folded group."""
         graph = self.graph
-        if graph is None:
-            return set()
         (left, top), bottom = self.origin, min(self.origin[1] + self.rows, graph.height)
         if graph.step is ZoomStep.GROUPS:
             rows = (graph.groups.rows[y] for y in range(top, bottom))
@@ -206,7 +195,6 @@ class GraphView(Canvas):
 
     def _rows_of(self, name: str) -> tuple[int, ...]:
         graph = self.graph
-        assert graph is not None
         if graph.step is ZoomStep.GROUPS:
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
@@ -217,7 +205,7 @@ class GraphView(Canvas):
     def show_cursor(self) -> None:
         """Scroll to the selected task."""
         graph = self.graph
-        if graph is None or graph.selected is None or not self.columns:
+        if graph.selected is None or not self.columns:
             return
         if graph.is_drawing:
             x, _, columns = graph.drawing.place(graph.selected)
@@ -226,13 +214,13 @@ class GraphView(Canvas):
             self.scroll_into_view(0, graph.cursor_row, 1, margin=1)
 
     def select(self, name: str) -> None:
-        if self.graph is not None and name != self.graph.selected:
+        if name != self.graph.selected:
             self.graph.select(name)
             self._cursor_moved()
 
     def select_problem(self, step: int) -> bool:
         """Select the next task that needs a human. False if there is none."""
-        if self.graph is None or not self.graph.to_problem(step):
+        if not self.graph.to_problem(step):
             return False
         self.step_changed()
         self._cursor_moved()
@@ -241,7 +229,6 @@ class GraphView(Canvas):
     def _cursor_moved(self) -> None:
         """Repaint what the cursor move changed: two rows if highlight and viewport stay."""
         graph, lit, origin, row = self.graph, self.highlight, self.origin, self._cursor_row
-        assert graph is not None
         self._update_highlight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
@@ -257,7 +244,6 @@ class GraphView(Canvas):
     def _update_highlight(self) -> None:
         """Choose the highlighted tasks and lines."""
         graph = self.graph
-        assert graph is not None
         self.highlight = present.Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
         if graph.selected is None or graph.step not in _LIT_STEPS or len(graph.dag) > _HIGHLIGHTED_TASKS_MAX:
             return
@@ -271,8 +257,6 @@ class GraphView(Canvas):
 
     def _move(self, dx: int, dy: int) -> None:
         graph = self.graph
-        if graph is None:
-            return
         height = graph.height
         moved = graph.move(dx, dy)
         if graph.height != height:  # a group was opened or closed
@@ -300,14 +284,11 @@ class GraphView(Canvas):
 
     def go_to_row(self, row: int) -> None:
         """Put the cursor on a row of a list."""
-        if self.graph is not None:
-            self.graph.select_row(row)
-            self._cursor_moved()
+        self.graph.select_row(row)
+        self._cursor_moved()
 
     def _move_far(self, rows: int) -> None:
         graph = self.graph
-        if graph is None:
-            return
         before = graph.selected, graph.on_group
         if graph.is_drawing:
             for _ in range(abs(rows)):
@@ -321,35 +302,35 @@ class GraphView(Canvas):
 
     def mark(self) -> None:
         """Mark or unmark the selected task or group, and select the next."""
-        names = self.graph.tasks_at_cursor if self.graph is not None else ()
-        if names and all(name in self.marks for name in names):
-            self.unmark(*names)
+        names = self.graph.tasks_at_cursor
+        if names and self.marks.keys() >= set(names):
+            self.set_marks(name for name in self.marks if name not in names)
         else:
-            self.marks.update(dict.fromkeys(names))
-            self.refresh()
-            self.post_message(self.TaskMarksChanged())
+            self.set_marks((*self.marks, *names))
         self._move(0, 1)
 
     def mark_all(self) -> None:
         """Mark all tasks that match the filter, without a filter all that need a human; again: none."""
-        if self.graph is not None:
-            names = self.graph.found if self.graph.found is not None else self._board.problems
-            self.marks = {} if self.marks.keys() == set(names) else dict.fromkeys(names)
+        names = self.graph.found if self.graph.found is not None else self.graph.board.problems
+        self.set_marks(() if self.marks.keys() == set(names) else names)
+
+    def set_marks(self, items: Iterable[str]) -> None:
+        """Mark these tasks and no others."""
+        self.marks = dict.fromkeys(items)
         self._update_highlight()
         self.refresh()
         self.post_message(self.TaskMarksChanged())
 
-    def unmark(self, *names: str) -> None:
-        """Remove marks."""
-        for name in names:
-            self.marks.pop(name, None)
-        self.refresh()
-        self.post_message(self.TaskMarksChanged())
+    def unmark(self, item: str) -> None:
+        """Remove one mark."""
+        if item in self.marks:
+            del self.marks[item]
+            self.refresh()
+            self.post_message(self.TaskMarksChanged())
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 
     def drawn_row(self, y: int, x0: int, x1: int) -> Line:
-        assert self.graph is not None
         if self.graph.is_drawing:
             return present.drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._run_context(), self.highlight)
         self.highlight.cursor_role = self._cursor_role
@@ -358,7 +339,7 @@ class GraphView(Canvas):
     def row_role(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
         graph = self.graph
-        if graph is None or graph.is_drawing or graph.is_on_many:
+        if graph.is_drawing or graph.is_on_many:
             return None
         return self._cursor_role if self.origin[1] + y == graph.cursor_row and graph.height > 0 else None
 
@@ -368,14 +349,13 @@ class GraphView(Canvas):
 
     def on_resize(self) -> None:
         """Scroll so that the selected task stays visible."""
-        if self.graph is not None:
-            self.graph.resize(self.columns, self.rows)
-            self.step_changed()
+        self.graph.resize(self.columns, self.rows)
+        self.step_changed()
 
     def click_cell(self, x: int, y: int, chain: int) -> None:
         """A click selects, a second one opens."""
         graph = self.graph
-        if graph is not None and graph.select_at(x - _MARGIN if graph.is_drawing else x, y):
+        if graph.select_at(x - _MARGIN if graph.is_drawing else x, y):
             self._cursor_moved()
             if chain > 1:
                 self.drill_in()
@@ -383,8 +363,6 @@ class GraphView(Canvas):
     def drill_in(self) -> None:
         """Open what is folded; a task shows its details."""
         graph = self.graph
-        if graph is None:
-            return
         if graph.on_group:
             if graph.toggle():
                 self._cursor_moved()

@@ -27,7 +27,7 @@ from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import Bar, DetailShare, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import DetailView, Subject, TaskScreen
+from .task_pages import DetailView, Subject, TaskScreen
 
 _FRAME_ROWS = 6  # header, tabs, rules, heading, keys
 _WHO_ROWS, _ACT_ROWS = 3, 2
@@ -45,7 +45,7 @@ class InboxScreen(TaskScreen):
         super().__init__(self._lines_of_run)
         self.inbox = Inbox(self.board, names_commands=False)
         self.heading = Bar(id="heading")
-        self.main_pane = self.table = InboxTable(self)
+        self.main_pane = self.marked_view = self.table = InboxTable(self)
         self.detail = self.detail_pane = self.evidence = DetailView(
             self.run_context, self.console.memory.get, self._lines_of_run, id="beside"
         )
@@ -56,7 +56,6 @@ class InboxScreen(TaskScreen):
         self.names = TaskNames(self.board.projection.tasks)
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
-        self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._is_recount_due = False  # what is held has to be counted again
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ class InboxScreen(TaskScreen):
         self.divide_rows(rows if has_texts else None)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where the rule of the texts meets the divider, too."""
+        """The column of the divider; the divider has the row of the rule of the texts."""
         at = self.texts_rule.region.y - self.divider.region.y
         self.divider.show_marks({at: self.console.glyphs.lines[LEFT | UP | DOWN]} if self.texts_rule.display else {})
         return super().rule_marks(upper)
@@ -165,7 +164,7 @@ class InboxScreen(TaskScreen):
             self._refresh_list()
         self._show_heading()
         self._request_memory()
-        self._tick_ages()
+        self.table.update_rows()
         if self.evidence.display:
             self.evidence.tick()
         if self.texts.display:
@@ -173,16 +172,6 @@ class InboxScreen(TaskScreen):
             self.texts.expire_running()
             if self.texts.needs_reading:
                 self.read_texts()
-
-    def _tick_ages(self) -> None:
-        """Repaint the ages that changed."""
-        for y, row in enumerate(self.table.in_view()):
-            cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
-            if cause is None:
-                continue
-            if self._painted_ages.get(row.cause) != present.age_piece(cause.oldest, self.run_context()).text:
-                cells = present.AGE.gap + present.AGE.least + 1
-                self.table.refresh_cells(self.table.columns - cells, y, cells)
 
     def _request_memory(self) -> None:
         """Read the history of these causes if it may have changed."""
@@ -203,7 +192,7 @@ class InboxScreen(TaskScreen):
         """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
         self._cause_columns = measured(present.CAUSE_COLUMNS, [*self._causes.values()], self.run_context())
-        self._others = {one.run.run_id: one for one in self.console.waiting_runs}
+        self._others = {one.run.run_id: one for one in self.console.other_runs.waiting}
         wanted = self.inbox.filter
         others = [
             one for one in self._others.values() if wanted.matches(f"{one.run.dag_name} {one.run.run_id}".casefold())
@@ -247,7 +236,6 @@ class InboxScreen(TaskScreen):
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._painted_ages[row.cause] = present.age_piece(cause.oldest, context).text
         return present.cause_row(cause, self.inbox.is_open(row.cause), context, columns, self._cause_columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
@@ -269,7 +257,7 @@ class InboxScreen(TaskScreen):
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, run_needs=needs)
 
     def _lines_of_run(self, columns: int) -> list[Line]:
-        """What the run as a whole needs, and what the other run under the cursor needs; of a task what it holds up."""
+        """The needs of the run and of the other run under the cursor; for a task the tasks that it holds up."""
         if names := self._tasks_at_cursor():
             return present.waiting_lines(names, self.run_context(), has_details=self.is_wide and len(names) == 1)
         need, other, context = self._need, self._other_at_cursor(), self.run_context()
@@ -300,7 +288,7 @@ class InboxScreen(TaskScreen):
         return bool(self.board.row(name).attempts) or name in self.board.asked
 
     def _writer(self, subject: Subject | None) -> Subject | None:
-        """Whose texts help to decide; None of a task that has none, which says what it holds up. Else of what runs."""
+        """The subject whose texts help to decide: of a task itself if it has some; without a task what runs."""
         names = self._tasks_at_cursor()
         if names:
             return subject if self._has_texts(names[0]) or not present.wait_of(names, self.run_context()) else None
@@ -323,8 +311,7 @@ class InboxScreen(TaskScreen):
         return names[0] if len(names) == 1 and row is not None and not row.hidden else None
 
     def on_task_acted(self, name: str) -> None:
-        """Remove the mark."""
-        self.table.unmark(name)
+        super().on_task_acted(name)
         self.rest_timer.start()
 
     def go_to(self, name: str) -> None:
@@ -497,13 +484,6 @@ class InboxScreen(TaskScreen):
         """Show everything about the task under the cursor, or about the first task of a cause."""
         if self.select_one_of(self._tasks_at_cursor()):
             super().show_details()
-
-    def back(self) -> None:
-        """Go from the evidence to the list; then remove the marks, then the filter."""
-        if self.table.marks and not self.evidence.has_focus:
-            self.table.set_marks(())
-        else:
-            super().back()
 
 
 # --- The list of the inbox: causes and their tasks, with marks that belong to tasks and not to rows ------------------

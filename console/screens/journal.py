@@ -30,15 +30,6 @@ WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
 
 
-class JournalTable(VirtualTable[int]):
-    """A table of events by number."""
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether new events are followed."""
-        return self.cursor >= len(self.order) - 1
-
-
 class EventDialog(TextDialog):
     """A dialog with everything about one event; its command line can be copied."""
 
@@ -54,7 +45,8 @@ class JournalScreen(DetailedList):
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.main_pane = self.table = JournalTable(self._row, nothing=self._empty_line, always_lit=True, id="journal")
+        self.table: VirtualTable[int] = VirtualTable(self._row, nothing=self._empty_line, always_lit=True, id="journal")
+        self.main_pane = self.table
         self.journal = EventJournal(self.board.projection.run.run_id)
         self._tries: Mapping[int, Tries] = {}  # by row: what it stands for
         self._opened: set[int] = set()  # the first of tries that are listed each
@@ -155,7 +147,7 @@ class JournalScreen(DetailedList):
 
     def _show_order(self, to_the_end: bool = False) -> None:
         """Keep the cursor on its row, or at the end; a row for several tries goes on as that of the latest."""
-        follow = to_the_end or (self.table.is_at_end and not self.journal.newer_dropped)
+        follow = to_the_end or (self._is_at_end and not self.journal.newer_dropped)
         tries = self._tries_at_cursor
         order, self._tries = list(self.journal.order), {}
         if not self.filter_text:
@@ -167,6 +159,11 @@ class JournalScreen(DetailedList):
             self.table.move_to(len(self.table.order) - 1)
         self.rest_timer.start()
         self._show_heading()
+
+    @property
+    def _is_at_end(self) -> bool:
+        """Whether new events are followed."""
+        return self.table.cursor >= len(self.table.order) - 1
 
     @property
     def _tries_at_cursor(self) -> Tries | None:
@@ -184,7 +181,7 @@ class JournalScreen(DetailedList):
     def _show_heading(self) -> None:
         journal, console = self.journal, self.console
         times_since = None if console.absolute_times else self.board.projection.run.started_at
-        is_following = self.table.is_at_end and bool(journal.order)
+        is_following = self._is_at_end and bool(journal.order)
         columns, glyphs = self.main_columns, console.glyphs
         self.heading.show(
             *heading_line(journal, self.filter_text, times_since, columns, glyphs, is_following=is_following)
@@ -209,7 +206,7 @@ class JournalScreen(DetailedList):
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the event; near the start read earlier events, at the end reload dropped ones."""
-        if self.table.is_at_end:
+        if self._is_at_end:
             if self.journal.newer_dropped:
                 self._reload()
         else:
@@ -253,7 +250,9 @@ class JournalScreen(DetailedList):
 
     def _command(self, event: Event) -> str | None:
         console = self.console
-        return command_line(event, console.launch.state_path or console.address, console.live.session.ssh_arguments)
+        return command_line(
+            event, console.launch.state_path or console.live.session.address, console.live.session.ssh_arguments
+        )
 
     def go_to_next(self, step: int) -> None:
         """Move to the next action or task that needs a human, or the previous one."""

@@ -12,12 +12,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from textual import events
 from textual.app import App, SuspendNotSupported
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -31,7 +30,7 @@ from ..model.lists import search_pattern
 from ..model.log import ERROR, LogText, is_error_line, shown_attempt
 from ..present import log as present
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Role
+from ..text.pieces import Line
 from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
@@ -49,20 +48,14 @@ class LogScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.failure = FailureBar(self, self.show_heading)
-        self.text = LogView(
-            self._empty_line,
-            to_the_top=lambda: self._reader.call_when_complete(self.text.go_to_top),
-            to_the_end=lambda: self._reader.request(ReadKind.END),
-            toggle_follow=self._toggle_follow,
-        )
+        self.failure = FailureBar(self)
+        self.text = LogView(self)
         self.attempt_log: AttemptLog | None = None
         self._task_name: str | None = None
         self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the one with something to read
         self.lines: present.LogLines | None = None
         self.finder = LogFinder(self)
-        self._reader = LogReader(self, lambda work: run_latest(self, work, "log"))
-        self._poll_timer: Timer | None = None
+        self.reader = LogReader(self, lambda work: run_latest(self, work, "log"))
 
     def content(self) -> Iterable[Widget]:
         yield self.heading
@@ -74,20 +67,13 @@ class LogScreen(ConsoleScreen):
     # --- Which attempt --------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Poll a growing log while the screen is visible."""
-        self._poll_timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
+        self.set_interval(POLL_SECONDS, self._poll)
 
     def on_shown(self) -> None:
         """Show the output of the selected task."""
         self.text.focus()
-        if self._poll_timer is not None:
-            self._poll_timer.resume()
         self._select_attempt()
-        self._reader.request(ReadKind.NEWS)
-
-    def on_screen_suspend(self) -> None:
-        if self._poll_timer is not None:
-            self._poll_timer.pause()
+        self.reader.request(ReadKind.NEWS)
 
     def board_replaced(self, board: Board) -> None:
         """Show the same attempt of the new board, or another run."""
@@ -114,7 +100,7 @@ class LogScreen(ConsoleScreen):
     def _refresh_log(self) -> None:
         if self.is_current:
             self._select_attempt()
-            self._reader.request(ReadKind.NEWS)
+            self.reader.request(ReadKind.NEWS)
 
     def tick(self, now_us: int) -> None:
         """Update the age of the attempt, and show or hide the times of lines."""
@@ -126,9 +112,10 @@ class LogScreen(ConsoleScreen):
             self.text.refresh_rows(0)
 
     def _poll(self) -> None:
+        """Read what a running attempt has written, while the screen is visible."""
         attempt = self.attempt
         if attempt is not None and attempt.outcome == "running" and self.is_current:
-            self._reader.request(ReadKind.NEWS)
+            self.reader.request(ReadKind.NEWS)
 
     def _row(self) -> TaskRow | None:
         return self.board.projection.tasks.get(self._task_name) if self._task_name is not None else None
@@ -173,7 +160,7 @@ class LogScreen(ConsoleScreen):
 
     def _show_lines(self) -> None:
         """Show another log, from its end."""
-        self._reader.reset()
+        self.reader.reset()
         self.text.is_following = True
         if self.attempt_log is None:
             self.lines = None
@@ -202,7 +189,7 @@ class LogScreen(ConsoleScreen):
         self._pinned_attempt = numbers[place] if numbers[place] != shown_attempt(row) else None
         self.text.is_following = True
         self._select_attempt()
-        self._reader.request(ReadKind.NEWS)
+        self.reader.request(ReadKind.NEWS)
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
@@ -212,9 +199,9 @@ class LogScreen(ConsoleScreen):
         first, last = self.text.span
         if log is not None and log.is_started and last:
             if not log.is_complete and first < self.text.rows:
-                self._reader.request(ReadKind.EARLIER)
+                self.reader.request(ReadKind.EARLIER)
             if not log.is_at_end and last > len(self.text.lines) - self.text.rows:
-                self._reader.request(ReadKind.LATER)
+                self.reader.request(ReadKind.LATER)
         self.show_heading()
 
     # --- Words ----------------------------------------------------------------------------------------------------
@@ -248,7 +235,7 @@ class LogScreen(ConsoleScreen):
             return log.output_bytes
         return attempt.output_bytes if attempt is not None and attempt.output_bytes else None
 
-    def _empty_line(self) -> Line:
+    def empty_line(self) -> Line:
         if self._task_name is None:
             return []
         log, row, console = self.attempt_log, self._row(), self.console
@@ -327,7 +314,7 @@ class LogScreen(ConsoleScreen):
 
     # --- Following, folding -----------------------------------------------------------------------------------------
 
-    def _toggle_follow(self) -> None:
+    def toggle_follow_of_log(self) -> None:
         """Follow the end of the log; of an attempt that has ended only show it."""
         attempt = self.attempt
         if attempt is None:
@@ -360,7 +347,7 @@ class LogScreen(ConsoleScreen):
         try:
             await page_log(self.app, log, self.console.glyphs)
         except SuspendNotSupported:
-            self.console.show_message("there is no terminal for a pager", Role.WARNING)
+            self.console.show_warning("there is no terminal for a pager")
 
     def on_resize(self, event: events.Resize) -> None:
         """Render the heading for the new width."""
@@ -378,10 +365,9 @@ _Key = tuple[str, str, int]  # run, task, attempt
 class FailureBar(Bar):
     """The error of a failed attempt with the end of its traceback; no row for any other attempt."""
 
-    def __init__(self, screen: ConsoleScreen, on_read: Callable[[], None]) -> None:
+    def __init__(self, screen: LogScreen) -> None:
         super().__init__(0, id="failure")
         self._log_screen = screen
-        self._on_read = on_read
         self._key: _Key | None = None
         self._texts: AttemptText | None = None  # None until they have been read
 
@@ -412,7 +398,7 @@ class FailureBar(Bar):
         texts = await self._log_screen.console.live.session.attempt_text(*key)
         if key == self._key:
             self._texts = texts
-            self._on_read()
+            self._log_screen.show_heading()
 
 
 # --- Show text in the operator's pager while the console is suspended ------------------------------------------------

@@ -15,7 +15,7 @@ from ..model.lists import places_after
 from ..model.log import LogLine, LogText
 from ..present.log import LogLines
 from ..sessions.session import Session
-from ..text.pieces import Line, Role
+from ..text.pieces import Line
 from ..widgets.text_view import LinesView
 from .console import Console
 
@@ -189,9 +189,9 @@ class AttemptLog:
         """Return chunks, and whether there are no more in this direction."""
         chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit, before=before)
         size = sum(len(chunk.text) for chunk in chunks)
-        kept = [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
+        shown = [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
         is_last = len(chunks) < limit and size < READ_CHARACTERS_MAX
-        return kept, is_last or len(kept) < len(chunks)
+        return shown, is_last or len(shown) < len(chunks)
 
     async def _read_sizes(self) -> None:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
@@ -207,7 +207,7 @@ SLICE_LINES = 200
 
 
 class LogTarget(NamedTuple):
-    """What to search a log for: a regular expression for the store, which may find too much, and a test of lines.
+    """A search of a log: a regular expression for the store, which may find too much, and a test of lines.
 
     ``nothing``: the message if no line matches.
     """
@@ -235,18 +235,9 @@ async def first_match(
 class LogView(LinesView):
     """The lines of a log, or a message if there are none; it loads the start on demand."""
 
-    def __init__(
-        self,
-        nothing: Callable[[], Line],
-        to_the_top: Callable[[], None],
-        to_the_end: Callable[[], None],
-        toggle_follow: Callable[[], None],
-    ) -> None:
+    def __init__(self, screen: ReadScreen) -> None:
         super().__init__(follow=True, id="log")
-        self._empty_line = nothing
-        self._on_top_requested = to_the_top
-        self._on_end_requested = to_the_end
-        self._on_follow_requested = toggle_follow
+        self._log_screen = screen
 
     def searched_text(self, line: int) -> str:
         return self.lines.text_at(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
@@ -254,15 +245,15 @@ class LogView(LinesView):
     def move_to_edge(self, direction: int) -> None:
         """Go to the start, which may have to be read first; or to the end, and follow it."""
         if direction < 0:
-            self._on_top_requested()
+            self._log_screen.reader.call_when_complete(self.go_to_top)
         else:
             self.is_following = True
             super().move_to_edge(direction)
-            self._on_end_requested()
+            self._log_screen.reader.request(ReadKind.END)
 
     def toggle_follow(self) -> None:
         """Follow the end or not, as far as the attempt writes any more."""
-        self._on_follow_requested()
+        self._log_screen.toggle_follow_of_log()
 
     def toggle_follow_of_end(self) -> None:
         """Follow the end, or stand still."""
@@ -270,7 +261,7 @@ class LogView(LinesView):
 
     def line(self, y: int) -> Line:
         """Render a line, or why there is none."""
-        return super().line(y) if len(self.lines) else self._empty_line() if y == 0 else []
+        return super().line(y) if len(self.lines) else self._log_screen.empty_line() if y == 0 else []
 
     def first_in_view(self) -> tuple[int, str] | None:
         """The chunk and the text of the first visible line, by which it is found again among other lines."""
@@ -299,6 +290,7 @@ class ReadScreen(Protocol):
     attempt_log: AttemptLog | None
     lines: LogLines | None
     text: LogView
+    reader: LogReader
 
     @property
     def console(self) -> Console:
@@ -313,6 +305,12 @@ class ReadScreen(Protocol):
 
     def show_heading(self) -> None:
         """Show the progress of the search."""
+
+    def empty_line(self) -> Line:
+        """Say why there is no line."""
+
+    def toggle_follow_of_log(self) -> None:
+        """Follow the end or not, as far as the attempt writes any more."""
 
 
 class LogFinder:
@@ -351,7 +349,7 @@ class LogFinder:
         except RedriveError as error:
             screen.text.search("")
             self.is_given_up, self.has_match = True, True
-            screen.console.show_message(str(error), Role.WARNING)
+            screen.console.show_warning(str(error))
             target = target._replace(nothing="")
         else:
             self.has_match = found is not None
@@ -461,7 +459,7 @@ class LogReader:
                 await self._read(log, kind)
         except RedriveError as error:
             self._requests.clear()
-            self._screen.console.show_message(str(error), Role.WARNING)
+            self._screen.console.show_warning(str(error))
         finally:
             if self._log_being_read is log:
                 self._log_being_read = None

@@ -1,41 +1,22 @@
-"""Pages of text about one subject: beside a list on wide terminals, a screen on narrow ones."""
+"""A list with details beside it on wide terminals, and pages of text that are updated in place."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
-from msgspec.structs import replace
 from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from ...engine.core.causes import CauseHistory
-from ...engine.core.projection import TaskRow
-from ...engine.domain.events import EventKind
-from ...engine.domain.states import NEEDS_HUMAN
-from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
-from ..model.board import Board, BoardUpdate
-from ..model.graph.view import Graph
-from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..model.log import LogLine
-from ..present import detail
-from ..present.evidence import cause_page, text_lines
-from ..present.group import group_page, group_state, members_page
 from ..present.tasks import RunContext
-from ..sessions.reads import TEXTS_OF, past_answers, past_attempts, read_evidence
-from ..sessions.session import Session
-from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
-from ..text.pieces import Line, Piece, Role, count_rows
-from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, Rule, bindings, detail_room
+from ..text.pieces import Line
+from ..widgets.bars import PAGING, SHARE, Bar, DetailRoom, Divider, KeyHint, bindings, detail_room
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
-from .console import run_latest
-from .log_reader import AttemptLog
 
 
 class SplitScreen(ConsoleScreen):
@@ -65,7 +46,7 @@ class SplitScreen(ConsoleScreen):
 
     @property
     def detail_room(self) -> DetailRoom:
-        """Where the details stand."""
+        """The room of the details."""
         return detail_room(*self.app.size, self.DETAIL_SHARE)
 
     @property
@@ -105,7 +86,7 @@ class SplitScreen(ConsoleScreen):
         }
 
     def hints(self) -> list[KeyHint]:
-        """Where the details have the keys, first the one that returns to the list."""
+        """The hints; while the details have the keys, first the one that returns to the list."""
         hints = super().hints()
         return [(shown_key("next_pane"), "list"), *hints] if self.detail_pane.has_focus else hints
 
@@ -137,101 +118,49 @@ class SplitScreen(ConsoleScreen):
             super().back()
 
 
-# --- A text page about one subject, updated in place; its long texts are read when it is shown -----------------------
-#
-# A pane next to a list, or a screen on narrow terminals.
+# --- A text page about one subject, updated in place ------------------------------------------------------------------
 
 
-TextKey = TypeVar("TextKey", bound=Hashable)
-Texts = TypeVar("Texts")
-
-
-class PageView(LinesView, Generic[TextKey, Texts], inherit_bindings=False):
-    """A page of lines. Subclasses render the page and read its texts."""
+class PageView(LinesView, inherit_bindings=False):
+    """A page of lines. Subclasses render it."""
 
     BINDINGS = bindings(*PAGING, "left", "right", "follow", "scroll")  # always folded: the key is that of notes
 
-    def __init__(self, context: Callable[[], RunContext], *, id: str | None = None) -> None:
+    def __init__(self, context: Callable[[], RunContext], *, id: str) -> None:
         self._page_lines: list[Line] = []
         super().__init__(self._page_lines, wrap=True, id=id)
         self.run_context = context
-        self.texts: Texts | None = None
-        self._loaded_key: TextKey | None = None
-        self._is_outdated = False
-
-    # --- For subclasses -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def render_page(self) -> list[Line]:
         """The page as of now."""
 
-    @abstractmethod
-    def text_key(self) -> TextKey | None:
-        """The key of the texts that the page needs; None if it needs none."""
-
-    @abstractmethod
-    async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
-        """Read the texts, also again for the same key. Raises RedriveError."""
-
     def reset(self) -> None:
-        """Prepare for another subject: no texts, first line."""
-        self.texts = self._loaded_key = None
+        """Prepare for another subject: from the first line."""
         self._page_lines.clear()
         self.move_to_edge(-1)
-
-    # --- Kept up to date ------------------------------------------------------------------------------------------
 
     def update_page(self) -> None:
         """Render the page and repaint changed rows."""
         lines = self.render_page() if self.columns else []
         if lines == self._page_lines:
             return
-        before = [self.line(y) for y in range(self.rows)] if self._page_lines else []
         self._page_lines[:] = lines
         self._rows_in_view = None
         self._top = max(min(self._top, self._last_page()), (0, 0))
-        for y, line in enumerate(before):
-            if self.line(y) != line:
-                self.refresh_rows(y)
-        if not before:
-            self.refresh()
+        self.update_rows()
         self.check_hidden_rows()  # lines may have been added below, where nothing is painted
-
-    def tick(self) -> None:
-        """Update ages, once a second."""
-        self.update_page()
-
-    def expire(self) -> None:
-        """Let the texts be read again: they may have changed although their key has not."""
-        self._is_outdated = True
-
-    @property
-    def needs_reading(self) -> bool:
-        """Whether texts of the page are missing or outdated."""
-        return self.text_key() is not None and (self._is_outdated or self.text_key() != self._loaded_key)
-
-    async def read(self, session: Session, run_id: str) -> None:
-        """Read missing and outdated texts, and show them if the page still needs them then."""
-        wanted = self.text_key()
-        if wanted is None or not self.needs_reading:
-            return
-        texts = await self.fetch(session, run_id, wanted)
-        if self.text_key() == wanted:
-            self.texts, self._loaded_key, self._is_outdated = texts, wanted, False
-            self.update_page()
 
     def on_resize(self) -> None:
         """Wrap sentences to the new width."""
         self.update_page()
 
 
-class RowDetails(PageView[None, None]):
-    """What is known of the row under the cursor of a list. ``lines``: of it, for a width."""
+class RowDetails(PageView):
+    """The details of the row under the cursor of a list. ``lines``: of the row, for a width."""
 
-    def __init__(
-        self, context: Callable[[], RunContext], lines: Callable[[int], list[Line]], *, id: str | None = None
-    ) -> None:
-        super().__init__(context, id=id)
+    def __init__(self, context: Callable[[], RunContext], lines: Callable[[int], list[Line]]) -> None:
+        super().__init__(context, id="beside")
         self._lines_of_row = lines
         self._row: object = None
 
@@ -245,12 +174,6 @@ class RowDetails(PageView[None, None]):
     def render_page(self) -> list[Line]:
         return self._lines_of_row(self.columns)
 
-    def text_key(self) -> None:
-        """None: the screen reads what its rows need."""
-
-    async def fetch(self, session: Session, run_id: str, wanted: None) -> None:
-        """Read nothing."""
-
 
 class DetailedList(SplitScreen):
     """A list with what is known of the row under its cursor: beside it, or as many rows as there are below it."""
@@ -259,16 +182,16 @@ class DetailedList(SplitScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.detail_pane = self.beside = RowDetails(self.run_context, self.row_lines, id="beside")
+        self.detail_pane = self.beside = RowDetails(self.run_context, self.row_lines)
         self.below = Bar(0, id="below")
 
     @abstractmethod
     def row_lines(self, columns: int) -> list[Line]:
-        """What is known of the row under the cursor."""
+        """The details of the row under the cursor."""
 
     @abstractmethod
     def row_key(self) -> object:
-        """What the lines are about: of another one they are shown from the first."""
+        """The subject of the lines: those of another one are shown from the first."""
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the first of the lines, for a screen without room beside the list."""
@@ -291,378 +214,3 @@ class DetailedList(SplitScreen):
             self.beside.show_row(self.row_key())
         elif rows:
             self.below.show_lines(self.row_lines(self.app.size.width))
-
-
-class PageScreen(ConsoleScreen):
-    """A page over the screen that opened it. Subclasses create the page and set its subject."""
-
-    PLACE = ScreenName.DETAIL
-    page: PageView[Any, Any]
-
-    def __init__(self, view: ScreenName) -> None:
-        super().__init__()
-        self._view = view
-
-    @property
-    def view(self) -> ScreenName:
-        """The tab of the screen below."""
-        return self._view
-
-    def content(self) -> Iterable[Widget]:
-        yield self.page
-
-    def refresh_page(self) -> None:
-        """Update the page and read missing texts."""
-        self.page.update_page()
-        read_page(self, self.page)
-
-    def tick(self, now_us: int) -> None:
-        """Update ages."""
-        self.page.tick()
-
-    def filter_changed(self, text: str) -> None:
-        self.page.search(text)
-        self.page.find_next()
-
-    def go_to_next(self, step: int) -> None:
-        """Go to the next match, or the previous one."""
-        if not self.filter_text:
-            self.console.show_message(f"{shown_key('filter')} searches this page")
-        elif self.page.find_next(forward=step > 0) is None:
-            self.console.show_message("no line of this page matches")
-
-    def drill_in(self) -> None:
-        """Return to the previous screen."""
-        self.back()
-
-
-def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
-    """Read the missing and outdated texts of a page in the background."""
-    if page.needs_reading:
-        session, run_id = screen.console.live.session, screen.board.projection.run.run_id
-        # the header shows an error; the next event reads again
-        run_latest(screen, partial(page.read, session, run_id), "texts", shows_errors=False)
-
-
-# --- Details of a task or of a cause: a pane next to a list, or a screen on narrow terminals -------------------------
-
-
-TEXTS_ROWS_MIN = 5  # of what a task wrote, below a list
-LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
-_BELOW_TEXTS_MIN = 7  # rows
-_ASKED = "asked"  # in place of an outcome: it waits for an answer
-_LOGS_MAX = 3  # of the tasks above it
-
-
-class TextsKey(NamedTuple):
-    """What the texts of a page belong to.
-
-    Attributes:
-        outcome: of the latest of the ``attempts``.
-        is_judged: whether somebody has to decide about the task: its rows in quarantine are read as well.
-        is_past: whether they are shown as of an instant of the past.
-    """
-
-    task: str
-    attempts: tuple[int, ...]
-    outcome: str = ""
-    is_judged: bool = False
-    is_past: bool = False
-
-
-GraphGroupKey = tuple[Graph, int]  # the graph, and the index of the group
-Subject = InboxCause | GraphGroupKey | str  # a task by its name
-
-
-class DetailView(PageView[TextsKey, EvidenceData]):
-    """The page of one task, of a group of tasks, or of a cause. ``texts_view``: has the long texts in another place."""
-
-    texts_view: DetailView | None = None
-
-    def __init__(
-        self,
-        context: Callable[[], RunContext],
-        memory: Callable[[str], CauseHistory | None] = lambda key: None,
-        nothing: Callable[[int], list[Line]] = lambda columns: [],
-        *,
-        id: str | None = None,
-    ) -> None:
-        super().__init__(context, id=id)
-        self._memory = memory
-        self._nothing = nothing  # what is said for a width if there is no subject
-        self.subject: Subject | None = None
-        self._log: AttemptLog | None = None  # of the attempt whose texts are shown
-        self._painted_age = ""
-        self._group_state: object = None  # of the lines below
-        self._group_lines: list[Line] = []
-
-    def lines_of_group(self, page: Callable[..., list[Line]], group: GraphGroupKey, rows: int) -> list[Line]:
-        """A page of a group in ``rows`` rows, computed again only where one of its lines may have changed."""
-        context = self.run_context()
-        state = (page, group, self.columns, rows, group_state(*group, context))
-        if state != self._group_state:
-            self._group_state, self._group_lines = state, page(*group, context, self.columns, rows)
-        return self._group_lines
-
-    def show_task(self, name: str | None, group: GraphGroupKey | None = None) -> None:
-        """Show another task, or the group in which it is, from the first line; or update what is shown."""
-        self.show_subject(group or name)
-
-    def show_subject(self, subject: Subject | None) -> None:
-        """Show another subject from its first line, or update the same one."""
-        is_another = _identity(subject) != _identity(self.subject)
-        self.subject = subject
-        if is_another:
-            self.reset()
-        self.update_page()
-
-    def _task_row(self) -> TaskRow | None:
-        """The task whose texts are read: of a cause the first one."""
-        name = self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
-        return self.run_context().board.projection.tasks.get(name) if isinstance(name, str) else None
-
-    @property
-    def _is_shown_elsewhere(self) -> bool:
-        """Whether the other place has the long texts of this subject."""
-        return self.texts_view is not None and _identity(self.texts_view.subject) == _identity(self.subject)
-
-    def render_page(self) -> list[Line]:
-        context, subject, row = self.run_context(), self.subject, self._task_row()
-        source = self.texts_view if self._is_shown_elsewhere and self.texts_view is not None else self
-        found = source.texts or EvidenceData()
-        if self._is_shown_elsewhere:
-            short = [AttemptTexts(one.attempt, output_bytes=one.output_bytes) for one in found.texts]
-            found = replace(found, texts=short, answers=(), logs={})
-        if isinstance(subject, tuple):
-            return self.lines_of_group(group_page, subject, self.rows)
-        if isinstance(subject, InboxCause):
-            return cause_page(subject, context, replace(found, memory=self._memory(subject.key)), self.columns)
-        if row is None:
-            return self._nothing(self.columns)
-        memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
-        has_past = self.texts_view is None
-        return detail.detail_page(
-            row, context, replace(found, memory=memory), self.columns, self.rows, has_past=has_past
-        )
-
-    def tick(self) -> None:
-        """Update ages; those of a cause of many tasks only where one has changed."""
-        shown = age(self.run_context().now_us - self.subject.oldest) if isinstance(self.subject, InboxCause) else ""
-        if not shown or shown != self._painted_age:
-            self._painted_age = shown
-            self.update_page()
-
-    def text_key(self) -> TextsKey | None:
-        """The key of the texts: the latest attempt; of a judged task, or if it wrote nothing, also what failed."""
-        row = self._task_row()
-        if row is None or self._is_shown_elsewhere:
-            return None
-        failed = [one.attempt for one in failures_of(row)[-TEXTS_OF:]]
-        if isinstance(self.subject, InboxCause) and (failed or row.latest is None):
-            return TextsKey(row.name, tuple(failed))
-        if row.name in self.run_context().board.asked:
-            return TextsKey(row.name, (), _ASKED)
-        is_judged, is_past = row.state in NEEDS_HUMAN, self.run_context().board.snapshot.is_past
-        if row.latest is None:
-            return None
-        has_text = row.latest.outcome == "running" or row.latest.output_bytes > 0
-        attempts = sorted({*(failed if is_judged or not has_text else ()), row.latest.attempt})
-        return TextsKey(row.name, tuple(attempts), row.latest.outcome, is_judged, is_past)
-
-    def expire(self) -> None:
-        """Let everything be read again."""
-        self._log = None
-        super().expire()
-
-    def expire_running(self) -> None:
-        """Let the log of an attempt that runs be read again; once a second."""
-        key = self.text_key()
-        if key is not None and key.outcome == "running" and not key.is_past:
-            super().expire()
-
-    async def fetch(self, session: Session, run_id: str, wanted: TextsKey) -> EvidenceData:
-        """Read the texts of the attempts, the end of the log of the latest, and the history of the task.
-
-        In the past nothing of an attempt that still runs.
-        """
-        if not wanted.outcome:
-            return await read_evidence(session, run_id, wanted.task, wanted.attempts)
-        if wanted.outcome == _ASKED:
-            logs = await self._logs_above(session, run_id, wanted.task)
-            return EvidenceData(answers=await past_answers(session, wanted.task), logs=logs)
-        latest = wanted.attempts[-1]
-        if wanted.is_past and wanted.outcome == "running":
-            return EvidenceData([AttemptTexts(latest)])
-        log, shown = self._log, self.texts
-        if wanted != self._loaded_key or log is None or log.run_id != run_id or shown is None:
-            log, shown = AttemptLog(session, run_id, wanted.task, latest), None
-        if shown is None or await log.has_grown():
-            await log.read_new()
-        if shown is None and (wanted.is_judged or len(wanted.attempts) > 1):
-            shown = await read_evidence(session, run_id, wanted.task, wanted.attempts)
-        elif shown is None:
-            texts = [AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))]
-            shown = EvidenceData(texts, await past_attempts(session, wanted.task))
-        self._log = log
-        *before, last = shown.texts
-        last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=log.output_bytes)
-        return replace(shown, texts=[*before, last])
-
-    async def _logs_above(self, session: Session, run_id: str, name: str) -> Mapping[str, Sequence[LogLine]]:
-        """What the tasks above an approval wrote: it is what somebody is asked about."""
-        board, found = self.run_context().board, dict[str, Sequence[LogLine]]()
-        for parent in board.dag.parents(name)[:_LOGS_MAX]:
-            latest = board.row(parent).latest
-            if latest is not None:
-                log = AttemptLog(session, run_id, parent, latest.attempt)
-                await log.read_new()
-                found[parent] = log.text.lines[-LOG_LINES_MAX:]
-        return found
-
-
-def _identity(subject: Subject | None) -> object:
-    return ("cause", subject.fingerprint) if isinstance(subject, InboxCause) else subject
-
-
-class TextsView(DetailView):
-    """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free.
-
-    Of a group, its members. What they leave free has the other members of the ``group`` of a task, or what no details
-    beside it say. Another task than the one of the ``cursor`` has its name above, and before it what is said where no
-    task is selected if ``has_nothing_above``.
-    """
-
-    group: GraphGroupKey | None = None
-    cursor: str | None = None
-    details: DetailView | None = None
-    has_nothing_above = False
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether the task is known to have written nothing."""
-        return self.texts is not None and not self._lines(1) and not self.texts.answers and not self.texts.logs
-
-    def _lines(self, log_lines: int) -> list[Line]:
-        return [*text_lines(self.texts.texts, log_lines, self.run_context())] if self.texts is not None else []
-
-    def render_page(self) -> list[Line]:
-        if isinstance(self.subject, tuple):
-            return self.lines_of_group(members_page, self.subject, self.rows)
-        if self.subject is None:
-            return self._nothing(self.columns)
-        row, found, context = self._task_row(), self.texts or EvidenceData(), self.run_context()
-        is_another = row is not None and self.cursor not in (None, row.name)
-        title = self._nothing(self.columns) if self.has_nothing_above else []
-        title += [detail.title_line(row, context, self.columns)] if row is not None and is_another else []
-        if row is not None and row.name in context.board.asked:
-            return detail.asked_lines(row, context, found, self.columns, self.rows)
-        lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
-        lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
-        free, details = self.rows - len(lines) - 1, self.details
-        is_beside = details is not None and details.display and isinstance(details.subject, str)
-        if row is None:
-            return lines
-        if free >= _BELOW_TEXTS_MIN and self.group is not None:
-            return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
-        if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
-            lines += detail.past_durations(row, context, found, self.columns, free)
-        used = sum(count_rows(line, self.columns) for line in lines)
-        return lines if is_beside else [*lines, *detail.static_lines(row, context, self.rows - used)]
-
-
-class TaskScreen(SplitScreen):
-    """A list of tasks with the details of the selected one and, where the list leaves rows, what it wrote."""
-
-    heading: Bar
-
-    def __init__(self, nothing: Callable[[int], list[Line]] = lambda columns: []) -> None:
-        """``nothing``: what stands in place of the texts, for a width, where no task is selected."""
-        super().__init__()
-        self.detail_pane = self.detail = DetailView(self.run_context, id="beside")
-        self.texts = TextsView(self.run_context, nothing=nothing, id="texts")
-        self.texts.details = self.detail
-        self.texts.can_focus = False
-        self.texts.styles.height = "1fr"
-        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
-        self.texts.display = self.texts_rule.display = False
-
-    def main_widgets(self) -> Iterable[Widget]:
-        yield self.heading
-        yield self.main_pane
-        yield self.texts_rule
-        yield self.texts
-
-    def divide_rows(self, rows: int | None) -> None:
-        """Give the list so many rows, and the texts what it leaves; None: the list has all."""
-        self.texts.display = self.texts_rule.display = rows is not None
-        self.detail.texts_view = None if rows is None else self.texts
-        self.main_pane.styles.height = "1fr" if rows is None else rows
-        self.call_after_refresh(self.show_frame)
-
-    @abstractmethod
-    def texts_read(self) -> None:
-        """Show what was read."""
-
-    def writer_of(self, name: str) -> str:
-        """The task, or of one that has not run the first that has, of what it waits for and of its parents."""
-        if self.board.row(name).latest is not None:
-            return name
-        links = self.board.blocking_chain(name, self.console.live.now_us, self.console.runner)
-        found = *(one for one, _ in links), *self.board.dag.parents(name)
-        return next((one for one in found if self.board.row(one).latest is not None), name)
-
-    @property
-    def page_of_texts(self) -> DetailView:
-        """The page that reads the texts of the selected task."""
-        return self.texts if self.texts.display else self.detail
-
-    def on_cursor_rest(self) -> None:
-        self.read_texts()
-
-    def read_texts(self) -> None:
-        """Read the texts of the selected task, and its history."""
-        run_latest(self, self._read_texts, "texts", shows_errors=False)
-
-    async def _read_texts(self) -> None:
-        for page in (self.page_of_texts, self.detail):  # which needs none where the other has them
-            await page.read(self.console.live.session, self.board.projection.run.run_id)
-        self.texts_read()
-
-
-class DetailScreen(PageScreen):
-    """The page of one task, over the screen that opened it."""
-
-    page: DetailView
-
-    def __init__(self, view: ScreenName, task: str) -> None:
-        super().__init__(view)
-        self._task_name = task
-        self.page = DetailView(self.run_context, self.console.memory.get)
-
-    def on_shown(self) -> None:
-        self.page.focus()
-        self.page.show_task(self._task_name)
-        self.refresh_page()
-
-    def target_tasks(self) -> Sequence[str]:
-        """The task of the page, also if another task is selected now."""
-        return (self._task_name,)
-
-    def board_replaced(self, board: Board) -> None:
-        """Show the same task again; close if the new run lacks it."""
-        if self._task_name in board.projection.tasks:
-            self.refresh_page()
-        else:
-            self.dismiss()
-
-    def on_news(self, news: BoardUpdate) -> None:
-        """Refresh: the task, its relatives, its blockers or its rows in quarantine may have changed."""
-        if EventKind.QUARANTINE in news.delta.other_kinds:
-            self.page.expire()
-        self.refresh_page()
-
-    def tick(self, now_us: int) -> None:
-        """Update ages, and read what the attempt has written."""
-        super().tick(now_us)
-        self.page.expire_running()
-        read_page(self, self.page)

@@ -32,8 +32,8 @@ from ..text.text import one_line, pad
 from ..widgets.bars import Bar, DetailShare, Rule
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
-from .base import rule_style
 from .console import run_latest
+from .frame import rule_style
 from .panes import DetailedList
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
@@ -69,7 +69,7 @@ class RunsScreen(DetailedList):
         self._columns: Columns[ListedRun, RowContext] = ()
         self._order = model.RunOrder.LATEST
         self._grid = model.RunGrid()
-        self._reader: HistoryReader | None = None
+        self._reader = HistoryReader(self.console.live.session)
         self._tasks: dict[str, model.TaskTrend] = {}
         self._names = TaskNames()
         self._grid_choice: bool | None = None  # of the operator
@@ -162,11 +162,9 @@ class RunsScreen(DetailedList):
 
     async def _read_grid(self) -> None:
         """Read the grid of the flow of the run under the cursor, if it is shown."""
-        run, session = self.selected_run, self.console.live.session
+        run = self.selected_run
         if run is None or not self.has_grid:
             return
-        if self._reader is None:
-            self._reader = HistoryReader(session)
         self._grid = await self._reader.read([*self._summaries.values()], run.run.dag_name)
         self._tasks = {task.name: task for task in self._grid.tasks}
         self._names = TaskNames(self._tasks)
@@ -198,7 +196,7 @@ class RunsScreen(DetailedList):
         self.show_row()
 
     def _searched(self, run_id: str) -> str:
-        """What a filter searches: flow, run, and its state as the list has it."""
+        """The text that a filter searches: flow, run, and its state as the list has it."""
         one = self._listed(run_id)
         return f"{one.run.dag_name} {run_id} {run_code(one.run, one.runner, one.counts)}".casefold()
 

@@ -28,7 +28,7 @@ from ..text.pieces import Line, Piece, Role, indented, join
 from ..text.text import one_line
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .fleet import FleetConsole, MachineScreen
+from .fleet import MachineScreen
 
 _READ_SECONDS = 1.0
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
@@ -64,9 +64,8 @@ class SchedulesScreen(MachineScreen):
 
     PLACE = ScreenName.SCHEDULES
 
-    def __init__(self, console: FleetConsole, flow: str | None = None) -> None:
+    def __init__(self, flow: str | None = None) -> None:
         super().__init__(self._line, self._empty_line, 0)
-        self._fleet = console
         self._before = flow  # the flow under the cursor at first
         self._view = supervisor_file.SupervisorView("", None, ())
         self._is_read = False
@@ -212,7 +211,7 @@ class SchedulesScreen(MachineScreen):
         if row is None or row.state_path is None or row.last_run_id is None:
             self.console.show_message("no run of it is known" if row is not None else "nothing is selected")
         else:
-            self._fleet.open_file(row.state_path, row.last_run_id, view)
+            self.fleet.open_file(row.state_path, row.last_run_id, view)
 
     def legend(self) -> Sequence[Line]:
         """None: its words are whole."""
@@ -230,7 +229,7 @@ class SchedulesScreen(MachineScreen):
         return action.name != "open" or (row is not None and row.last_run_id is not None)
 
     def _word_of(self, action: Action) -> str:
-        """What an action does now."""
+        """The word of an action now."""
         acts = () if self.row is None else present.schedule_acts(self.row, self._now_us)
         undone = {act.action: act.label for act in acts if act.name in ("unpause", "unskip")}
         return undone.get(action.name, action.label)

@@ -28,7 +28,7 @@ from ..widgets import bars
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .console import run_latest
-from .panes import TEXTS_ROWS_MIN, TaskScreen
+from .task_pages import TEXTS_ROWS_MIN, TaskScreen
 from .timeline_bars import TimelineLabels, TimelineView
 
 _WORDS_BEFORE_BANDS = 8  # rows of words before the breakers have any
@@ -96,9 +96,6 @@ class TimelineScreen(TaskScreen):
         """Fit labels and words to the new size."""
         self.words_bar.display = bars.has_room_for_strip(event.size.height)
         self._fit_text()
-        self._fit_labels()
-
-    def _fit_labels(self) -> None:
         self.timeline.set_label_columns(self.labels.columns)
 
     # --- The run --------------------------------------------------------------------------------------------------
@@ -117,12 +114,12 @@ class TimelineScreen(TaskScreen):
         """Show the whole run of the new board."""
         self._now_us = self.console.live.now_us
         self._rows = TimelineRows(board)
-        self._labels = TimelineLabels(self.console, board, self._rows)
+        self._labels = TimelineLabels(board, self._rows, self.run_context)
         self._breakers, self._cpu = BreakerPeriods(), {}
         if board.snapshot.downstreams:
             run_latest(self, self._read_breakers, "breakers", shows_errors=False)
         self._find_activity()
-        self._fit_labels()
+        self.timeline.set_label_columns(self.labels.columns)
         self._show_whole_run()
         self._show_order()
 
@@ -332,8 +329,7 @@ class TimelineScreen(TaskScreen):
         self.detail.texts_view = self.texts if has_texts else None
         if is_beside:
             self.detail.show_task(self.console.selected)
-        if self.page_of_texts.display and self.page_of_texts.needs_reading:
-            self.rest_timer.start()
+        self.request_texts()
         if isinstance(key, str) and not has_texts and not is_beside:
             lines += static_lines(self.board.row(key), self.run_context(), rows - len(lines) - len(self._legend) - 1)
         if (free := rows - len(lines) - len(self._legend)) > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from ..present.tasks import RunContext, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
 from ..widgets.table import VirtualTable
-from .console import Console
 
 _NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
 
@@ -230,34 +229,24 @@ class TimelineLabels:
     ``names``, ``titles``: of tasks and of groups, as rows show them.
     """
 
-    def __init__(self, console: Console, board: Board, rows: TimelineRows) -> None:
+    def __init__(self, board: Board, rows: TimelineRows, context: Callable[[], RunContext]) -> None:
         self.critical: Collection[str] = ()
-        self._console = console
         self._board = board
         self._rows = rows
+        self._run_context = context
         self.names = TaskNames(board.projection.tasks)
         self.titles = TaskNames((group.title for group in rows.groups), prefix="")
 
     @property
-    def _run_context(self) -> RunContext:
-        console = self._console
-        return RunContext(
-            self._board,
-            console.live.now_us,
-            console.glyphs,
-            runner=console.runner,
-            names=self.names,
-            titles=self.titles,
-        )
-
-    @property
     def columns(self) -> int:
         """The width of the labels in cells."""
-        return present.group_label_columns(self._rows.groups, self._run_context, self._console.size.width)
+        context = self._run_context()
+        return present.group_label_columns(self._rows.groups, context, context.columns)
 
     @property
     def _has_duration_column(self) -> bool:
-        return present.has_duration_column(self._console.size.width, self._run_context)
+        context = self._run_context()
+        return present.has_duration_column(context.columns, context)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
@@ -265,13 +254,13 @@ class TimelineLabels:
             return False
         if isinstance(key, int):
             return self._rows.activity(key).is_active
-        view = self._board.view(key, self._console.live.now_us, self._console.runner)
+        view = self._run_context().view(key)
         return view.is_moving and view.clock is not None
 
     def name_at_bar(self, key: RowKey) -> str:
         """The name that stands before a bar that begins far from its label."""
         names, name = (self.titles, self._rows.group(key).title) if isinstance(key, int) else (self.names, key)
-        return names.short(name, present.NAME_AT_BAR_CELLS, self._console.glyphs.more)
+        return names.short(name, present.NAME_AT_BAR_CELLS, self._run_context().glyphs.more)
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
@@ -281,7 +270,11 @@ class TimelineLabels:
 
     def line(self, key: RowKey, columns: int, *, is_cursor: bool, is_filtered: bool) -> Line:
         """The label of a row. ``is_filtered``: matches are listed without groups."""
-        context, role, has_took = self._run_context, Role.CURSOR if is_cursor else Role.TEXT, self._has_duration_column
+        context, role, has_took = (
+            self._run_context(),
+            Role.CURSOR if is_cursor else Role.TEXT,
+            self._has_duration_column,
+        )
         if isinstance(key, str):
             row = self._board.row(key)
             role = Role.CRITICAL if key in self.critical and not is_cursor else role
@@ -292,7 +285,7 @@ class TimelineLabels:
         return present.group_label_line(group, columns, context, is_open=is_open, role=role, took=took)
 
     def _indent(self, name: str) -> int:
-        """How far a task stands to the right: below its group, or beside groups."""
+        """The indent of a task: below its group, or beside groups."""
         if not self._rows.groups:
             return 0
         return present.FOLD_INDENT if self._rows.group_of(name) is None else 2 * present.FOLD_INDENT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Self
 
 from rich.segment import Segment
@@ -104,6 +105,13 @@ class LineView(Widget):
     def refresh_rows(self, first: int, count: int = 1) -> None:
         """Repaint these rows of the viewport."""
         self.refresh_cells(0, first, self.columns, count)
+
+    def update_rows(self) -> None:
+        """Repaint the rows in view that read otherwise than when they were painted, from the first such piece on."""
+        for y, painted in [*self._strips.items()]:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(painted, self.render_line(y), strict=False))
+            x = sum(segment.cell_length for segment, _ in same)
+            self.refresh_cells(x, y, self.columns - x)
 
     def refresh_cells(self, x: int, y: int, columns: int, rows: int = 1) -> None:
         """Repaint a part of the viewport."""

@@ -7,8 +7,8 @@ import re
 import pytest
 from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.present import group
-from redrive.console.screens import panes
-from redrive.console.screens.panes import DetailScreen
+from redrive.console.screens import task_pages
+from redrive.console.screens.task_pages import DetailScreen
 from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
@@ -436,7 +436,7 @@ async def test_a_click_selects_and_a_second_one_opens(revenue: FakeSession, cloc
 async def test_the_page_of_a_group_follows_events_and_clocks_and_rests_otherwise(clock: StillClock, monkeypatch):
     computed: list[str] = []
     for page in (group.group_page, group.members_page):
-        monkeypatch.setattr(panes, page.__name__, counting(page, computed))
+        monkeypatch.setattr(task_pages, page.__name__, counting(page, computed))
     session = wide_run(300)
     async with shown(session, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "g")
