@@ -338,7 +338,7 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
             now = await session.preview_prune(options)
         return before, deleted, before.file_bytes - now.file_bytes
 
-    endpoint = file.to_read()
+    endpoint = file.to_change()
     before, deleted, freed_bytes = with_session(endpoint, use)
     if as_json:
         names = {"would_delete": before.runs} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
@@ -349,9 +349,10 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
         for run_id in before.runs:
             echo(one_line(f"would delete {run_id}"))
         found = counted(len(before.runs), "run")
-        echo(f"dry run: {found} to delete, the file has {format_bytes(before.file_bytes)}")
+        echo(one_line(f"dry run: {found} to delete, {endpoint.target} has {format_bytes(before.file_bytes)}"))
     else:
-        echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
+        freed = format_bytes(max(freed_bytes, 0))
+        echo(one_line(f"{counted(len(deleted), 'run')} deleted, {freed} freed in {endpoint.target}"))
     if before.with_rows:
         runs = counted(len(before.with_rows), "run")
         rows, inbox = (

@@ -93,6 +93,17 @@ def test_the_latest_runs_stay_and_the_file_shrinks(state: Path) -> None:
     assert again.stdout.startswith("0 runs deleted, ")
 
 
+def test_of_several_files_one_has_to_be_named(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    files = [tmp_path / "states/redrive" / name for name in ("one.db", "two.db")]
+    files[0].parent.mkdir(parents=True)
+    for file in files:
+        shutil.copy(state, file)
+    done = run_redrive("prune", "--keep", "0")
+    assert done.returncode == 2 and "2 state files are in the default place: name one" in done.stderr
+    assert [len(run_ids(file)) for file in files] == [5, 5]
+
+
 @pytest.mark.long
 def test_runs_that_ended_lately_stay(state: Path) -> None:
     with closing(sqlite3.connect(state)) as connection, connection:
