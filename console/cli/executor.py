@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import LATEST
 from ...engine.store import database
 from ..model.board import SessionStatus
+from ..sessions.login import is_interactive
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import run_in
@@ -124,7 +124,7 @@ def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
 
 def _is_accepted(why: str, question: str) -> bool:
     """Ask on a terminal. Without a terminal the changes are not accepted."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_interactive():
         return False
     echo(one_line(why), err=True)
     return click.confirm(question, err=True)

@@ -34,6 +34,7 @@ from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_serv
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, decode_spec, wait_for_schedule
 from ..model.runs import zone_of
 from ..present import schedules as present
+from ..sessions.login import is_interactive
 from ..sessions.session import current_actor, machine_now_us
 from ..sessions.target import state_for_flow
 from ..text.columns import Column, Columns, json_value
@@ -240,6 +241,7 @@ class ScheduleGroup(CommandWithCommands):
         return super().resolve_command(ctx, ["next", *args])
 
 
+_SERVE = "redrive serve FOLDER starts the runs of the flows in it"
 flow_argument = click.argument("flow", metavar="FLOW")
 optional_flow = click.argument("flow", metavar="[FLOW]", required=False)
 all_option = click.option("--all", "all_flows", is_flag=True, help="All flows of this machine.")
@@ -254,14 +256,12 @@ def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
     redrive schedule FLOW: the next runs of one.
     """
     if context.invoked_subcommand is not None:
+        if graph or as_json:
+            raise click.UsageError("--graph goes with no other word, and --json stands behind FLOW or the command")
         return None
     view, now_us = read_schedules(), machine_now_us()
     rows = tuple(present.in_graph(view.schedules)) if graph else view.rows
-    empty = (
-        "no flow comes after another"
-        if graph
-        else "no schedule is known: redrive serve FOLDER starts the runs of the flows in it"
-    )
+    empty = "no flow comes after another" if graph else f"no schedule is known: {_SERVE}"
     print_list("schedules", present.SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
     if as_json or graph or not rows:
         return ExitCode.SUCCESS
@@ -291,8 +291,8 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
         echo("nobody serves it: redrive serve starts its runs")
     if served.schedule.follows:
         return ExitCode.SUCCESS
-    here, there = _other_zone(served, times)
-    other: Column[int, ServedFlow] = Column("here", here, None, lambda at, served: f"{_here(at, there):%a %H:%M:%S %z}")
+    title, zone = _other_zone(served, times)
+    other: Column[int, ServedFlow] = Column("here", title, None, lambda at, served: f"{_here(at, zone):%a %H:%M:%S %z}")
     columns = [*NEXT_COLUMNS[:-1], other, NEXT_COLUMNS[-1]]
     print_list("schedule", columns, times, served, as_json=False, empty="")
     return ExitCode.SUCCESS
@@ -419,7 +419,7 @@ def _time_to_start(row: ServedSchedule, served: ServedFlow, text: str, early: bo
 def _starts_early(row: ServedSchedule, logical: int) -> bool:
     """Ask about a run that is still to come. Raises RefusedError without a terminal."""
     what = f"the run of {row.flow} for {present.logical_text(row, logical)} is still to come"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_interactive():
         raise RefusedError(f"{what}; --early starts it now, and then not at its time; without --at a run of now starts")
     return click.confirm(one_line(f"{what}: start it now, and then not at its time?"), err=True)
 
@@ -514,7 +514,7 @@ def _rows(flow: str | None, *, all_flows: bool = False) -> tuple[ServedSchedule,
     found = _served(flow)
     if not found:
         names = ", ".join(row.flow for row in read_schedules().schedules)
-        known = f"there are {names}" if names else "redrive serve FOLDER starts the runs of the flows in it"
+        known = f"there are {names}" if names else _SERVE
         raise NotFoundError(f"no schedule of {flow!r} is known; {known}")
     if len(found) > 1:
         raise RefusedError(f"{flow!r} means several: {', '.join(row.target for row in found)}")

@@ -379,6 +379,7 @@ def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):
     assert done.returncode == 1 and "'twin' means several: " in done.stderr
     assert run_redrive("schedule", folder.path / "a.py").stdout.startswith("twin: 0 0 1 1 *")
     assert "(Did you mean 'start'?)" in run_redrive("schedule", "strat").stderr
+    assert "--json stands behind FLOW" in run_redrive("schedule", "--json", "pause", "--all").stderr
 
 
 @pytest.mark.long
