@@ -71,14 +71,14 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         part = os.environ["COMP_PART"].strip(os.environ["COMP_BREAKS"])
         part = "".join(shells.split_arg_string(part))
-        self._kept = incomplete.removesuffix(part).removesuffix("@") if incomplete.endswith(part) else ""
+        self._shell_part = incomplete.removesuffix(part).removesuffix("@") if incomplete.endswith(part) else ""
         return words, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
         """Quote with backslashes, so that the word goes on as it was typed, without what bash keeps of it."""
-        return f"{item.type}," + _SHELL_UNSAFE.sub(r"\\\g<0>", str(item.value).removeprefix(self._kept))
+        return f"{item.type}," + _SHELL_UNSAFE.sub(r"\\\g<0>", str(item.value).removeprefix(self._shell_part))
 
-    _kept = ""
+    _shell_part = ""  # of the word, which bash leaves as it is
 
 
 @shells.add_completion_class

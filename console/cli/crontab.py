@@ -162,9 +162,9 @@ def _env_file(job: Job, files: dict[str, FlowText], text_of: Callable[[str], str
         return None
     text = env_text(job.environment)
     if text not in files:
-        taken = {file.name for file in files.values()}
+        used = {file.name for file in files.values()}
         names = (f"{name}.env" for name in numbered("crontab"))
-        files[text] = FlowText(next(one for one in names if one not in taken and text_of(one) in (None, text)), text)
+        files[text] = FlowText(next(one for one in names if one not in used and text_of(one) in (None, text)), text)
     return files[text]
 
 
@@ -222,9 +222,9 @@ def _flow_text(
         calls.append(call_text("flow.page", ["command"], {"line": page}))
     line = command.text if is_plain else [job.shell, "-c", command.text]
     calls.append(call_text("flow.command", [name, line], options))
-    taken = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or command.cwd)]
-    aside = f" ({', '.join(taken)})" if taken else ""
-    changed = f"{command.text}{aside}" if command.text != job.line else ""
+    moved = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or command.cwd)]
+    shown = f" ({', '.join(moved)})" if moved else ""
+    changed = f"{command.text}{shown}" if command.text != job.line else ""
     return FlowText(name, file_text(comments, calls), env, changed, remarks)
 
 

@@ -100,18 +100,16 @@ class EventPrinter:
 
         The output of an attempt comes without a commit, and so before the event of its start, which waits for one.
         """
-        is_start = event.task is not None and isinstance(event.payload, TaskMoved) and event.new == TaskState.RUNNING
-        if event.task is not None and is_start:
-            yield from self._labeller.lines(event)
-            self._running.add(event.task)
-            yield from self._output_lines(event.task, self._early_output.pop(event.task, ""))
-            return
-        if event.task is not None and isinstance(event.payload, TaskMoved) and "outcome" in event.payload.attempt_set:
-            self._running.discard(event.task)
-            assembler = self._open_output.pop(event.task, None)
-            if assembler is not None:
-                yield from (_output_line(event.task, text) for text in assembler.close())
+        task, payload = event.task, event.payload
+        is_start = event.new == TaskState.RUNNING
+        if task is not None and isinstance(payload, TaskMoved) and "outcome" in payload.attempt_set and not is_start:
+            self._running.discard(task)
+            if (assembler := self._open_output.pop(task, None)) is not None:
+                yield from (_output_line(task, text) for text in assembler.close())
         yield from self._labeller.lines(event)
+        if task is not None and isinstance(payload, TaskMoved) and is_start:
+            self._running.add(task)
+            yield from self._output_lines(task, self._early_output.pop(task, ""))
 
     def print_output(self, task: str, text: str) -> None:
         """Print the finished lines of a task's output."""

@@ -325,12 +325,12 @@ class ExitCode(IntEnum):
     FAILED = 1
     BAD_USAGE = 2  # also a flow or a state file that cannot be used
     PARTIAL_OR_BLOCKED = 3
-    TIMED_OUT = 124  # of `exec`, as the three behind it are those of GNU timeout and env
-    NOT_RUN = 125
-    NOT_STARTED = 126
     NO_ANSWER = 4  # an act was sent, and may have been done
     NOT_REACHED = 69  # a host could not be asked, or a file not be read; EX_UNAVAILABLE
     BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
+    TIMED_OUT = 124  # of `exec`, as the two below: those of GNU timeout and env
+    NOT_RUN = 125
+    NOT_STARTED = 126
     INTERRUPTED = 130
 
 

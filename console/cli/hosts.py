@@ -66,13 +66,11 @@ def fleet_of(
     return sessions.FleetTarget(target, {target: login}), None
 
 
-def files_on(hosts: Sequence[str], ssh: SshOptions) -> Sequence[FileRow]:
-    """The state files of hosts, and a row for a host that is not reached."""
-    return run_with_log(sessions.list_hosts(hosts, ssh))
-
-
 def with_hosts(hosts: Sequence[str], ssh: SshOptions, use: UseHosts[Result]) -> Result:
-    """Await ``use`` with one session for all files of each host that is reached, and with the files of ``files_on``."""
+    """Await ``use`` with one session for all files of each host that is reached, and with the rows of the files.
+
+    A host that is not reached has a row as well.
+    """
     reached: dict[str, SshSession] = {}
     results: list[Result] = []
 

@@ -200,8 +200,8 @@ def print_comparison(
     code, is_compared = ExitCode.SUCCESS, True
     for times, file, path in zip(old, files, paths, strict=True):
         comparison = compare_starts(times, flows[path], now)
-        there = _text_of_file(folder, file.name) or ""
-        if comparison.agrees and there != file.text and not crontabs.is_of_line(there, file.text):
+        earlier = _text_of_file(folder, file.name) or ""
+        if comparison.agrees and earlier != file.text and not crontabs.is_of_line(earlier, file.text):
             comparison = replace(comparison, problem="NOT IMPORTED: the file holds something else")
         is_compared &= comparison.old is not None or bool(comparison.problem)
         rows.append((times.label, file.name, *comparison.cells()))

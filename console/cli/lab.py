@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 from statistics import mean
 from typing import Any
 
@@ -231,13 +232,9 @@ def print_contention() -> int:
         ]
         for name, policy in analysis.CONTENTION_POLICIES.items()
     }
-    _print_contention("calls", {name: [one.calls for one in results] for name, results in found.items()})
-    _print_contention("ms", {name: [one.seconds * 1000 for one in results] for name, results in found.items()})
+    for title, scale, figure in (("calls", 1, attrgetter("calls")), ("ms", 1000, attrgetter("seconds"))):
+        rows: list[Sequence[str]] = [(title, *found)]
+        for place, count in enumerate(CLIENTS):
+            rows.append((number(count), *(f"{scale * figure(results[place]):,.0f}" for results in found.values())))
+        echo_lines(number_table(rows))
     return 0
-
-
-def _print_contention(title: str, values: Mapping[str, Sequence[float]]) -> None:
-    rows: list[Sequence[str]] = [(title, *values)]
-    for place, count in enumerate(CLIENTS):
-        rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
-    echo_lines(number_table(rows))

@@ -214,38 +214,32 @@ async def inbox_of_run(
     """The lines of one run, the first with its name. ``need``: its own; ``peace``: what is said if it needs nobody."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups, are_all=True)
-    status, address = session.status, session.address
+    status, address, now_us = session.status, session.address, session.now_us()
+    advice, has_no_executor = present.executor_advice(run, status, address, now_us), is_lost(run, status)
     (summary,) = await session.runs(run.run_id)  # a part of a run has only what its inbox shows
     if as_json:
-        fields = {
-            "run_id": run.run_id,
-            "state_file": address,
-            "executor": present.executor_json(run, status, address, session.now_us()),
-        }
+        executor = present.executor_json(run, status, address, now_us)
+        fields = {"run_id": run.run_id, "state_file": address, "executor": executor}
         values = [cause_value(group, need, fields, known.get(group.key)) for group in groups]
-        if is_lost(run, session.status):
-            advice = present.executor_advice(run, status, address, session.now_us())
+        if has_no_executor:
             moving = sum(summary.counts.get(state, 0) for state in MOVING)
             title = f"run {run.run_id} has no executor"
             lost = cause_without_tasks(cut_off_cause(run.run_id), title, advice, run.started_at, held=moving)
             values.append(cause_value(lost, need, fields))
         return [*values]
-    now_us = session.now_us()
     lines: list[Shown] = []
     for group in groups:
-        lines += [
-            *cause_lines(group, projection, known.get(group.key), now_us),
-            *_requeue_lines(group, projection, session),
-        ]
+        lines += cause_lines(group, projection, known.get(group.key), now_us)
+        lines += _requeue_lines(group, projection, session)
     may_be_acknowledged = need is not None and run.ended_at is not None
-    is_said = is_lost(run, session.status) or (need is not None and need.kind is NeedKind.LOST)  # by the advice below
-    if not lines and not is_said and not may_be_acknowledged:
+    is_lost_by_advice = has_no_executor or (need is not None and need.kind is NeedKind.LOST)
+    if not lines and not is_lost_by_advice and not may_be_acknowledged:
         lines = [*filter(None, [peace if need is None else need_sentence(need, now_us)])]
-    begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
-    lines += filter(None, [one_line(present.executor_advice(run, status, address, now_us))])
+    acknowledge = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
+    lines += filter(None, [one_line(advice)])
     if may_be_acknowledged:
-        lines.append(f"{begin} it: {advised('ack', address, run.run_id, session.ssh_arguments)}")
-    if is_lost(run, session.status) and session.status.executor.original is None:
+        lines.append(f"{acknowledge} it: {advised('ack', address, run.run_id, session.ssh_arguments)}")
+    if has_no_executor and status.executor.original is None:
         abandon = advised("abandon", address, run.run_id, session.ssh_arguments)
         lines.append(one_line(f"or end it: {abandon}"))
     runner = runner_of(run, status)

@@ -424,8 +424,8 @@ def _fingerprints_of(row: TaskRow) -> list[str]:
 def print_answer(answer: acts.Answer, as_json: bool, place: ActPlace) -> None:
     """Print the place of the act and the answer of the engine, one line per task."""
     if as_json:
-        said = {"ok": answer.ok, "message": answer.message, "results": _result_objects(answer.results)}
-        echo_json(with_schema("answer", {**place.json_fields, **said}))
+        fields = {"ok": answer.ok, "message": answer.message, "results": _result_objects(answer.results)}
+        echo_json(with_schema("answer", {**place.json_fields, **fields}))
         return
     echo(place_line(place.run, place.address))
     lines = [f"{task}: {message}" for task, _, message in answer.results]
@@ -456,8 +456,8 @@ def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
         "timeout": given["timeout"] and seconds_of(given["timeout"], "--timeout"),
         "params": params_of(given["param"]),
     }
-    kept = {"reset_count": False} if given["keep_count"] else {}
-    return {name: value for name, value in found.items() if value} | kept
+    count = {"reset_count": False} if given["keep_count"] else {}
+    return {name: value for name, value in found.items() if value} | count
 
 
 def postpone_options_of(when: str) -> dict[str, float]:

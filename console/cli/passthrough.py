@@ -19,6 +19,7 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import IO
 
 from ...engine.executor.attempts import AttemptSupervisor
@@ -86,7 +87,8 @@ class Passthrough:
     def finish(self) -> None:
         """Write what is left: wait for the readers, as the command would have."""
         if self._spool is not None and STDOUT in self._writers:  # else nothing was kept
-            self._writers[STDOUT].write_all(_chunks(self._spool))
+            self._spool.seek(0)
+            self._writers[STDOUT].write_all(iter(partial(self._spool.read, CHUNK_BYTES), b""))
         for stream, writer in self._writers.items():
             writer.finish()
             if writer.error is not None and writer.error.errno != errno.EPIPE:
@@ -101,12 +103,6 @@ def _is_open(stream: int) -> bool:
 
 def _are_one(first: int, second: int) -> bool:
     return _is_open(first) and _is_open(second) and os.path.samestat(os.fstat(first), os.fstat(second))
-
-
-def _chunks(spool: IO[bytes]) -> Iterator[bytes]:
-    spool.seek(0)
-    while data := spool.read(CHUNK_BYTES):
-        yield data
 
 
 class StreamWriter:

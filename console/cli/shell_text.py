@@ -104,12 +104,12 @@ def without_null(line: str, tokens: Sequence[ShellToken]) -> Sequence[ShellToken
     count = next((n for n, one in enumerate(reversed(tokens)) if one.kind is not TokenKind.REDIRECTION), len(tokens))
     at = len(tokens) - count
     command, end = tokens[:at], tokens[at:]
-    kept = _ENDS.get(tuple((one.descriptor, one.target) for one in end))
-    if kept is None or not command or (command[-1].kind is TokenKind.OPERATOR and command[-1].text != ")"):
+    staying = _ENDS.get(tuple((one.descriptor, one.target) for one in end))
+    if staying is None or not command or (command[-1].kind is TokenKind.OPERATOR and command[-1].text != ")"):
         return tokens
     if command[-1].text[-1].isspace():  # a blank that is part of a word
         return tokens
-    return tokens[: at + kept]
+    return tokens[: at + staying]
 
 
 def is_single(tokens: Sequence[ShellToken]) -> bool:

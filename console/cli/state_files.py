@@ -21,9 +21,10 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
     target, hosts = hosts_of(name, hosts)
     if not hosts:
         return files_of_machine(target, ssh)
-    from .hosts import files_on  # here: it imports the event loop
+    from ...engine.asyncio_log import run_with_log  # here: they import the event loop
+    from ..sessions.open import list_hosts
 
-    found = files_on(hosts, ssh)
+    found = run_with_log(list_hosts(hosts, ssh))
     if len(found) == 1 and not found[0].has_file:
         raise LinkError(found[0].problem or "")
     return found

@@ -6,13 +6,13 @@ cells are aligned when the page is shown. The tests run the examples of all page
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from itertools import groupby
 from typing import NamedTuple
 
+from ...engine.domain.text import did_you_mean
 from ...engine.errors import RedriveError
 from ..text.pieces import Line, Piece, Role, plain, width
 
@@ -30,9 +30,8 @@ class UnknownTopic(RedriveError):
 
     def __init__(self, name: str, commands: Sequence[str] = ()) -> None:
         """``commands``: which help describes as well."""
-        close = difflib.get_close_matches(name, [*commands, *TOPICS], n=1)
-        hint = f"; the closest is {close[0]}" if close else ""
-        super().__init__(f"the manual has no topic {name!r}{hint}; redrive help lists the topics")
+        meant = did_you_mean(name, [*commands, *TOPICS])
+        super().__init__(f"the manual has no topic {name!r}, redrive help lists the topics{meant}")
 
 
 class Topic(NamedTuple):

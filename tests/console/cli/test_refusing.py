@@ -116,7 +116,7 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
         (("schedule", "nosuch"), 2, "no schedule of 'nosuch' is known"),
         (("backoff", "--grace", "-1"), 2, "--grace: '-1' is not a duration"),
         (("help", "systems", "rose"), 2, "redrive help lists the topics"),
-        (("help", "tsks"), 2, "the closest is tasks"),
+        (("help", "tsks"), 2, "lists the topics; did you mean 'tasks'?"),
         (("new", ""), 2, "the name of the file is empty"),
         (("run", "flow.py", "--state", ""), 2, "the name of the state file is empty"),
     ],
