@@ -60,7 +60,8 @@ class ConsoleDriver(Driver):
         app.console_driver = self
         self._event_loop = asyncio.get_running_loop()
         self._restarts_itself = True
-        self._captures_mouse = mouse and not self._tty.capabilities.is_remote  # over ssh, people select text
+        #: Whether the terminal sends clicks to us instead of selecting text, which people do over ssh.
+        self.captures_mouse = mouse and not self._tty.capabilities.is_remote
         shown = self._tty.capabilities
         self.cell_encoder = CellEncoder(shown.colours, shown.has_unicode_texts, has_ascii_signs=not shown.has_unicode)
         self.output: TerminalOutput | None = None
@@ -90,11 +91,6 @@ class ConsoleDriver(Driver):
         finally:
             self._restarts_itself = before
 
-    @property
-    def captures_mouse(self) -> bool:
-        """Whether the terminal sends clicks to us instead of selecting text."""
-        return self._captures_mouse
-
     # --- the life of it -------------------------------------------------------------------------------------------
 
     def start_application_mode(self) -> None:
@@ -118,7 +114,7 @@ class ConsoleDriver(Driver):
         self._post_size()
 
     def _modes(self) -> str:
-        return MODES + (MOUSE_ON if self._captures_mouse else "")
+        return MODES + (MOUSE_ON if self.captures_mouse else "")
 
     def disable_input(self) -> None:
         """Read no more keys."""
@@ -170,7 +166,7 @@ class ConsoleDriver(Driver):
 
     def set_mouse(self, on: bool) -> None:
         """Receive clicks, or leave the mouse to the terminal, to select text."""
-        self._captures_mouse = on
+        self.captures_mouse = on
         self.write(MOUSE_ON if on else MOUSE_OFF)
 
     def show(self, update: internals.Update, size: Size) -> None:

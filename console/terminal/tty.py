@@ -137,7 +137,7 @@ def _opened_screen(fd: int) -> Iterator[int]:
         os.close(screen)
 
 
-def open_screen(fd: int = 2) -> int:
+def open_screen(fd: int) -> int:
     """Open a separate non-blocking descriptor on the terminal behind ``fd``.
 
     The flag O_NONBLOCK belongs to the open file, which ``fd`` shares with the shell: hence a file of our own.

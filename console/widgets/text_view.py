@@ -72,9 +72,10 @@ class LinesView(WheelView, can_focus=True):
         if self._match_line is not None:
             self._match_line = self._match_line - dropped if self._match_line >= dropped else None
         before = self._top
+        had_room = len(self._rows_in_view or ()) < self.rows
         self._rows_in_view = None
         self._top = self._last_page() if self.is_following else min(self._top, self._last_page())
-        if dropped or self._top != before or self.span[1] >= len(self.lines):
+        if dropped or had_room or self._top != before or self.span[1] >= len(self.lines):
             self.refresh()
         self.check_hidden_rows()  # lines may have been added below, where nothing is painted
         self.post_message(self.PositionChanged(self))

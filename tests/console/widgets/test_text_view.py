@@ -115,6 +115,19 @@ async def test_in_folded_lines_every_row_can_be_reached(stage) -> None:
         assert view.span == (0, 1)
 
 
+async def test_lines_that_fill_the_view_and_go_on_below_it_are_painted(stage) -> None:
+    lines = texts(3)
+    view = LinesView(lines)
+    async with stage(view) as app:
+        lines += texts(30, start=3)
+        view.lines_changed()
+        await app.pilot.pause()
+        assert app.lines == [f"line {number}" for number in range(10)]
+        view.set_lines(texts(30, start=100))
+        await app.pilot.pause()
+        assert app.lines[0] == "line 100"
+
+
 async def test_search_finds_whatever_the_case_and_goes_around(stage) -> None:
     lines = texts(100)
     lines[30] = [Piece("an Error here")]
