@@ -47,6 +47,7 @@ from .journal import event_row
 from .runs import deadline_note
 from .states import counts_text
 from .tasks import RunContext, TaskNames
+from .timeline_text import bar_legend
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
@@ -162,7 +163,7 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
     rows = [*_lanes(lanes)]
     painted = (row.line for row in rows)
-    (legend,) = timeline.bar_legend(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
+    (legend,) = bar_legend(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
     return [axis, *rows, ReportRow(legend)]
 
 

@@ -46,7 +46,7 @@ from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.inbox import Mend, mends_of, wait_of
 from ..present.tasks import RunContext, TaskNames
-from ..present.timeline import bar_entries, describe_path
+from ..present.timeline_text import bar_entries, describe_path
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
 from ..text.glyphs import Glyphs

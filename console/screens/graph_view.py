@@ -14,6 +14,13 @@ from ..model.graph.groups import ZoomStep
 from ..model.graph.rows import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..present import graph as present
+from ..present.silhouette import (
+    MARKS_ROW,
+    CriticalPath,
+    critical_path_with_times,
+    silhouette_lines,
+    silhouette_marks,
+)
 from ..present.tasks import RunContext
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import PAGING, Bar, bindings
@@ -418,14 +425,14 @@ class SilhouetteView(Bar):
         self._run_context = context
         self._on_task = clicked
         self._graph: Graph | None = None
-        self._path = present.CriticalPath()
+        self._path = CriticalPath()
         self._lines: list[Line] = []
         self._lines_key: object = None  # what they were made of
 
     def show_graph(self, graph: Graph, path: Sequence[str] | None = None, left_us: int | None = None) -> None:
         """Show a graph, or the same one in another state. ``path``: the critical one, if it changed; its end."""
         if path is not None:
-            self._path = present.critical_path_with_times(path, self._run_context(), left_us)
+            self._path = critical_path_with_times(path, self._run_context(), left_us)
         self._graph = graph
         if self.columns <= _MARGIN:
             return
@@ -433,9 +440,9 @@ class SilhouetteView(Bar):
         key = silhouette, silhouette.moves, self._path, self.row_count, context.runner
         if key != self._lines_key:
             self._lines_key = key
-            self._lines = present.silhouette_lines(silhouette, self._path, self.row_count, context)
+            self._lines = silhouette_lines(silhouette, self._path, self.row_count, context)
         lines = [*self._lines]
-        lines[present.MARKS_ROW] = present.silhouette_marks(silhouette, graph.selected, context.glyphs)
+        lines[MARKS_ROW] = silhouette_marks(silhouette, graph.selected, context.glyphs)
         self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
 
     def _silhouette(self, graph: Graph) -> Silhouette:

@@ -21,6 +21,7 @@ from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows, kill
 from ..present import timeline as present
 from ..present.detail import static_lines
 from ..present.tasks import RunContext
+from ..present.timeline_text import bar_legend, group_lines, task_lines
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Role, crop, width
 from ..text.text import one_line
@@ -350,7 +351,7 @@ class TimelineScreen(TaskScreen):
     def _update_legend(self, columns: int, rows: int) -> None:
         """Name the signs of the bars that have been painted, within ``columns`` cells and ``rows`` rows."""
         painted = [crop(line, self.timeline.label_columns, width(line)) for line in self.timeline.painted]
-        legend = present.bar_legend(painted, self.console.glyphs, columns, rows, has_groups=bool(self.rows.groups))
+        legend = bar_legend(painted, self.console.glyphs, columns, rows, has_groups=bool(self.rows.groups))
         if legend != self._legend:
             self._legend = legend
             self._show_text()
@@ -359,11 +360,9 @@ class TimelineScreen(TaskScreen):
         if key is None:
             return []
         if not isinstance(key, int):
-            return present.task_lines(self.board.row(key), self.run_context(), columns, rows)
+            return task_lines(self.board.row(key), self.run_context(), columns, rows)
         worst = self.rows.worst_tasks(key, rows - 1)
-        return present.group_lines(
-            self.rows.group(key), self.rows.activity(key), worst, self.run_context(), columns, rows
-        )
+        return group_lines(self.rows.group(key), self.rows.activity(key), worst, self.run_context(), columns, rows)
 
     def texts_read(self) -> None:
         self._show_text()

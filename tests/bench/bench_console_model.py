@@ -26,14 +26,8 @@ from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.lists import parse_filter
 from redrive.console.model.preview import preview_requeue
-from redrive.console.present.graph import (
-    Highlight,
-    critical_path_with_times,
-    drawing_row,
-    graph_row,
-    label_width,
-    silhouette_lines,
-)
+from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.silhouette import critical_path_with_times, silhouette_lines
 from redrive.console.present.tasks import RunContext, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line

@@ -14,7 +14,8 @@ from redrive.console.model.time_axis import Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
 from redrive.console.present.tasks import RunContext, state_facts
-from redrive.console.present.timeline import bar_line, group_bar_line, group_lines, task_lines
+from redrive.console.present.timeline import bar_line, group_bar_line
+from redrive.console.present.timeline_text import group_lines, task_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import explain_task

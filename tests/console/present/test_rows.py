@@ -15,21 +15,12 @@ from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compa
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.runs import WaitingRun
 from redrive.console.model.time_axis import Span
-from redrive.console.present import detail, evidence, group, inbox, timeline
+from redrive.console.present import detail, evidence, group, inbox, timeline, timeline_text
 from redrive.console.present import states as counts
-from redrive.console.present.graph import (
-    Highlight,
-    critical_path_with_times,
-    drawing_row,
-    graph_row,
-    group_drawing,
-    group_map_row,
-    label_width,
-    silhouette_lines,
-    silhouette_marks,
-)
+from redrive.console.present.graph import Highlight, drawing_row, graph_row, group_drawing, group_map_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
+from redrive.console.present.silhouette import critical_path_with_times, silhouette_lines, silhouette_marks
 from redrive.console.present.states import RowContext
 from redrive.console.present.tasks import (
     RunContext,
@@ -137,7 +128,7 @@ def every_line(board, columns, glyphs):
     for row in board.projection.tasks.values():
         yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
         yield "label", timeline.label_line(row, columns, context)
-        for line in timeline.task_lines(row, context, columns, 6):
+        for line in timeline_text.task_lines(row, context, columns, 6):
             yield "words", line
         for line in detail.summary_lines(row, context, columns, 4):
             yield "strip", line
@@ -632,7 +623,7 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
     for lines in (
         detail.detail_page(row, context, EvidenceData(), 100),
         detail.summary_lines(row, context, 100, 8),
-        timeline.task_lines(row, context, 100, 8),
+        timeline_text.task_lines(row, context, 100, 8),
     ):
         listed = [plain(line) for line in lines if plain(line).startswith("   #")]
         assert [line.split()[0] for line in listed] == ["#119", "#2", "#1"]

@@ -29,7 +29,8 @@ from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.states import RowContext, counts_text
 from redrive.console.present.tasks import RunContext, named_task, node_facts, state_facts
-from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
+from redrive.console.present.timeline import bar_line, duration_text, label_line
+from redrive.console.present.timeline_text import task_lines
 from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8

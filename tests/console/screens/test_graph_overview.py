@@ -12,13 +12,8 @@ from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES
 from redrive.console.model.graph.view import Graph, Overview, part_rows
 from redrive.console.present import states
-from redrive.console.present.graph import (
-    Highlight,
-    critical_path_with_times,
-    drawing_row,
-    silhouette_lines,
-    silhouette_marks,
-)
+from redrive.console.present.graph import Highlight, drawing_row
+from redrive.console.present.silhouette import critical_path_with_times, silhouette_lines, silhouette_marks
 from redrive.console.present.tasks import RunContext, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, width

@@ -10,7 +10,7 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
 from redrive.console.model.board import Link
 from redrive.console.present.states import legend_lines
-from redrive.console.present.timeline import bar_entries
+from redrive.console.present.timeline_text import bar_entries
 from redrive.console.screens.dialogs import TextDialog
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities

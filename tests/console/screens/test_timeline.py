@@ -10,17 +10,8 @@ from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
 from redrive.console.present.tasks import RunContext, TaskNames
-from redrive.console.present.timeline import (
-    axis_line,
-    bar_entries,
-    bar_legend,
-    bar_line,
-    describe_attempt,
-    fit_label_columns,
-    hang_line,
-    task_lines,
-    wait_words,
-)
+from redrive.console.present.timeline import axis_line, bar_line, fit_label_columns, hang_line, wait_words
+from redrive.console.present.timeline_text import bar_entries, bar_legend, describe_attempt, task_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.group_activity import GroupActivity
-from redrive.console.present.timeline import bar_entries, bar_legend, group_duration_text
+from redrive.console.present.timeline import group_duration_text
+from redrive.console.present.timeline_text import bar_entries, bar_legend
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
