@@ -20,7 +20,7 @@ import click
 from ... import __version__
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
-from ...engine.core.schedule import is_ahead
+from ...engine.core.supervision import is_ahead
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import advised, counted, first_names, format_bytes, shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError, StateFileError

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..core.schedule import Schedule, is_ahead, iso_time
+from ..core.schedule import Schedule, iso_time
+from ..core.supervision import is_ahead
 from ..statefile.supervisor_file import Fate, LedgerRow, ServedSchedule
 from ..store.schedules import DecidedTimes, LedgerMark, ScheduleStatus, ServedFlow
 from .start_failures import StartFailures

@@ -4,7 +4,7 @@ Between two runs no process owns the state file. Missed and late runs are writte
 lock; a started logical time is written by its executor, with the run. The executor has a session of its own and
 outlives the supervisor: whoever finds the lock of the state file held waits for the end of its owner.
 
-``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts. Of what a service knows:
+``core/supervision.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts. Of what a service knows:
 
     schedule_edits.py    the schedules that the flow file had, and that come yet
     start_failures.py    why runs do not start
@@ -26,20 +26,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.schedule import (
-    Excused,
-    Schedule,
-    ScheduleFacts,
-    ScheduleStep,
-    StepKind,
-    decide_step,
-    is_ahead,
-    iso_time,
-    local_time,
-    logical_name,
-    next_problem,
-)
+from ..core.schedule import Excused, Schedule, iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME
+from ..core.supervision import ScheduleFacts, ScheduleStep, StepKind, decide_step, is_ahead, next_problem
 from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState

@@ -19,7 +19,7 @@ import msgspec
 
 from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
-from ..core.schedule import spread_starts
+from ..core.supervision import spread_starts
 from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError, StateFileError
 from ..executor.executor import handle_signals
 from ..executor.host import Starter

@@ -1,7 +1,7 @@
 """Schedules in the state file: the progress of each schedule, the logical times that have run, and late runs.
 
-``core/schedule.py`` decides; this module writes the decision in the transaction of its consequences. A logical time has
-one row in ``slot``, which is inserted with the row of its run, so that it cannot run twice (SPEC 4.10).
+``core/supervision.py`` decides; this module writes the decision in the transaction of its consequences. A logical time
+has one row in ``slot``, which is inserted with the row of its run, so that it cannot run twice (SPEC 4.10).
 """
 
 from __future__ import annotations
@@ -18,19 +18,9 @@ import msgspec
 
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
-from ..core.schedule import (
-    LISTED_MAX,
-    NONE_EXCUSED,
-    Excused,
-    Schedule,
-    decide_schedule,
-    is_ahead,
-    iso_time,
-    late_starts,
-    local_time,
-    to_microseconds,
-)
+from ..core.schedule import LISTED_MAX, NONE_EXCUSED, Excused, Schedule, iso_time, local_time, to_microseconds
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec, decode_flow_spec
+from ..core.supervision import decide_schedule, is_ahead, late_starts
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.rows import RunRow
 from ..domain.states import (

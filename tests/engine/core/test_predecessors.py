@@ -17,7 +17,8 @@ from redrive.engine.core.predecessors import (
     follow,
     older_days,
 )
-from redrive.engine.core.schedule import Schedule, ScheduleFacts, StepKind, decide_step, parse_recurrence
+from redrive.engine.core.schedule import Schedule, parse_recurrence
+from redrive.engine.core.supervision import ScheduleFacts, StepKind, decide_step
 from redrive.engine.domain.states import RunState
 
 MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000

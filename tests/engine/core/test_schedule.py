@@ -17,15 +17,14 @@ from redrive.engine.core.schedule import (
     Schedule,
     build_schedule,
     daylight_note,
-    decide_schedule,
     expected_at,
     iso_time,
-    late_starts,
     logical_name,
     parse_recurrence,
     to_microseconds,
 )
 from redrive.engine.core.spec import ExpectedBy, ScheduleSpec
+from redrive.engine.core.supervision import decide_schedule, late_starts
 from support.marks import for_each
 
 MINUTE, HOUR = 60 * 1_000_000, 3600 * 1_000_000

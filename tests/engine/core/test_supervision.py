@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 import pytest
-from redrive.engine.core.schedule import (
-    Every,
-    Schedule,
+from redrive.engine.core.schedule import Every, Schedule
+from redrive.engine.core.spec import Misfire
+from redrive.engine.core.supervision import (
     ScheduleFacts,
     ScheduleStep,
     StepKind,
@@ -18,7 +18,6 @@ from redrive.engine.core.schedule import (
     decide_step,
     spread_starts,
 )
-from redrive.engine.core.spec import Misfire
 from support.marks import for_each
 
 MINUTE = 60_000_000

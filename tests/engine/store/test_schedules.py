@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.schedule import LISTED_MAX, Excused, decide_schedule
+from redrive.engine.core.schedule import LISTED_MAX, Excused
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
+from redrive.engine.core.supervision import decide_schedule
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.errors import RefusedError
