@@ -1,6 +1,6 @@
 """Derive what the end of an attempt changes: (decision, outcome, history, time) -> one value, which the store writes.
 
-``STATES``, ``CHILDREN`` and ``PAGES`` are tables by decision; the columns of the task and of the attempt follow below.
+``_TABLE`` has a row for each decision; the columns of the task and of the attempt follow below.
 """
 
 from __future__ import annotations
@@ -38,24 +38,16 @@ class RowEffects(Enum):
     DROP_FOR_GOOD = "no attempt follows by itself: rows that were requeued are held again"
 
 
-class Pages(Enum):
-    """The effect on the pages of the task."""
-
-    TRIGGER = "its failure is paged"
-    RESOLVE = "they are resolved"
-    STAY = "nobody has decided about it"
-
-
-#: Decision -> the state of the task, the tasks below, quarantined rows, pages.
-_TABLE: dict[type[Decision], tuple[TaskState, Children, RowEffects, Pages]] = {
-    Succeed: (TaskState.SUCCESS, Children.EXPAND, RowEffects.CONFIRM, Pages.RESOLVE),
-    Retry: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, Pages.STAY),
-    Fail: (TaskState.FAILED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.TRIGGER),
-    DeadLetter: (TaskState.DEAD_LETTER, Children.HELD, RowEffects.DROP_FOR_GOOD, Pages.TRIGGER),
-    Defer: (TaskState.SENSING, Children.WAIT, RowEffects.DROP, Pages.STAY),
-    Skip: (TaskState.SKIPPED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.RESOLVE),
-    Cancel: (TaskState.CANCELLED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, Pages.RESOLVE),
-    Interrupt: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, Pages.STAY),
+#: Decision -> the state of the task, the tasks below, quarantined rows, whether open pages of the task are resolved.
+_TABLE: dict[type[Decision], tuple[TaskState, Children, RowEffects, bool]] = {
+    Succeed: (TaskState.SUCCESS, Children.EXPAND, RowEffects.CONFIRM, True),
+    Retry: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, False),
+    Fail: (TaskState.FAILED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, False),
+    DeadLetter: (TaskState.DEAD_LETTER, Children.HELD, RowEffects.DROP_FOR_GOOD, False),
+    Defer: (TaskState.SENSING, Children.WAIT, RowEffects.DROP, False),
+    Skip: (TaskState.SKIPPED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, True),
+    Cancel: (TaskState.CANCELLED, Children.PROPAGATE, RowEffects.DROP_FOR_GOOD, True),
+    Interrupt: (TaskState.RETRYING, Children.WAIT, RowEffects.DROP, False),
 }
 
 
@@ -68,8 +60,8 @@ class Consequences(msgspec.Struct, frozen=True):
     payload: TaskMoved
     children: Children
     rows: RowEffects
-    pages: Pages
-    page: PageRequest | None = None  # with ``Pages.TRIGGER``
+    resolves_pages: bool  # of the task: it has succeeded, or somebody has decided about it
+    page: PageRequest | None = None  # its failure is paged
     proven: Failure | None = None  # repeats by evidence: siblings that failed alike may be ended
 
 
@@ -77,7 +69,7 @@ def consequences_of(
     at: int, run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome, history: TaskHistory
 ) -> Consequences:
     """Return what follows from a decision. ``at``: the end of the attempt, microseconds UTC."""
-    state, children, rows, pages = _TABLE[type(decision)]
+    state, children, rows, resolves_pages = _TABLE[type(decision)]
     columns: TaskColumns = {"ended_at": at, **_columns_of(at, decision, outcome, history), "claim_token": None}
     if counter := counter_of(decision):
         columns.update({counter: getattr(history, counter) + 1})
@@ -86,7 +78,7 @@ def consequences_of(
     if history.bounded_until is not None and state not in MOVING:
         columns["expires_at"] = None
     if isinstance(decision, Cancel) and decision.why:
-        pages = Pages.STAY
+        resolves_pages = False
     is_poison = isinstance(decision, DeadLetter) and decision.kind is DeadLetterKind.POISON
     return Consequences(
         state,
@@ -95,7 +87,7 @@ def consequences_of(
         _payload_of(decision, outcome, history),
         children,
         rows,
-        pages,
+        resolves_pages,
         page=page_of(run_id, spec, decision, outcome.failure) if isinstance(decision, Fail | DeadLetter) else None,
         proven=outcome.failure if is_poison else None,
     )

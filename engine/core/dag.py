@@ -78,10 +78,6 @@ class Dag:
                 level[number] = 1 + max(level[parent] for parent in above)
         return tuple(level)
 
-    def level(self, name: str) -> int:
-        """Return the number of edges of the longest path from a root to a task."""
-        return self.levels[self.number[name]]
-
     @cached_property
     def depth(self) -> int:  # read for each row of a list
         """The number of tasks on the longest path; 0 for an empty flow."""

@@ -167,7 +167,7 @@ def _write(
         collect_again(transaction, claim.run_id, claim.task)
     if end.page is not None:
         trigger_page(transaction, end.page)
-    elif end.pages is consequences.Pages.RESOLVE and stored.has_pages:
+    elif end.resolves_pages and stored.has_pages:
         (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.task)
     if end.proven is not None:
         end_siblings(transaction, claim.run_id, claim.task, end.proven)

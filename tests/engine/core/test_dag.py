@@ -79,7 +79,7 @@ def test_the_remaining_path_is_the_heaviest_way_down_and_the_critical_path_weigh
 
 def test_levels_count_the_longest_way_from_a_root():
     dag = Dag([*DIAMOND, ("e", ["a", "d"])])
-    assert [dag.level(name) for name in "abcde"] == [0, 1, 1, 2, 3]
+    assert list(dag.levels) == [0, 1, 1, 2, 3]
     assert dag.depth == 4
 
 
@@ -151,7 +151,13 @@ def test_descendants_of_several_tasks_are_counted_once():
 
 def test_an_empty_flow_has_no_order_and_no_path():
     dag = Dag([])
-    assert (dag.order, dag.depth, dag.critical_path({}), dag.components, dag.orphans) == ((), 0, (), (), ())
+    assert (dag.order, dag.depth, dag.critical_path({}), dag.components, dag.orphans) == (
+        (),
+        0,
+        (),
+        (),
+        (),
+    )
 
 
 def test_a_chain_of_twenty_thousand_tasks_needs_no_recursion():
