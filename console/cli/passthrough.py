@@ -75,7 +75,7 @@ class Passthrough:
         elif stream == STDOUT and self._spool is not None:
             self._write_spool(attempt, self._spool, data)
         elif stream in self._writers:
-            self._writers[stream].put(attempt, data, is_stdout=stream == STDOUT)
+            self._writers[stream].put(attempt, data)
 
     def _write_spool(self, attempt: AttemptSupervisor, spool: IO[bytes], data: bytes) -> None:
         try:
@@ -119,11 +119,12 @@ class StreamWriter:
         self._on_error: Callable[[], None] | None = None
         self._thread: threading.Thread | None = None
 
-    def put(self, attempt: AttemptSupervisor, data: bytes, *, is_stdout: bool) -> None:
+    def put(self, attempt: AttemptSupervisor, data: bytes) -> None:
         """Queue data of an attempt, which reads no more while too much waits. Call it in the event loop."""
         loop = get_running_loop()
         with self._changed:
-            self._on_error = (lambda: _call(loop, attempt.controls.close_stdout)) if is_stdout else None
+            if self._descriptor == STDOUT:
+                self._on_error = lambda: _call(loop, attempt.controls.close_stdout)
             if self.error is not None:
                 return
             self._append(data)

@@ -128,13 +128,13 @@ def start_executor(
         return code_of_result(run_plain(start, output=arguments.output))
     from .attach import code_of_console, splash_screen
 
-    with splash_screen(f"{Path(state).name} - starting ...") as hold:
+    with splash_screen(f"{Path(state).name} - starting ...") as tty:
         start = start._replace(options=replace(start.options, stay=True))
-        if hold is None:
+        if tty is None:
             return code_of_result(run_plain(start))
         from ..app import launch  # behind the first frame: it imports the engine
 
-        return code_of_console(launch.start(hold, *start[:4], has_tour=arguments.has_tour))
+        return code_of_console(launch.start(tty, *start[:4], has_tour=arguments.has_tour))
 
 
 def has_terminal() -> bool:

@@ -87,10 +87,10 @@ def _list_sources(words: Sequence[str]) -> int:
     files = run_with_log(read_found(finder))
     rows: list[tuple[str, str, str]] = []
     for file in sorted(files, key=lambda one: one.target):
-        for spec in (flow.spec for flow in file.flows.values()):
-            times = spec.schedule
+        for flow in file.flows.values():
+            times = flow.spec.schedule
             how = "left out: it has no schedule" if times is None else f"{times.expression} {times.timezone}"
-            rows.append((spec.name, how, os.path.relpath(file.target)))
+            rows.append((flow.spec.name, how, os.path.relpath(file.target)))
         if not file.flows:
             rows.append(("", file.error or "left out: it has no flow", os.path.relpath(file.target)))
     rows += [("", f"left out: {why}", os.path.relpath(file)) for file, why in finder.left_out.items()]

@@ -24,7 +24,6 @@ from ...engine.store.machine import PoolEntry, read_pools
 from ..model.board import Board
 from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
-from ..present.states import RowContext
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
@@ -75,12 +74,10 @@ def print_all(file: NamedFile, as_json: bool) -> int:
     async def use(session: Session) -> None:
         board = Board(await session.snapshot(session.run_id))
         board.update_lists(await session.query(BREAKERS))
-        place = operate.place_of(session, board.projection.run)
         if not as_json:
-            echo(place_line(place.run, place.address))
-        _print_breakers(board, as_json, place.now_us)
-        pages = [_with_others(row, endpoint) for row in await session.query(PAGES) if _is_shown(row, None, False)]
-        _print_pages(pages, as_json, place.status.executor.alive, shell_context(place.now_us))
+            echo(place_line(board.projection.run, session.address))
+        _print_breakers(board, as_json, session.now_us())
+        await _print_pages(session, endpoint, None, as_json=as_json)
         await _print_rows(session, board.projection, (), as_json=as_json)
 
     def asks(run_id: str | None) -> Sequence[Query]:
@@ -163,10 +160,7 @@ def list_or_update_pages(
         if not as_json:
             echo(place_line(run, session.address))
         if as_json or not acts:
-            run_id, context = None if run is None else run.run_id, shell_context(session.now_us())
-            rows = [row for row in await session.query(PAGES) if _is_shown(row, run_id, everything)]
-            shown = [_with_others(row, endpoint) for row in rows]
-            _print_pages(shown, as_json, session.status.executor.alive, context)
+            await _print_pages(session, endpoint, run and run.run_id, as_json=as_json, everything=everything)
         for (act, page, _), answer in zip(acts, answers, strict=True):
             echo(f"{act} {page}: {answer.message}", err=as_json)
         return code_of_answers(*answers)
@@ -197,14 +191,16 @@ def _with_others(row: PageRow, endpoint: Endpoint) -> PageRow:
     return row._replace(title=f"{row.title} (also in flows {', '.join(others)})") if others else row
 
 
-def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
-    return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
-
-
-def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, context: RowContext) -> None:
+async def _print_pages(
+    session: Session, endpoint: Endpoint, run_id: str | None, *, as_json: bool, everything: bool = False
+) -> None:
+    """Print the pages of a run, or of all; with ``everything``, also those that are resolved."""
+    found = [row for row in await session.query(PAGES) if everything or row.state != "resolved"]
+    rows = [_with_others(row, endpoint) for row in found if run_id in (None, row.run_id)]
+    context = shell_context(session.now_us())
     print_list("pages", PAGE_COLUMNS, rows, context, as_json=as_json, empty="no pages are open")
     if not as_json and any(row.is_unsent for row in rows):
-        echo(f"unsent: {'the executor goes on trying' if has_executor else UNSENT_UNTIL}")
+        echo(f"unsent: {'the executor goes on trying' if session.status.executor.alive else UNSENT_UNTIL}")
 
 
 # --- ``redrive systems rows``: lists, requeues and discards quarantined rows -----------------------------------------
