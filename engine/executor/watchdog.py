@@ -450,7 +450,7 @@ class StateFileWatch:
         if inode_of(lock_path(self._path)) == (status.st_dev, status.st_ino):
             return
         try:
-            is_created = self._lock.reacquire(self._path)
+            is_created = self._lock.reacquire()
         except ExecutorBusyError as error:
             self._on_lock_taken(error)
             return

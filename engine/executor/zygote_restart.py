@@ -170,12 +170,9 @@ class ZygoteRestart:
         return ReloadResult(True, "; ".join(parts))
 
     async def _prepare(self) -> OpenFlow:
-        flow = self._opened.flow
-        return await self._opened.runner.prepare(Open(flow.path or "", {}, flow.params, self._python_path()))
-
-    def _python_path(self) -> list[str]:
-        stored = self._own.projection.run.python_path
-        return stored.split(os.pathsep) if stored else []
+        flow, stored = self._opened.flow, self._own.projection.run.python_path
+        python_path = stored.split(os.pathsep) if stored else []
+        return await self._opened.runner.prepare(Open(flow.path or "", {}, flow.params, python_path))
 
     async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""

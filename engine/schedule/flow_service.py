@@ -91,7 +91,7 @@ class FlowService:
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
         self.stood_by = ""  # which other supervisor had the flow when this one came
-        self._watch = ExecutorWatch(state_path, self._on_executor_end)
+        self.watch = ExecutorWatch(state_path, self._on_executor_end)
         self._is_woken = False  # since the step in progress began
         self._file_version = _version_of(state_path)
         self._failures = StartFailures()
@@ -107,10 +107,6 @@ class FlowService:
         self._far_at: int | None = 0  # the next run that was compared with the rhythm of the schedule
         self._last_report = ""
         self._ended: tuple[PastRun, ...] = ()  # the latest runs that have ended, as the supervisor's file has them
-
-    @property
-    def file(self) -> str:
-        return split_target(self.target)[0]
 
     @property
     def is_standby(self) -> bool:
@@ -153,14 +149,10 @@ class FlowService:
 
     def release(self) -> None:
         """Stop; a run goes on."""
-        self._watch.close()
+        self.watch.close()
         if self._held is not None:
             self._held.release()
             self._held = None
-
-    async def stop_run(self) -> None:
-        """Stop the run in order, if one goes on, and wait for the end of its executor."""
-        await self._watch.stop_run()
 
     def report(self, sentence: str) -> None:
         """Print a status line, unless it is the latest one."""
@@ -221,7 +213,7 @@ class FlowService:
         """Wake up if somebody has written the state file, as an operator does, or removed the lock."""
         if self._held is not None and not self._held.is_in_place:
             self.wake()
-        if self._watch.process is None and _version_of(self.state_path) != self._file_version:
+        if self.watch.process is None and _version_of(self.state_path) != self._file_version:
             self.wake()
 
     # --- One step --------------------------------------------------------------------------------------------------
@@ -237,16 +229,16 @@ class FlowService:
             self.wake_at = self._after(BUSY_SECONDS)
             return
         now, self._is_woken = self._clock.now_us(), False
-        holder = self._watch.living_holder()
+        holder = self.watch.living_holder()
         self._file_version = _version_of(self.state_path)
         served = self._edits.first_or(self.served)
         known = self._shared.file.stored() if served.schedule.follows else []
         status = await asyncio.to_thread(self._load_status, now, known)
         self._new_since = (self._new_since or now) if status.progress is None else None
         self._refuse_circle("" if self._followed is None else self._followed.error)
-        if holder is None and self._watch.run_id is not None:
-            await self._handle_end(self._watch.run_id, status)
-            self._watch.run_id = None
+        if holder is None and self.watch.run_id is not None:
+            await self._handle_end(self.watch.run_id, status)
+            self.watch.run_id = None
         if self._edits.first_or(self.served) is not served:  # its file was read meanwhile
             self.wake_at = 0
             return
@@ -461,7 +453,7 @@ class FlowService:
         verb = "is resumed" if options.resume else "has started"
         self.report(f"run {run_id} {verb}" + ("" if launched.pid is None else f", pid {launched.pid}"))
         if launched.pid is not None:
-            self._watch.run_id = run_id
+            self.watch.run_id = run_id
         elif launched.is_stopped:
             self._stopped_run_ids.add(run_id)
 
@@ -484,10 +476,10 @@ class FlowService:
             self.report(f"run {run_id} was stopped by an operator; `{resume}` continues it")
 
     def _report_next(self, status: ScheduleStatus) -> None:
-        if self._waits and self._watch.run_id is None and self._failures.current is None:
+        if self._waits and self.watch.run_id is None and self._failures.current is None:
             self.report(self._waits)
         upcoming = None if status.progress is None else status.progress.next_at
-        if self._watch.run_id is None and self._failures.current is None and upcoming is not None:
+        if self.watch.run_id is None and self._failures.current is None and upcoming is not None:
             wall = local_time(upcoming - self.served.schedule.splay_us, self.served.schedule.zone)
             self.report(f"next {wall:%Y-%m-%d %H:%M:%S} {self.served.spec.timezone}")
 

@@ -178,7 +178,7 @@ class Supervisor:
         if left := self._tasks | self._readings:
             await asyncio.wait(left, timeout=STOP_SECONDS)
         if self._stops_runs and self._stopping:
-            await asyncio.gather(*(service.stop_run() for service in self._services.values()))
+            await asyncio.gather(*(service.watch.stop_run() for service in self._services.values()))
         for service in self._services.values():
             service.release()
 

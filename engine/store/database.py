@@ -60,9 +60,7 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
             making.require_tables(connection, path)
             _set_modes(connection, path, durability)
             _fill_cache(connection, path)
-            if (
-                has_log
-            ):  # of an executor that died, perhaps on a failed sync: what it left in memory may pass for synced
+            if has_log:  # of an executor that died on a failed sync: what it left in memory may pass for synced
                 connection.execute("PRAGMA wal_checkpoint(RESTART)")
         except BaseException:
             connection.close()

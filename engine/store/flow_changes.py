@@ -116,9 +116,14 @@ def load_code(
         _write_spec(transaction, run_id, spec)
         if row.spec is None or row.spec.retry.max_attempts != spec.retry.max_attempts:
             transaction.change(run_id, spec.name, {"max_attempts": spec.retry.max_attempts})
-    change = RunChanged(RunChange.CODE_LOADED, {"code_hash": flow.code_hash, "code_changed": None})
-    change = change._replace(files=files, changed=difference.changed, added=difference.added)
-    change = change._replace(outdated=difference.outdated)
+    change = RunChanged(
+        RunChange.CODE_LOADED,
+        {"code_hash": flow.code_hash, "code_changed": None},
+        files=files,
+        changed=difference.changed,
+        added=difference.added,
+        outdated=difference.outdated,
+    )
     transaction.change_run(run_id, change)
 
 

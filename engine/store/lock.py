@@ -74,17 +74,17 @@ class StateLock:
             self.holder = self.holder._replace(run_id=run_id)
             ownership.write_holder(self._descriptor, self.holder)
 
-    def reacquire(self, state_path: str) -> bool:
+    def reacquire(self) -> bool:
         """Create and lock the lock file again after its removal. False: another process holds it briefly.
 
         Raises ExecutorBusyError if another executor holds it, StorageError if it cannot be created.
         """
-        descriptor, _ = ownership.open_lock(lock_path(state_path))
+        descriptor, _ = ownership.open_lock(self._path)
         try:
             if not try_lock(descriptor, fcntl.LOCK_EX):
                 holder = read_holder(descriptor)
                 if holder is not None and holder.is_alive():
-                    raise _busy(state_path, holder)
+                    raise _busy(self._state_path, holder)
                 return False
             os.dup2(descriptor, self._descriptor, inheritable=False)
             ownership.write_holder(self._descriptor, self.holder)

@@ -211,7 +211,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         owner=request.owner,
         memory=_cause_history(connection, request),
         command=_command(connection, request),
-        attach=_attach(connection, request),
+        attach=shell_command(["redrive", "attach", *place_words(path_of(connection), request.run_id)]),
     )
 
 
@@ -285,11 +285,6 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     elif request.run_id is not None:
         words = ["redrive", "resume", *place]
     return shell_command(words)
-
-
-def _attach(connection: sqlite3.Connection, request: PageRequest) -> str:
-    """Return the command line that opens the run in the console."""
-    return shell_command(["redrive", "attach", *place_words(path_of(connection), request.run_id)])
 
 
 def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:

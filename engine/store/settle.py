@@ -387,7 +387,8 @@ def _with_past(
     connection: sqlite3.Connection, claim: Claim, history: decide.TaskHistory, failure: Failure
 ) -> decide.TaskHistory:
     """Add what the earlier failures say; of a sensor those since its latest answer."""
-    since = connection.execute(_ANSWERED, (claim.run_id, claim.task)).fetchone() if _is_sensor(history) else (None,)
+    is_sensor = history.spec.kind == "sensor"
+    since = connection.execute(_ANSWERED, (claim.run_id, claim.task)).fetchone() if is_sensor else (None,)
     place = (claim.run_id, claim.task, claim.attempt, claim.generation, since[0] or 0)
     strict, loose = failure.fingerprint.strict, failure.fingerprint.loose
     first = connection.execute(_FIRST, place).fetchone()
@@ -404,10 +405,6 @@ def _with_past(
     return replace(
         history, alike_at=tuple(ended_at for _, ended_at in alike), healed=healed_count(connection, claim.task, strict)
     )
-
-
-def _is_sensor(history: decide.TaskHistory) -> bool:
-    return history.spec.kind == "sensor"
 
 
 def _deadline_passed(stored: StoredTask) -> str | None:
@@ -473,9 +470,8 @@ def finish_canary(
     """Apply the end of an attempt whose task was a canary, or was released by one. ``overrides``: of its generation."""
     if "rollout" not in overrides or isinstance(decision, decide.Retry | decide.Defer | decide.Interrupt):
         return
-    held = requeue.release_followers(
-        transaction, run_id, name
-    )  # before restore, so that restored tasks wait for no canary
+    # Before the restore, so that restored tasks wait for no canary.
+    held = requeue.release_followers(transaction, run_id, name)
     if isinstance(decision, decide.Succeed):
         if held:
             _release(transaction, run_id, name, overrides, held)

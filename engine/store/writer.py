@@ -125,7 +125,7 @@ class Writer:
         self._delays: Iterator[float] | None = None  # of a failing flush
         self._tries = 0
         self._failing_since = 0.0
-        self._is_degraded = False
+        self.is_degraded = False  # the storage refuses
         self._is_closing = False
         self._is_closed = False
         self._failure: StorageError | None = None  # a sync has failed: nothing is written any more
@@ -141,11 +141,6 @@ class Writer:
     def backlog(self) -> int:
         """The number of uncommitted items."""
         return len(self._queue) + len(self._batch)
-
-    @property
-    def is_degraded(self) -> bool:
-        """True while the storage refuses."""
-        return self._is_degraded
 
     def submit(
         self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR, *, durable: bool = False
@@ -313,16 +308,16 @@ class Writer:
             self._failing_since = self._loop.time()
         self._tries += 1
         elapsed = self._loop.time() - self._failing_since
-        if not self._is_degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
-            self._is_degraded = True
+        if not self.is_degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
+            self.is_degraded = True
             waiting = f"{counted(self.backlog, 'change')} {'waits' if self.backlog == 1 else 'wait'} in memory"
             self._report_storage(StorageChange.DEGRADED, f"{self._explain(error)}; nothing is lost, {waiting}")
         self._retry_timer = self._loop.call_later(next(self._delays), self._flush)
 
     def _recover(self) -> None:
         self._delays = None
-        if self._is_degraded:
-            self._is_degraded = False
+        if self.is_degraded:
+            self.is_degraded = False
             seconds = self._loop.time() - self._failing_since
             self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
 

@@ -58,7 +58,7 @@ async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_f
 
         def load(now: int, known: object) -> ScheduleStatus:
             owner.kill()
-            wait_until(lambda: service._watch.process is None)  # the loop has been told
+            wait_until(lambda: service.watch.process is None)  # the loop has been told
             return ScheduleStatus(None)
 
         monkeypatch.setattr(service, "_load_status", load)
