@@ -683,31 +683,22 @@ def use_params(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[
 
 
 def read_params(flow: str, declared: Mapping[str, Any]) -> tuple[Params, str | None]:
-    """Return the parameters of a flow, and why a given one is refused; None: all given ones fit."""
-    stored, given = _params.get()
-    stored = {key: value for key, value in stored.items() if value != masked_param(key)}
-    params, refused = _merge_params(flow, declared, stored, given)
-    check_params(flow, params.stored())
-    return params, refused
-
-
-def _merge_params(
-    flow: str, declared: Mapping[str, Any], stored: Mapping[str, Any], given: Mapping[str, Any]
-) -> tuple[Params, str | None]:
-    """Merge given values over stored ones over declared defaults, in the types that are declared.
+    """Return the parameters of a flow: given values over stored ones over defaults, in the types that are declared.
 
     A stored value is dropped if the flow no longer declares the parameter, or declares it with another type: users
-    repair flows between runs. A given value that does not fit is returned as a sentence and not raised, because another
-    flow of the same import may be the one to run.
+    repair flows between runs. The second value is the sentence about a given value that does not fit, or None: it is
+    not raised, because another flow of the same import may be the one to run.
     """
+    stored, given = _params.get()
     params = Params(flow)
     declared = {name: declared_by_default(value) for name, value in declared.items()}
     params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
     defaults = {name: value.default if isinstance(value, Param) else value for name, value in declared.items()}
     params.update({name: value for name, value in defaults.items() if value is not ...})
     for name in declared.keys() & stored.keys() - given.keys():
-        with suppress(ValueError):
-            params[name] = _convert(declared[name], stored[name])
+        if stored[name] != masked_param(name):
+            with suppress(ValueError):
+                params[name] = _convert(declared[name], stored[name])
     known = ", ".join(sorted(declared)) or "none"
     refused = None
     for name, value in given.items():
@@ -718,6 +709,7 @@ def _merge_params(
             params[name] = _convert(declared[name], value)
         except ValueError as error:
             refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
+    check_params(flow, params.stored())
     return params, refused
 
 
