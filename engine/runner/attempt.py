@@ -280,8 +280,11 @@ class Attempt(RunningAttempt):
             self._timer = None
 
     def _follow(self, deadline: float) -> None:
+        """Sample the attempt until its deadline, shortly before which it is inspected."""
+        assert self._limit is not None
         self._shared.sampler.follow(self)
-        self._arm_inspection(deadline)
+        begin = deadline - min(INSPECTION_SECONDS, self._limit * INSPECTION_SHARE)
+        self._timer = self._loop.call_at(begin, self._begin_inspection, deadline)
 
     def on_sample(self, seen: Sample) -> None:
         """Keep what its processes use, and end them above the limit of memory."""
@@ -294,11 +297,6 @@ class Attempt(RunningAttempt):
         """Return the latest sample from before the window of the sentence; without one, the first."""
         since = self._loop.time() - CPU_SECONDS
         return next((seen for seen in reversed(self._samples) if seen.at <= since), self._samples[0])
-
-    def _arm_inspection(self, deadline: float) -> None:
-        assert self._limit is not None
-        begin = deadline - min(INSPECTION_SECONDS, self._limit * INSPECTION_SHARE)
-        self._timer = self._loop.call_at(begin, self._begin_inspection, deadline)
 
     def _begin_inspection(self, deadline: float) -> None:
         self._timer = self._loop.call_at(deadline, self._deadline_passed)

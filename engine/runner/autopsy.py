@@ -49,7 +49,6 @@ _BY_FIRST_ARGUMENT = frozenset(
         Activity.SYNC,
     ]
 )
-_WRITES = os.O_WRONLY
 
 
 def examine(subject: UsageSubject, before: Sample, until: float, tables: Tables) -> Autopsy:
@@ -234,7 +233,7 @@ def _descriptor(pid: int, number: int) -> Descriptor | None:
 def _is_writing(pid: int, number: int) -> bool:
     for line in _text(f"/proc/{pid}/fdinfo/{number}").splitlines():
         if line.startswith("flags:"):
-            return int(line.split()[1], 8) & os.O_ACCMODE == _WRITES
+            return int(line.split()[1], 8) & os.O_ACCMODE == os.O_WRONLY
     return False
 
 

@@ -110,7 +110,7 @@ def _open(
 
         sources = request.sources or read_sources(decode_flow_spec(response.spec).sources)
         origin.reexecute(control, protocol.RestartState(request, response, sources))
-    loop = _answer(control, reader, imported.facts, response, is_remote=bool(request.sources))
+    loop = _answer(control, reader, imported.facts, request, response)
     if imported.uses_collector:
         gc.enable()
     return loop
@@ -120,13 +120,12 @@ def _answer(
     control: socket.socket,
     reader: protocol.FrameReader,
     facts: FlowFacts,
+    request: protocol.Open,
     response: protocol.FlowOpened,
-    *,
-    is_remote: bool,
 ) -> ForkLoop:
     _install_signal_handlers(facts)
     reset_exit_functions()  # before the answer: with it the executor reads what was printed
-    loop = ForkLoop(control, facts, reader, is_remote=is_remote)
+    loop = ForkLoop(control, facts, reader, is_remote=bool(request.sources))
     control.sendall(protocol.encode(response))
     return loop
 
@@ -136,8 +135,8 @@ def serve_restarted(control: socket.socket, load: Loader, state: protocol.Restar
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
 
     def work() -> None:
-        facts, is_remote = facts_after_restart(state, load), bool(state.request.sources)
-        _fork_attempts(_answer(control, reader, facts, state.opened, is_remote=is_remote))
+        facts = facts_after_restart(state, load)
+        _fork_attempts(_answer(control, reader, facts, state.request, state.opened))
 
     _run_to_end(work)
 
