@@ -31,7 +31,8 @@ from ..domain.events import Event
 from ..errors import StorageError
 from ..runner.protocol import RunnerListener
 from ..statefile.breakers import store_breakers, write_change
-from ..statefile.transitions import Transaction, shift_times
+from ..statefile.clock_steps import shift_times
+from ..statefile.transitions import Transaction
 from ..store import executors
 from ..store.claims import Claim
 from ..store.machine import MachineBreakers

@@ -84,21 +84,19 @@ def inspect(path: str) -> Optional[Header]:
 def _read_start(path: str) -> Tuple[bytes, int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise StateFileError(folder_sentence(path))
+            if not stat.S_ISREG(status.st_mode):
+                raise StateFileError(f"{path} is not a regular file; name another one")
+            return os.read(descriptor, START_BYTES), status.st_size
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnreadableFileError(f"cannot read the state file {path}: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise StateFileError(folder_sentence(path))
-        if not stat.S_ISREG(status.st_mode):
-            raise StateFileError(f"{path} is not a regular file; name another one")
-        return os.read(descriptor, START_BYTES), status.st_size
-    except OSError as error:
-        raise UnreadableFileError(f"cannot read the state file {path}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
 
 
 def holds_nothing(path: str) -> bool:

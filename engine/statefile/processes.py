@@ -15,12 +15,7 @@ def read_file(path: str) -> bytes:
     """Read a file with few system calls, because the zygote reads two for each attempt."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
-        part = os.read(descriptor, READ_BYTES)
-        while part:
-            parts.append(part)
-            part = os.read(descriptor, READ_BYTES)
-        return b"".join(parts)
+        return b"".join(iter(lambda: os.read(descriptor, READ_BYTES), b""))
     finally:
         os.close(descriptor)
 

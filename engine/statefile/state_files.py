@@ -10,7 +10,7 @@ import sqlite3
 import time
 from contextlib import closing
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
@@ -99,7 +99,7 @@ class FileRowReader(object):
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
         found = [_with_health(path, _with_service(path, file_row)) for path, (_, file_row) in self._known.items()]
-        return sorted(_with_supervisor(found, is_whole=named is None), key=_rank(time.time() * 1000000))
+        return sorted(_with_supervisor(found, is_whole=named is None), key=partial(_rank, time.time() * 1000000))
 
     def _entry(self, path: str) -> Tuple[FileStamps, FileRow]:
         stamps = stamps_of(path)
@@ -296,13 +296,10 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
             return
 
 
-def _rank(now_us: float) -> Callable[[FileRow], Tuple[bool, bool, bool, int, str]]:
-    def rank(file_row: FileRow) -> Tuple[bool, bool, bool, int, str]:
-        started_at = 0 if file_row.latest is None else file_row.latest.started_at
-        is_ahead = started_at > now_us  # a clock that was ahead has dated it
-        return file_row.problem is not None, not file_row.has_work, is_ahead, -started_at, file_row.path
-
-    return rank
+def _rank(now_us: float, file_row: FileRow) -> Tuple[bool, bool, bool, int, str]:
+    started_at = 0 if file_row.latest is None else file_row.latest.started_at
+    is_ahead = started_at > now_us  # a clock that was ahead has dated it
+    return file_row.problem is not None, not file_row.has_work, is_ahead, -started_at, file_row.path
 
 
 _COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"

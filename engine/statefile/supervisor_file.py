@@ -253,7 +253,7 @@ def steady(row: ServedSchedule, now_us: int) -> ServedSchedule:
 
 def skips_next(row: ServedSchedule) -> bool:
     """Whether an operator skips a run that is still to come."""
-    first = row.next_logical or (row.ledger_until or 0) + 1  # a flow after others knows no next one on most of a day
+    first = row.next_logical or row.ledger_until + 1  # a flow after others knows no next one on most of a day
     return row.skip_logical is not None and row.skip_logical >= first
 
 

@@ -20,7 +20,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import EventKind
 from ..domain.states import MOVING, WAITING, RunState, TaskState
-from . import quarantine, transitions
+from . import clock_steps, quarantine, transitions
 from .action import ActionContext, ago, read_known_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
 
@@ -125,7 +125,7 @@ def undo(context: ActionContext) -> Answer:
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
         return Answer(False, f"too late: {next(iter(moved.values()))}")
-    jump_us = transitions.steps_since(context.connection, context.run_id, act.seq)
+    jump_us = clock_steps.steps_since(context.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
     _restore(context, act, restored)
@@ -168,9 +168,9 @@ def _shift(context: ActionContext, tasks: Before, runs: RowLists, jump_us: int) 
     """Shift what an act has recorded by the steps of the clock since then."""
     sql = "SELECT deadline_at FROM run WHERE run_id = ? AND deadline_is_time"
     (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)
-    shifted = {name: transitions.shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
+    shifted = {name: clock_steps.shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
     return shifted, [
-        [what, dict(before, **transitions.shift_run(before, jump_us))] + other for what, before, *other in runs
+        [what, dict(before, **clock_steps.shift_run(before, jump_us))] + other for what, before, *other in runs
     ]
 
 

@@ -20,10 +20,11 @@ from ..domain.events import EventKind
 from ..domain.liveness import fence_seconds
 from ..domain.states import TIMED, TaskState, cut_off_cause
 from ..statefile.clean_ups import set_bounds
+from ..statefile.clock_steps import shift_times
 from ..statefile.processes import is_alive
 from ..statefile.requeue import emit_reclaimed
 from ..statefile.sql import in_list
-from ..statefile.transitions import Transaction, shift_times
+from ..statefile.transitions import Transaction
 from .claims import Claim
 from .pages import trigger_page
 from .settle import settle

@@ -8,7 +8,7 @@ import pytest
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile import transitions
-from redrive.engine.statefile.transitions import shift_times
+from redrive.engine.statefile.clock_steps import shift_times
 
 from ..store.conftest import RUN, SECOND, START, StateFile
 from .act_helpers import CHAIN, DIAMOND, ran, table

@@ -26,9 +26,10 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import durations, lists, map_tasks, operator_actions, snapshot, task_acts, transitions
+from redrive.engine.statefile.clock_steps import shift_times
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.sql import in_list
-from redrive.engine.statefile.transitions import Transaction, shift_times
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import claims, database, endings, runs, settle
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.executors import ExecutorIdentity
