@@ -168,7 +168,7 @@ class OperatorActions:
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
-        holders = () if preview.startable else tuple(dict.fromkeys(preview.kept.values()))
+        holders = () if preview.startable else tuple(dict.fromkeys(preview.holders.values()))
         begin_grace = partial(self._begin_grace, holders)
         if is_plain and not self.executor.can_be_started and not set(preview.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)

@@ -32,13 +32,13 @@ class Consequence(NamedTuple):
 def consequences(preview: ActPreview) -> Iterator[Consequence]:
     """What would become of each task: it is named once, but for one that is skipped and still holds others."""
     released = set(preview.released)
-    kept = {name: holder for name, holder in preview.kept.items() if name not in preview.stopped}
+    held = {name: holder for name, holder in preview.holders.items() if name not in preview.stopped}
     for kind, words in _KINDS:
-        names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in kept]
+        names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in held]
         if names := [name for name in names if kind != "unblocked" or name not in released]:
             yield Consequence(words, names)
-    for holder in dict.fromkeys(kept.values()):
-        yield Consequence(f"would stay held by {one_line(holder)}", [name for name in kept if kept[name] == holder])
+    for holder in dict.fromkeys(held.values()):
+        yield Consequence(f"would stay held by {one_line(holder)}", [name for name in held if held[name] == holder])
     for sentence in dict.fromkeys(one.sentence for one in preview.results if one.outcome == HELD):
         yield Consequence(f"would {sentence}", [one.task for one in preview.results if one.sentence == sentence])
 

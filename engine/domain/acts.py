@@ -454,7 +454,7 @@ class ActPreview(NamedTuple):
     needed_by: Sequence[Tuple[str, str]] = ()  # skipped tasks, each with a child that needs its result
 
     @property
-    def kept(self) -> Dict[str, str]:
+    def holders(self) -> Dict[str, str]:
         """The tasks that do not start afterwards, each with the task that holds or stops it."""
         stopped = {name: by or "a task above it" for name, by in self.stay_blocked}
         return dict(self.held, **stopped)
@@ -462,8 +462,8 @@ class ActPreview(NamedTuple):
     @property
     def startable(self) -> List[str]:
         """The tasks that run again, without those that a dead letter or a failure keeps."""
-        kept = self.kept
-        return [name for name in self.run_again if name not in kept]
+        holders = self.holders
+        return [name for name in self.run_again if name not in holders]
 
     @property
     def refused(self) -> List[TargetResult]:

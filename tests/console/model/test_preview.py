@@ -186,11 +186,11 @@ def test_after_its_deadline_nothing_starts_below_a_dead_letter():
     board = Board(a_run_that_its_deadline_ended())
     again = preview_requeue(board, ["enrich", "report"])
     assert (again.run_again, again.startable, again.released) == (("enrich", "report"), [], ())
-    assert again.kept == {"enrich": "settle", "report": "settle"}
+    assert again.holders == {"enrich": "settle", "report": "settle"}
     skipped = preview_skip(board, ["always"])
-    assert (skipped.released, skipped.kept) == ((), {"tidy": "settle"})
+    assert (skipped.released, skipped.holders) == ((), {"tidy": "settle"})
     decided = preview_requeue(board, ["settle"])
-    assert (decided.startable, decided.kept) == (["settle"], {})
+    assert (decided.startable, decided.holders) == (["settle"], {})
     assert decided.released == ("enrich", "report", "tidy"), "the failure of another holds nothing of what accepts it"
 
 
