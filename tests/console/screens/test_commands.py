@@ -301,5 +301,5 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
     async with shown(revenue, clock, (120, 24)) as (app, pilot):
         await press(app, pilot, "1")
         heading, _, listed = rows_of(app)[3:6]
-        assert "next " in heading and "Asia/Kolkata, in 3h12" in heading
+        assert "next " in heading and "11:49 Asia/Kolkata), in 3h12" in heading
         assert "late 30s" in listed
