@@ -32,7 +32,7 @@ from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
 from ..present.needs import need_sentence
-from ..present.next_start import next_start, start_sentence
+from ..present.next_start import start_sentence, starts_of_file
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
@@ -453,7 +453,8 @@ async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, and whether a process serves them."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
     rows, now_us = await session.query(lists.SCHEDULES), session.now_us()
-    coming = [start_sentence(next_start(row, None, now_us, unserved), now_us) for row in rows]
+    starts = starts_of_file(rows, await session.supervised() if rows else (), session.status.service_pid, now_us)
+    coming = [start_sentence(start, now_us) for start in starts]
     return [f"{one_line(row.dag_name)}: {words}{unserved}" for row, words in zip(rows, coming, strict=True)]
 
 

@@ -84,10 +84,17 @@ def start_of_entry(entry: FleetEntry, now_us: int) -> NextStart:
     """The nearest start of the schedules of a state file; paused only if all of them are."""
     if entry.is_paused:
         return NextStart(StartKind.PAUSED)
-    served = {row.flow: row for row in entry.file_row.supervised}
-    hindrance = "" if entry.file_row.service_pid is not None else NOT_SERVED
-    hindrance = CANNOT_START if any(row.has_failed_start() for row in served.values()) else hindrance
-    return nearest(next_start(row, served.get(row.dag_name), now_us, hindrance) for row in entry.coming)
+    return nearest(starts_of_file(entry.coming, entry.file_row.supervised, entry.file_row.service_pid, now_us))
+
+
+def starts_of_file(
+    rows: Sequence[ScheduleRow], supervised: Sequence[ServedSchedule], service_pid: int | None, now_us: int
+) -> list[NextStart]:
+    """The next start of each schedule of a state file. ``service_pid``: of what starts its runs."""
+    served = {row.flow: row for row in supervised}
+    hindrance = NOT_SERVED if service_pid is None else ""
+    hindrance = CANNOT_START if any(row.has_failed_start() for row in supervised) else hindrance
+    return [next_start(row, served.get(row.dag_name), now_us, hindrance) for row in rows]
 
 
 def nearest(starts: Iterable[NextStart]) -> NextStart:

@@ -12,6 +12,7 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDULES, ScheduleRow
+from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model import runs as model
@@ -20,7 +21,7 @@ from ..model.lists import next_order, parse_filter
 from ..present import run_grid as grids
 from ..present.header import ReplayPosition
 from ..present.needs import need_sentence
-from ..present.next_start import NOT_SERVED, StartKind, nearest, next_start, start_sentence
+from ..present.next_start import StartKind, nearest, start_sentence, starts_of_file
 from ..present.runs import ListedRun, heading_line, run_columns
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
@@ -66,6 +67,7 @@ class RunsScreen(DetailedList):
         self._waiting: dict[str, model.WaitingRun] = {}
         self._durations: dict[str, list[int]] = {}  # of the successes of a flow
         self._schedules: Sequence[ScheduleRow] = ()
+        self._supervised: Sequence[ServedSchedule] = ()
         self._columns: Columns[ListedRun, RowContext] = ()
         self._order = model.RunOrder.LATEST
         self._grid = model.RunGrid()
@@ -147,6 +149,7 @@ class RunsScreen(DetailedList):
         self._is_stale = False
         summaries = await live.session.runs()
         self._schedules = await live.session.query(SCHEDULES)
+        self._supervised = await live.session.supervised() if self._schedules else ()
         rows, groups = await live.session.query(ATTENTION_RUNS), await live.session.query(DEAD_LETTER_GROUPS)
         waiting = model.waiting_runs(rows, live.status, live.now_us, groups=groups)
         self._waiting = {one.run.run_id: one for one in waiting}
@@ -218,8 +221,7 @@ class RunsScreen(DetailedList):
         live, glyphs = self.console.live, self.console.glyphs
         waiting = sum(not one.is_notice for one in self._waiting.values())
         more = list(grids.grid_parts(self._grid, glyphs)) if self.has_grid and self._grid.runs else []
-        unserved = "" if live.status.service_pid is not None else NOT_SERVED
-        start = nearest(next_start(row, None, live.now_us, unserved) for row in self._schedules)
+        start = nearest(starts_of_file(self._schedules, self._supervised, live.status.service_pid, live.now_us))
         if start.kind is not StartKind.NONE:
             more.append([Piece(start_sentence(start, live.now_us))])
         shown = len((self.grid if self.is_in_grid else self.table).order)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ...engine.statefile.causes import CauseKey
     from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
+    from ...engine.statefile.supervisor_file import ServedSchedule
 
 
 Value = TypeVar("Value")
@@ -157,6 +158,12 @@ class Session(Protocol):
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
         return await self.read(partial(rows_of, listing.row), list_query(listing, **options))
+
+    async def supervised(self) -> Sequence[ServedSchedule]:
+        """Return the schedules whose runs the file holds, as a supervisor knows them."""
+        from ...engine.statefile.supervisor_file import ServedSchedule
+
+        return await self.read(partial(rows_of, ServedSchedule), ("supervised", {}))
 
     async def cause_histories(
         self, run_id: str | None, causes: Sequence[CauseKey] | None = None

@@ -295,6 +295,7 @@ READS = {
     "runs": ("lists", "runs"),
     "file": ("state_files", "file_row_of_connection"),
     "query": ("lists", "query_by_name"),
+    "supervised": ("supervisor_file", "read_supervised"),
     "past": ("lists", "read_events"),
     "duration_stats": ("durations", "read_durations"),
     "log": ("logs", "read"),

@@ -293,6 +293,16 @@ def read_schedules() -> SupervisorView:
     return SupervisorView(supervisor_path(), heartbeat_at, tuple(schedules), left_out)
 
 
+def read_supervised(connection: sqlite3.Connection) -> List[ServedSchedule]:
+    """The schedules whose runs the state file of a connection holds; none if the supervisor's file cannot be read."""
+    _, _, path = connection.execute("PRAGMA database_list").fetchone()
+    try:
+        known = read_schedules().schedules
+    except StateFileError:
+        return []
+    return [row for row in known if row.state_path is not None and os.path.realpath(row.state_path) == path]
+
+
 def _by_schedule(connection: sqlite3.Connection, sql: str, make: Callable[..., Row]) -> Dict[int, List[Row]]:
     """Rows by the id of their schedule, which comes first in each."""
     found: Dict[int, List[Row]] = {}

@@ -40,6 +40,7 @@ from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import ATTENTION_RUNS, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from redrive.engine.statefile.pruning import PrunePreview
+from redrive.engine.statefile.supervisor_file import ServedSchedule
 from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
@@ -227,6 +228,9 @@ class FakeSession:
             known = await self.runs()
             return [cast(Row, attention_run(one, known)) for one in known if needs_attention(one)]
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
+
+    async def supervised(self) -> Sequence[ServedSchedule]:
+        return ()
 
     async def cause_histories(
         self, run_id: str | None, causes: Sequence[CauseKey] | None = None

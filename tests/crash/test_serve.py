@@ -347,6 +347,7 @@ def test_a_run_by_hand_that_holds_up_the_schedule_says_so_itself(tmp_path, serve
     service.until(" SUCCESS")
     words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
     assert run_redrive("schedule", "pause", "f").returncode == 0
+    assert "f: paused\n" in run_redrive("runs", tmp_path / "state.db").stdout
     by_hand = start_redrive(*words)
     output = ""
 
