@@ -517,7 +517,7 @@ class OperatorActions:
         self._sent.pop(command.id, None)
         for task, word, _ in answer.results:
             if word == DONE:
-                self._console.on_task_acted(task)
+                self._console.handle_task_act(task)
         if answer.ok and on_done is not None:
             on_done(command, answer)
         else:

@@ -147,10 +147,10 @@ class ViewConsole(ConsoleBase):
             if screen.is_mounted:
                 screen.show_frame()
 
-    def on_task_acted(self, name: str) -> None:
+    def handle_task_act(self, name: str) -> None:
         """Update the screens after an act on a task."""
         for screen in self._mounted_screens():
-            screen.on_task_acted(name)
+            screen.handle_task_act(name)
 
     def on_seek(self, seq: int, task: str | None) -> None:
         """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""

@@ -156,7 +156,7 @@ class ConsoleScreen(Screen[None]):
         if self.filter_text:
             self.use_filter("")
         for marked in self.target_tasks():
-            self.on_task_acted(marked)
+            self.handle_task_act(marked)
         if name in self.board.projection.tasks:
             self.console.selected = name
         if self.is_mounted:
@@ -177,7 +177,7 @@ class ConsoleScreen(Screen[None]):
         """Whether the row under the cursor has just changed: a key pressed now was meant for the previous row."""
         return self.console.live.monotonic_seconds - self._row_removed_at < JUMP_SECONDS
 
-    def on_task_acted(self, name: str) -> None:
+    def handle_task_act(self, name: str) -> None:
         """Remove the mark of a task after an act on it."""
         if self.marked_view is not None:
             self.marked_view.unmark(name)

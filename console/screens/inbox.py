@@ -310,8 +310,8 @@ class InboxScreen(TaskScreen):
         row = self.table.cursor_key
         return names[0] if len(names) == 1 and row is not None and not row.hidden else None
 
-    def on_task_acted(self, name: str) -> None:
-        super().on_task_acted(name)
+    def handle_task_act(self, name: str) -> None:
+        super().handle_task_act(name)
         self.rest_timer.start()
 
     def go_to(self, name: str) -> None:

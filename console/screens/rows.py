@@ -192,7 +192,7 @@ class RowsScreen(ConsoleScreen):
         lines = [quarantined_row(row, self.group.error, 70, self.run_context().row_context) for row in rows]
         return model.ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
-    def on_task_acted(self, name: str) -> None:
+    def handle_task_act(self, name: str) -> None:
         """Remove the mark."""
         if name == self.key.task:
             self.table.set_marks(())

@@ -11,9 +11,11 @@ from typing import Any, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequ
 
 from ..domain.events import EventRow, Json
 from ..domain.rows import BreakerRow, PageRow, RunFacts, RunRow, RunSummary
+from ..domain.states import WITH_INSTANT
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
+from .sql import in_list
 
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
@@ -342,7 +344,7 @@ IS_UNDECIDED = (
 _ERROR = f"substr(error, 1, {TEXT_CHARACTERS})"
 _IS_DEAD_LETTER = "task.state = 'DEAD_LETTER'"
 _WORKS = "task.state IN ('READY', 'RUNNING')"
-_WAITS = "task.state IN ('PENDING', 'RETRYING', 'SENSING')"
+_WAITS = "task.state IN " + in_list(WITH_INSTANT)
 _HAS_FAILED = "(task.state = 'FAILED' OR (task.state = 'CANCELLED' AND task.failure_mode = 'deadline'))"
 _IS_ASKED = "task.state = 'READY' AND " + IS_APPROVAL
 #: SQL: the columns of a RunFacts of ``run``, up to ``paused_by``.
