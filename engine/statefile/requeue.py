@@ -200,13 +200,21 @@ def abandon_canary(transaction: Transaction, run_id: str, name: str, overrides: 
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
-    " task.losses, executor.pid, executor.start_ticks FROM task"
+    " executor.pid, executor.start_ticks FROM task"
     " JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
     " LEFT JOIN executor ON executor.executor_id = attempt.executor_id WHERE task.run_id = ? AND task.name = ?"
 )
 _EVIDENCE = (
     "SELECT pid, pid_start_ticks, executor_id, max(attempt.started_at, coalesce(last_heartbeat_at, 0)) FROM attempt"
     " JOIN task USING (run_id, name) WHERE run_id = ? AND name = ? AND attempt.attempt = ?"
+)
+
+
+LOSSES_WINDOW_SECONDS = 24 * 3600
+_LOSSES = (
+    "SELECT min(losses, (SELECT count(*) FROM attempt WHERE attempt.run_id = task.run_id AND attempt.name = task.name"
+    " AND attempt.generation = ? AND attempt.outcome = 'lost' AND attempt.ended_at > ?)) FROM task"
+    " WHERE run_id = ? AND name = ?"
 )
 
 
@@ -218,7 +226,6 @@ class _RunningAttempt(NamedTuple):
     executor_id: Optional[str]
     boot_id: Optional[str]
     heartbeat_at: Optional[int]
-    losses: int
     executor_pid: Optional[int]
     executor_ticks: Optional[int]
 
@@ -246,7 +253,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
     # A transaction that records nothing, because an undo of the act must not revive the attempt.
     transaction = Transaction(connection, context.transaction.at)
     transaction.events = context.transaction.events
-    columns: payloads.TaskColumns = {"losses": attempt.losses + 1}
+    columns: payloads.TaskColumns = {"losses": recent_losses(transaction, context.run_id, row.name, row.generation) + 1}
     if spec.get("idempotent", True):
         columns["next_retry_at"] = transaction.at
         _settle(transaction, context.run_id, row, states.TaskState.RETRYING, columns)
@@ -260,6 +267,13 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
         context.set_result(row.name, REFUSED, f"{states.describe_lost(key)}; it is a dead letter now")
         return None
     return read_task(connection, context.run_id, row.name)
+
+
+def recent_losses(transaction: Transaction, run_id: str, name: str, generation: int) -> int:
+    """The losses of a task that count towards a crash loop: none that is older than LOSSES_WINDOW_SECONDS."""
+    since = transaction.at - LOSSES_WINDOW_SECONDS * 1000000
+    (losses,) = transaction.connection.execute(_LOSSES, (generation, since, run_id, name)).fetchone()
+    return int(losses)
 
 
 def emit_reclaimed(transaction: Transaction, run_id: str, name: str, attempt: int, generation: int) -> None:

@@ -22,14 +22,13 @@ from ..domain.states import TIMED, TaskState, cut_off_cause
 from ..statefile.clean_ups import set_bounds
 from ..statefile.clock_steps import shift_times
 from ..statefile.processes import is_alive
-from ..statefile.requeue import emit_reclaimed
+from ..statefile.requeue import emit_reclaimed, recent_losses
 from ..statefile.sql import in_list
 from ..statefile.transitions import Transaction
 from .claims import Claim
 from .pages import trigger_page
 from .settle import settle
 
-LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop
 EVENTS_SINCE_STEP_MAX = 1000  # more do not follow a step of the clock before the executor detects it
 
 
@@ -132,13 +131,10 @@ def _delay_until_fence(transaction: Transaction, claim: Claim, spec: TaskSpec) -
 
 def _drop_old_losses(transaction: Transaction, claim: Claim) -> None:
     key = (claim.run_id, claim.task)
-    row = transaction.connection.execute("SELECT losses FROM task WHERE run_id = ? AND name = ?", key).fetchone()
-    (recent,) = transaction.connection.execute(
-        "SELECT count(*) FROM attempt WHERE run_id = ? AND name = ? AND generation = ? AND outcome = 'lost'"
-        " AND ended_at > ?",
-        (*key, claim.generation, transaction.at - LOSSES_WINDOW_SECONDS * 1_000_000),
-    ).fetchone()
-    if row is not None and recent < row[0]:
+    sql = "SELECT losses FROM task WHERE run_id = ? AND name = ?"
+    (losses,) = transaction.connection.execute(sql, key).fetchone()
+    recent = recent_losses(transaction, *key, claim.generation)
+    if recent < losses:
         transaction.change(*key, {"losses": recent})
 
 

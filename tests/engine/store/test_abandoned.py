@@ -106,6 +106,13 @@ def test_on_a_dask_worker_an_attempt_may_live_until_its_lease_is_over(state_file
     assert act(state_file, "requeue")["ok"]
 
 
+def test_a_loss_that_an_act_settles_forgets_those_of_other_days(state_file: StateFile) -> None:
+    crash(state_file)
+    state_file.connection.execute("UPDATE task SET losses = 2")
+    assert act(state_file, "cancel")["ok"]
+    assert state_file.column("a", "losses") == 1
+
+
 def test_an_undo_takes_the_act_back_and_leaves_the_loss(state_file: StateFile) -> None:
     crash(state_file)
     command = state_file.command("requeue", "a")
