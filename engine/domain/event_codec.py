@@ -144,7 +144,10 @@ def decode(kind: str, data: Any) -> Payload:
         elif value is not None and key in shape.keys:
             sentence = "an event of kind {!r} in the state file has {} as its {!r}"
             raise CorruptFileError(sentence.format(kind, repr(value)[:_SHOWN_CHARACTERS], key))
-    return shape.make(values)
+    moved = shape.make(values)
+    if isinstance(moved, payloads.TaskMoved) and moved.set.get("claim_token"):  # of an earlier version: it is private
+        return moved._replace(set={column: value for column, value in moved.set.items() if column != "claim_token"})
+    return moved
 
 
 def event_of(row: Sequence[Any], parse: Callable[[str], Any] = json.loads) -> Event:

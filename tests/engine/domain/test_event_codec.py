@@ -143,6 +143,10 @@ def test_a_value_of_another_type_is_an_error_in_one_sentence(kind: str, data: An
     assert encode(unreadable(json.dumps(data))) == (data if isinstance(data, dict) else {})
 
 
+def test_the_token_of_a_claim_that_an_earlier_version_wrote_is_not_read() -> None:
+    assert decode("task", {"set": {"attempt": 1, "claim_token": "8ceea2d9"}}) == TaskMoved({"attempt": 1})
+
+
 def test_nothing_is_said_by_null() -> None:
     assert decode("task", {"set": None, "attempt": None, "explain": None}) == TaskMoved()
 
