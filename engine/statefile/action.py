@@ -15,6 +15,7 @@ from ..domain.events import EventKind
 from ..domain.states import APPROVAL, RunState, TaskState, effect_key
 from ..domain.task_options import child_bounds
 from ..domain.text import format_duration, printable
+from .sql import run_columns, task_columns
 from .transitions import Transaction
 
 _EXPLAINED_REFUSALS = 50  # each explanation costs a query
@@ -42,8 +43,7 @@ class RecordingTransaction(Transaction):
         self.pages: Dict[int, List[Any]] = {}
 
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
-        sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
-        before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
+        before = dict(zip(change.set, run_columns(self.connection, run_id, ", ".join(change.set))))
         self.runs.append([change.what, before] + [run_id] * (run_id != self.run_id))
 
     def before_page_change(self, page_id: int, task: Optional[str]) -> None:
@@ -57,8 +57,7 @@ class RecordingTransaction(Transaction):
         if "cancel_requested_at" in columns:
             return  # the executor acts on it at once, so that an undo cannot restore it
         names = ["state", "generation"] + list(columns)
-        sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
-        row = self.connection.execute(sql, (run_id, name)).fetchone()
+        row = task_columns(self.connection, run_id, name, ", ".join(names))
         if row is None:
             return
         before = cast(Dict[str, object], self.tasks.setdefault(name, {"state": row[0], "generation": row[1]}))
@@ -298,7 +297,7 @@ def _paused_by(context: ActionContext) -> str:
 
 def reopen_run(transaction: Transaction, run_id: str) -> None:
     """Make a run RUNNING and not blocked, because one of its tasks may move again."""
-    row = transaction.connection.execute("SELECT state, blocked_since FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(transaction.connection, run_id, "state, blocked_since")
     if row is None:
         return
     state, blocked_since = row

@@ -15,7 +15,7 @@ from ..domain.states import WITH_INSTANT
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
-from .sql import in_list
+from .sql import in_list, run_columns
 
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
@@ -517,7 +517,7 @@ def runs(connection: sqlite3.Connection, run_id: Optional[str] = None) -> List[R
 
 def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
     """The flow of a run. Raises NotFoundError for a run that the file does not have."""
-    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(connection, run_id, "dag_name")
     if row is None:
         raise unknown_run(run_id)
     return str(row[0])

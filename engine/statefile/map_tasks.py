@@ -38,7 +38,7 @@ from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .action import TaskSnapshot, read_children, read_known_task
 from .large_results import load
 from .requeue import abandon_canary, run_again
-from .sql import in_list
+from .sql import in_list, task_columns
 from .transitions import Transaction, hold_children, hold_if_blocked, rearm, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
@@ -96,9 +96,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
     its elements are known, which its own attempt computes.
     """
     connection = transaction.connection
-    state, position, text = connection.execute(
-        "SELECT state, position, spec FROM task WHERE run_id = ? AND name = ?", (run_id, task)
-    ).fetchone()
+    state, position, text = task_columns(connection, run_id, task, "state, position, spec")
     spec = json.loads(text)
     found = _read_list(connection, run_id, task)
     if found is None or state in (TaskState.SKIPPED, TaskState.CANCELLED):
@@ -165,8 +163,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Re
             if json.loads(_spec(connection, run_id, task))["map"]["over"] != parent:
                 continue
             children = read_children(connection, run_id, task)
-            sql = "SELECT state, generation FROM task WHERE run_id = ? AND name = ?"
-            state, generation = connection.execute(sql, (run_id, task)).fetchone()
+            state, generation = task_columns(connection, run_id, task, "state, generation")
             effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
             if children or state in elements.FOLLOWING:
                 found.append(RemappedTask(task, state, generation, effects))
@@ -177,8 +174,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Re
 def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[str]) -> Optional[str]:
     """Store the keys of the elements that the map task has computed, and expand it; returns what ``expand`` does."""
     over = json.loads(_spec(transaction.connection, run_id, task))["map"]["over"]
-    sql = "SELECT element_keys FROM task WHERE run_id = ? AND name = ?"
-    (known,) = transaction.connection.execute(sql, (run_id, over)).fetchone()
+    (known,) = task_columns(transaction.connection, run_id, over, "element_keys")
     found = dict(json.loads(known or "{}"))
     found[task] = list(keys)
     transaction.change(run_id, over, {"element_keys": json.dumps(found)})
@@ -277,10 +273,8 @@ def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> No
     """Skip a child whose element is gone, as a branch that is not taken; what it was stays in its row."""
     if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
         return
-    connection = transaction.connection
-    sql = "SELECT {}, overrides FROM task WHERE run_id = ? AND name = ?".format(", ".join(_ASIDE))
-    *values, overrides = connection.execute(sql, (run_id, child.name)).fetchone()
-    abandon_canary(transaction, run_id, child.name, overrides)
+    values = task_columns(transaction.connection, run_id, child.name, ", ".join(_ASIDE))
+    abandon_canary(transaction, run_id, child.name, child.overrides)
     columns: TaskColumns = {
         "aside": json.dumps(dict(zip(_ASIDE, values))),
         "error": elements.VANISHED,
@@ -407,8 +401,7 @@ def _input_hash_of(connection: sqlite3.Connection, run_id: str, child: TaskSnaps
 
 
 def _spec(connection: sqlite3.Connection, run_id: str, name: str) -> str:
-    (spec,) = connection.execute("SELECT spec FROM task WHERE run_id = ? AND name = ?", (run_id, name)).fetchone()
-    return str(spec)
+    return str(task_columns(connection, run_id, name, "spec")[0])
 
 
 def _linked(connection: sqlite3.Connection, run_id: str, task: str) -> Set[str]:

@@ -16,6 +16,7 @@ from .action import ActionContext, RecordingTransaction
 from .breakers import set_breaker
 from .pruning import prune
 from .requeue import postpone
+from .sql import run_columns
 from .transitions import Transaction
 from .undo import answer_again, find_act, undo
 
@@ -77,8 +78,7 @@ def _run_refusal(context: ActionContext) -> Optional[str]:
     """Why the run does not allow an act on it; a deadline that has ended a run can be taken back."""
     if BY_NAME[context.act].scope is not Scope.RUN:
         return None
-    sql = "SELECT state, deadline_passed_at FROM run WHERE run_id = ?"
-    state, passed_at = context.connection.execute(sql, (context.run_id,)).fetchone() or (None, None)
+    state, passed_at = run_columns(context.connection, context.run_id, "state, deadline_passed_at") or (None, None)
     if state is None or (context.act == "postpone" and passed_at is not None):
         return "there is no such run" if state is None else None
     return act_refusal(context.act, state)

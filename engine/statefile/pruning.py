@@ -23,7 +23,7 @@ from ..domain.text import counted
 from ..errors import RefusedError
 from . import large_results
 from .action import ActionContext
-from .sql import in_list
+from .sql import in_list, run_columns
 from .transitions import Transaction, resolve
 
 ROWS_MAX = 2000  # deleted in one step
@@ -189,9 +189,7 @@ def _remove_run(transaction: Transaction, run_id: str) -> None:
     open_pages = "SELECT DISTINCT task FROM page_task WHERE run_id = ? AND done = 0"
     for (task,) in connection.execute(open_pages, name).fetchall():
         resolve(transaction, run_id, task)
-    flow, logical, state = connection.execute(
-        "SELECT dag_name, logical_time, state FROM run WHERE run_id = ?", name
-    ).fetchone()
+    flow, logical, state = run_columns(connection, run_id, "dag_name, logical_time, state")
     connection.execute(
         "UPDATE slot SET run_state = ? WHERE dag_name = ? AND logical_time = ? AND run_id = ?",
         (state, flow, logical, run_id),

@@ -18,7 +18,7 @@ from .lists import IS_APPROVAL
 from .ownership import has_token
 from .processes import ancestors, identity, is_alive, pids
 from .quarantine import drop_provisional
-from .sql import in_list
+from .sql import in_list, run_columns
 from .transitions import Transaction, descendants_of, hold_if_blocked, reevaluate, resolve, resolve_cause
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
@@ -62,7 +62,7 @@ def overrides_from_options(context: ActionContext) -> Overrides:
     unknown = set(context.options) - _OPTIONS
     if unknown:
         raise ValueError("a requeue takes no option {}".format(", ".join(sorted(repr(name) for name in unknown))))
-    row = context.connection.execute("SELECT params, options FROM run WHERE run_id = ?", (context.run_id,)).fetchone()
+    row = run_columns(context.connection, context.run_id, "params, options")
     params, flow_options = (json.loads(text) for text in row) if row is not None else ({}, {})
     return parse_overrides(context.options, params, flow_options.get("params") or {})
 
@@ -351,7 +351,6 @@ _LATE = (
     " ORDER BY position, name"
 )
 _ENDING = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'RUNNING' AND failure_mode = ?"
-_RUN = "SELECT deadline_at, deadline_passed_at, abandoned_at, options FROM run WHERE run_id = ?"
 
 
 def restart_cancelled(context: ActionContext) -> None:
@@ -375,7 +374,7 @@ _LATE_AGAIN = "cancelled by the deadline, to run again"
 
 def lift_passed_deadline(context: ActionContext) -> None:
     """Lift a deadline that has passed: a task may start again."""
-    row = context.connection.execute(_RUN, (context.run_id,)).fetchone()
+    row = run_columns(context.connection, context.run_id, "deadline_at, deadline_passed_at, abandoned_at, options")
     if row is None:
         return
     deadline_at, passed_at, abandoned_at, options = row
@@ -396,7 +395,7 @@ def postpone(context: ActionContext) -> Answer:
 
     What the old one had cancelled runs again. Refused while the old one still ends attempts.
     """
-    deadline_at, passed_at, *_ = context.connection.execute(_RUN, (context.run_id,)).fetchone()
+    deadline_at, passed_at = run_columns(context.connection, context.run_id, "deadline_at, deadline_passed_at")
     seconds = context.options.get("seconds")
     if seconds is None and deadline_at is None:
         return Answer(False, "the run has no deadline")

@@ -13,7 +13,7 @@ from .action import ActionContext, TaskSnapshot, ago, read_task, text_of_note
 from .clean_ups import bound_clean_ups, is_clean_up
 from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, query
 from .requeue import end_generation, resolve_target
-from .sql import in_list
+from .sql import in_list, run_columns
 from .transitions import resolve, resolve_cause
 
 # --- The act ``abandon``: ends an unfinished run that nobody will resume ---------------------------------------------
@@ -28,7 +28,7 @@ def abandon_run(context: ActionContext) -> Answer:
     Clean-ups stay and run first; a second time, they are cancelled as well.
     """
     connection, run_id = context.connection, context.run_id
-    (abandoned_at,) = connection.execute("SELECT abandoned_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    (abandoned_at,) = run_columns(connection, run_id, "abandoned_at")
     targets = [Target(*row) for row in connection.execute(_OPEN_TASKS + " ORDER BY position", (run_id,)).fetchall()]
     for target in targets:
         row = resolve_target(context, target)
@@ -136,7 +136,7 @@ def _note_refusal(context: ActionContext, fingerprint: object, downstream: objec
         isinstance(downstream, str) and 0 < len(downstream) <= DOWNSTREAM_CHARACTERS_MAX
     ):
         return f"a downstream is a name of 1 to {DOWNSTREAM_CHARACTERS_MAX} characters"
-    if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (context.run_id,)).fetchone() is None:
+    if run_columns(connection, context.run_id, "1") is None:
         return "there is no such run"
     sql = "SELECT 1 FROM attempt WHERE fingerprint_loose = ? LIMIT 1"
     if not isinstance(fingerprint, str) or connection.execute(sql, (fingerprint,)).fetchone() is None:
@@ -177,10 +177,8 @@ def unpause(context: ActionContext) -> Answer:
 
 
 def _run_pause(context: ActionContext) -> Tuple[Optional[int], Optional[str]]:
-    row: Tuple[Optional[int], Optional[str]] = context.connection.execute(
-        "SELECT paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
-    ).fetchone()
-    return row
+    paused_since, paused_by = run_columns(context.connection, context.run_id, "paused_since, paused_by")
+    return paused_since, paused_by
 
 
 # --- The acts ``ack`` and ``snooze``: on pages -----------------------------------------------------------------------

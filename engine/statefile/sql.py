@@ -1,13 +1,24 @@
-"""Parts of SQL statements: states and rules as lists, marks for values, and values in chunks.
+"""SQL that many share: columns of one row, states and rules as lists, marks for values, and values in chunks.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Iterable, Iterator, List, Sized, TypeVar
+import sqlite3
+from typing import Any, Iterable, Iterator, List, Sized, TypeVar
 
 VALUES_MAX = 500  # in one statement: SQLite on old servers accepts 999
 
 Value = TypeVar("Value")
+
+
+def task_columns(connection: sqlite3.Connection, run_id: str, name: str, columns: str) -> Any:
+    """The values of ``columns`` of a task; None if there is no such task."""
+    return connection.execute(f"SELECT {columns} FROM task WHERE run_id = ? AND name = ?", (run_id, name)).fetchone()
+
+
+def run_columns(connection: sqlite3.Connection, run_id: object, columns: str) -> Any:
+    """The values of ``columns`` of a run; None if there is no such run."""
+    return connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
 
 
 def in_list(words: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from ..domain.states import LEGAL_MOVES, OPEN, RAN, SkipCause, TaskState, deadli
 from ..domain.task_options import child_bounds
 from ..domain.trigger_rules import STATES_OF, DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
 from .lists import FOLLOWS_RUN
-from .sql import in_list, marks
+from .sql import in_list, marks, run_columns
 
 _INSERT_EVENT = (
     "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
@@ -144,8 +144,7 @@ class Transaction(object):
     def _with_waited_time(self, run_id: str, change: payloads.RunChanged) -> payloads.RunChanged:
         if change.set.get("blocked_since", 0) is not None and change.set.get("ended_at", 0) is not None:
             return change
-        sql = "SELECT blocked_since, ended_at, waited_us FROM run WHERE run_id = ?"
-        row = self.connection.execute(sql, (run_id,)).fetchone()
+        row = run_columns(self.connection, run_id, "blocked_since, ended_at, waited_us")
         if row is None or (row[0] is None and row[1] is None):
             return change
         began = row[0] if row[0] is not None else row[1]

@@ -24,7 +24,7 @@ from ..statefile import large_results, map_tasks
 from ..statefile.clean_ups import bound_clean_up
 from ..statefile.lists import IS_APPROVAL
 from ..statefile.requeue import abandon_canary
-from ..statefile.sql import chunks, in_list, marks
+from ..statefile.sql import chunks, in_list, marks, task_columns
 from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, propagate, reevaluate
 from .endings import expires_at
 from .executors import ExecutorIdentity
@@ -92,8 +92,7 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
 
 def _request_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
     """Let an approval wait for an operator, and page for it. No executor starts it."""
-    sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
-    text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
+    text, overrides = task_columns(transaction.connection, run_id, name, "spec, overrides")
     spec = with_overrides(decode_task_spec(text), overrides)
     expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
     columns: payloads.TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
@@ -257,9 +256,8 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     earlier = large_results.load(transaction.connection, run_id, order.task, earlier)
     checkpoint, key_generation = None, 0  # of a first attempt
     if attempt > 1 or order.generation:
-        checkpoint, key_generation = transaction.connection.execute(
-            "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
-        ).fetchone()
+        stored = task_columns(transaction.connection, run_id, order.task, "checkpoint, key_generation")
+        checkpoint, key_generation = stored
     if spec.effect:
         effect = payloads.AttemptEffect(states.effect_key(run_id, order.task, key_generation))
         transaction.emit(effect, run_id, order.task, attempt=attempt, generation=order.generation)
@@ -300,9 +298,7 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
     seen = {order.task: order.generation}
     promote(transaction, run_id, seen)
     wake(transaction, run_id, seen)
-    refusals, overrides = transaction.connection.execute(
-        "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
-    ).fetchone()
+    refusals, overrides = task_columns(transaction.connection, run_id, order.task, "refusals, overrides")
     why = f"{order.spec.downstream} is open"
     columns: payloads.TaskColumns = {"ended_at": transaction.at, "error": why, "refusals": refusals + 1}
     state = END_WHEN_OPEN[how]

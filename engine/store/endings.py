@@ -21,7 +21,7 @@ from ..statefile.action import TaskSnapshot, read_task, reopen_run
 from ..statefile.clean_ups import bound_clean_ups, describe_bound, is_clean_up
 from ..statefile.lists import IS_APPROVAL
 from ..statefile.requeue import end_generation
-from ..statefile.sql import in_list
+from ..statefile.sql import in_list, run_columns
 from ..statefile.transitions import Transaction, propagate, resolve, resolve_deadlines, resolve_vanished
 from . import runs
 from .pages import trigger_held_page, trigger_page
@@ -38,13 +38,12 @@ def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | No
     if ttl is None:
         return None
     by_ttl = at + round(ttl * 1e6)
-    row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    deadline_at: int | None = row[0]
+    deadline_at: int | None = run_columns(connection, run_id, "deadline_at")[0]
     return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
 
 
 def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
-    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(connection, run_id, "options")
     ttl: float | None = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
     return ttl
 

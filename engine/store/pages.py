@@ -34,7 +34,7 @@ from ..statefile import causes
 from ..statefile.breakers import read_breaker
 from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, query
 from ..statefile.opening import read_or
-from ..statefile.sql import in_list
+from ..statefile.sql import in_list, run_columns, task_columns
 from ..statefile.transitions import Transaction
 from .database import path_of
 
@@ -104,7 +104,7 @@ _EARLIER_RUNS = (
 
 
 def _waits_for_another_run(connection: sqlite3.Connection, request: PageRequest) -> bool:
-    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (request.run_id,)).fetchone()
+    row = run_columns(connection, request.run_id, "options")
     if row is None or '"page_after"' not in row[0]:
         return False
     options = json.loads(row[0])
@@ -120,7 +120,7 @@ NOBODY = "no page is configured: the flow names no sender (flow.page)"
 
 def _unpaged_reason(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
     """Why the first page of a run reaches no one; None: a sender exists, or an earlier page said so."""
-    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(connection, run_id, "options")
     earlier = connection.execute("SELECT 1 FROM page WHERE run_id = ? AND id < ?", (run_id, page_id)).fetchone()
     return NOBODY if row is not None and earlier is None and not json.loads(row[0]).get("pages") else None
 
@@ -266,7 +266,7 @@ def _count_blocked(connection: sqlite3.Connection, request: PageRequest) -> int:
 
 
 def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | None:
-    row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(connection, run_id, "deadline_at")
     return None if row is None else row[0]
 
 
@@ -288,8 +288,7 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
 
 
 def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:
-    sql = "SELECT state FROM task WHERE run_id = ? AND name = ?"
-    row = connection.execute(sql, (request.run_id, request.task)).fetchone()
+    row = task_columns(connection, request.run_id or "", request.task or "", "state")
     return row is None or row[0] in NEEDS_HUMAN
 
 

@@ -23,7 +23,7 @@ from ..statefile.clean_ups import set_bounds
 from ..statefile.clock_steps import shift_times
 from ..statefile.processes import is_alive
 from ..statefile.requeue import emit_reclaimed, recent_losses
-from ..statefile.sql import in_list
+from ..statefile.sql import in_list, task_columns
 from ..statefile.transitions import Transaction
 from .claims import Claim
 from .pages import trigger_page
@@ -131,17 +131,14 @@ def _delay_until_fence(transaction: Transaction, claim: Claim, spec: TaskSpec) -
 
 def _drop_old_losses(transaction: Transaction, claim: Claim) -> None:
     key = (claim.run_id, claim.task)
-    sql = "SELECT losses FROM task WHERE run_id = ? AND name = ?"
-    (losses,) = transaction.connection.execute(sql, key).fetchone()
+    (losses,) = task_columns(transaction.connection, *key, "losses")
     recent = recent_losses(transaction, *key, claim.generation)
     if recent < losses:
         transaction.change(*key, {"losses": recent})
 
 
 def _spec(connection: sqlite3.Connection, claim: Claim) -> TaskSpec:
-    text, overrides = connection.execute(
-        "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.task)
-    ).fetchone()
+    text, overrides = task_columns(connection, claim.run_id, claim.task, "spec, overrides")
     return with_overrides(_decode(claim.task, text), overrides)
 
 

@@ -29,7 +29,7 @@ from ..statefile import durations
 from ..statefile.parts import names_of_part
 from ..statefile.reader import latest_seq
 from ..statefile.snapshot import kill_steps, read_run, read_snapshot
-from ..statefile.sql import in_list
+from ..statefile.sql import in_list, run_columns
 from ..statefile.supervisor_file import read_known
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction
 from .database import path_of
@@ -321,7 +321,7 @@ class RunSource(NamedTuple):
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
     columns = "dag_name, flow_path, params, python_path, logical_time, ended_at IS NOT NULL"
-    row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = run_columns(connection, run_id, columns)
     if row is None:
         return None
     flow, flow_path, params, python_path, logical_time, has_ended = row
@@ -350,12 +350,12 @@ def _place_now(connection: sqlite3.Connection, flow: str, flow_path: str) -> str
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:
     """Return whether the file has a run of this name."""
-    return connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone() is not None
+    return run_columns(connection, run_id, "1") is not None
 
 
 def run_state(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bool]:
-    sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
-    state, is_held = connection.execute(sql, (run_id,)).fetchone()
+    is_held = "blocked_since IS NOT NULL OR paused_since IS NOT NULL"
+    state, is_held = run_columns(connection, run_id, f"state, {is_held}")
     return RunState(state), bool(is_held)
 
 
