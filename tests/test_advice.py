@@ -15,7 +15,10 @@ ADVISED = re.compile(
 def test_no_text_advises_an_act_without_its_target() -> None:
     found = []
     for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "console").rglob("*.py")]):
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        if "redrive " not in source:
+            continue
+        tree = ast.parse(source)
         documentation = {
             id(node.value)
             for node in ast.walk(tree)
