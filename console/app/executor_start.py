@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...engine.core.waiting import RunnerKind
 from .views import ViewConsole
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ class ExecutorStarter:
     def can_be_started(self) -> bool:
         """Whether nobody runs the run, or would by himself, and an executor can be started here."""
         console = self._console
-        is_elsewhere = console.live.status.executor.may_live or console.launch.state_path is None
-        return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
+        is_here = console.launch.state_path is not None and not console.launch.started_here
+        return is_here and console.runner.has_ended
 
     @property
     def is_trusted(self) -> bool:

@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...engine.core.causes import DEFAULT_REASON
+from ...engine.core.waiting import RunnerKind
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import first_names
 from ..model.board import Board
+from ..present.executors import executor_loss
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, choose
 from ..text.figures import wall
@@ -98,8 +100,10 @@ class RunControl:
         console, board = self._console, self._console.live.board
         if board is None or board.projection.run.ended_at is not None:
             console.show_warning("there is nothing to resume")
-        elif console.live.status.executor.alive:
+        elif console.runner.is_alive:
             console.show_warning("its executor is alive")
+        elif console.runner.kind in (RunnerKind.BUSY, RunnerKind.COPY):
+            console.show_warning(executor_loss(console.runner, console.live.now_us).clause)
         elif console.launch.state_path is None:
             console.show_warning("resume it on its own machine: an executor runs beside its state file")
         elif console.lock_reason is not None:

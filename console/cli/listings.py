@@ -17,7 +17,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import advised, counted, format_duration
@@ -31,6 +31,7 @@ from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
+from ..present.executors import executor_advice, executor_json
 from ..present.needs import need_sentence
 from ..present.next_start import start_sentence, starts_of_file
 from ..present.tasks import attempt_label, describe_skip, stale_text
@@ -95,7 +96,7 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         runner = runner_of(run, session.status)
         about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
         if as_json:
-            executor = present.executor_json(run, session.status, address, now_us)
+            executor = executor_json(run, session.status, address, now_us)
             return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
         about = about._replace(before=await _last_times(session, board))
         lines = task_lines(projection, as_json, {}, patterns, about)
@@ -116,7 +117,7 @@ def _notes_below(run: RunRow | None, session: Session) -> list[str]:
         lasted, why = format_duration(now_us - since), status.health.storage_why
         sentences.append(f"the state file cannot be written for {lasted}, and no task starts: {why}")
     if run is not None:
-        sentences += filter(None, [present.executor_advice(run, status, session.address, now_us)])
+        sentences += filter(None, [executor_advice(run, status, session.address, now_us)])
     return list(map(one_line, sentences))
 
 
@@ -215,10 +216,10 @@ async def inbox_of_run(
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups, are_all=True)
     status, address, now_us = session.status, session.address, session.now_us()
-    advice, has_no_executor = present.executor_advice(run, status, address, now_us), is_lost(run, status)
+    advice, has_no_executor = executor_advice(run, status, address, now_us), is_lost(run, status)
     (summary,) = await session.runs(run.run_id)  # a part of a run has only what its inbox shows
     if as_json:
-        executor = present.executor_json(run, status, address, now_us)
+        executor = executor_json(run, status, address, now_us)
         fields = {"run_id": run.run_id, "state_file": address, "executor": executor}
         values = [cause_value(group, need, fields, known.get(group.key)) for group in groups]
         if has_no_executor:
@@ -253,8 +254,8 @@ def _requeue_lines(cause: InboxCause, projection: RunProjection, session: Sessio
     if projection.tasks[cause.tasks[0]].state not in NEEDS_HUMAN:
         return []
     by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
-    is_gone = runner_of(projection.run, session.status).kind is RunnerKind.GONE and not is_remote(session.address)
-    options: dict[str, object] = {"resume": is_gone and session.status.executor.original is None}
+    has_ended = runner_of(projection.run, session.status).has_ended
+    options: dict[str, object] = {"resume": has_ended and not is_remote(session.address)}
     options |= {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
     arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
     line = shell_line("requeue", *arguments)
@@ -394,9 +395,9 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
                 runner_of(one.run, status),
                 durations[one.run.dag_name],
                 waiting.get(one.run.run_id),
-                one_line(present.executor_advice(one.run, status, address, now_us)),
+                one_line(executor_advice(one.run, status, address, now_us)),
                 one.counts,
-                present.executor_json(one.run, status, address, now_us),
+                executor_json(one.run, status, address, now_us),
             )
             for one in shown
         ]

@@ -19,8 +19,9 @@ from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..model.board import Board, runner_of
 from ..model.log import LineAssembler, Unchanged
+from ..present.executors import executor_advice
 from ..present.log import failure_text
-from ..present.runs import executor_advice, place_line
+from ..present.runs import place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputReader
 from ..sessions.session import LiveSession, Query, Session, board_query, part_query

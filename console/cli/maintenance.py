@@ -32,8 +32,8 @@ from ...engine.statefile.pruning import PrunePreview
 from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
+from ..present.executors import executor_advice
 from ..present.next_start import NOT_SERVED, next_start, start_sentence
-from ..present.runs import executor_advice
 from ..sessions.address import SshOptions, parse
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session

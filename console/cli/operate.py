@@ -28,10 +28,11 @@ from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
-from ..model.board import Board, SessionStatus
+from ..model.board import Board, SessionStatus, runner_of
 from ..model.preview import PREVIEWS
+from ..present.executors import executor_loss, resume_command, service_advice
 from ..present.preview import changes_anything, consequences
-from ..present.runs import describe_executor_loss, place_line, resume_command
+from ..present.runs import place_line
 from ..sessions.address import Endpoint
 from ..sessions.login import is_interactive
 from ..sessions.once import with_session
@@ -246,7 +247,7 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
 
 
 def _is_run(status: SessionStatus, run: RunRow) -> bool:
-    return status.has_executor_of(run) or status.service_pid is not None
+    return status.has_executor_of(run) or status.is_served(run)
 
 
 async def _with_resume_lines(built: BuiltCommand, session: Session, request: ActRequest) -> BuiltCommand:
@@ -362,9 +363,10 @@ def _resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> str:
     run, status = place.run, place.status
     if run is None or not answer.ok or act not in acts.STARTS_WORK or status.has_executor_of(run):
         return ""
-    if status.service_pid is not None:
-        return f"redrive serve (pid {status.service_pid}) goes on with it"
-    why = describe_executor_loss(run, status, place.now_us)
+    runner = runner_of(run, status)
+    if runner.service_pid is not None:
+        return service_advice(runner)
+    why = executor_loss(runner, place.now_us).sentence
     return one_line(f"{why}; go on with: {resume_command(run, status, place.address)}")
 
 

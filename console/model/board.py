@@ -34,7 +34,7 @@ from ...engine.domain import states
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, BreakerRow, ExecutorState, Health, PageRow
+from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, BreakerRow, ExecutorState, Health, PageRow, RunFacts
 from ...engine.statefile.durations import DurationStats
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
@@ -421,11 +421,6 @@ class SessionStatus(msgspec.Struct, frozen=True):
         """Whether the screen may be out of date."""
         return self.is_late or self.executor.silent_seconds >= STALE_SECONDS
 
-    @property
-    def dead_pid(self) -> int | None:
-        """The process of an executor that ended without cleaning up."""
-        return None if self.executor.may_live or self.executor.stopped else self.executor.pid
-
     def shown_at(self, now_us: int) -> int:
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
         return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
@@ -441,24 +436,38 @@ class SessionStatus(msgspec.Struct, frozen=True):
 SHELL_REMEDY = "resume starts an executor"
 
 
-def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
-    """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
-    if status.executor.alive:
-        kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
-        silent_since, unsaved = status.executor.silent_since, status.health.ended
-        return RunnerStatus(kind, None, status.executor.pid, remedy, unsaved=unsaved, silent_since=silent_since)
-    gone_at = status.executor.gone_at
-    if status.executor.original is not None:
-        return RunnerStatus(
-            RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.executor.copy_sentence}"
-        )
-    if status.is_served(run) and (status.executor.stopped or status.executor.pid is None):
-        return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
-    if status.executor.is_unseen:
-        return RunnerStatus(RunnerKind.UNSEEN, gone_at, status.executor.pid, remedy)
-    is_last = status.executor.run_id in (None, run.run_id)
-    has_left = status.executor.stopped and (is_last or run.waited_us > 0)  # it waited: one has left it for a decision
-    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, remedy, has_left)
+def runner_of(run: RunLike | None, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
+    """The runner of ``run``; None: of whatever the state file holds.
+
+    ``remedy``: how to start an executor, as the end of a sentence.
+    """
+    executor, known = status.executor, _NO_RUN if run is None else run
+    unsaved = status.health.ended if executor.alive else {}
+    service_pid = status.service_pid if status.is_served(known) else None
+    kind = _runner_kind(known, executor, is_served=service_pid is not None)
+    return RunnerStatus(kind, executor._replace(age_us=None), service_pid, remedy, unsaved=unsaved)
+
+
+_NO_RUN = RunFacts("", "", 0)
+
+
+def _runner_kind(run: RunLike, executor: ExecutorState, *, is_served: bool) -> RunnerKind:
+    is_last = executor.run_id in (None, run.run_id)
+    if executor.alive and not is_last:
+        return RunnerKind.BUSY
+    if executor.alive:
+        return RunnerKind.ALIVE if executor.silent_since is None else RunnerKind.SILENT
+    if executor.original is not None:
+        return RunnerKind.COPY
+    if is_served and (executor.stopped or executor.pid is None):
+        return RunnerKind.SERVED
+    if executor.is_unseen:
+        return RunnerKind.UNSEEN
+    if executor.stopped and (is_last or run.waited_us > 0):  # it waited: one has left it for a decision
+        return RunnerKind.LEFT
+    if is_last and executor.pid is not None:
+        return RunnerKind.DEAD
+    return RunnerKind.NONE if executor.gone_at is None else RunnerKind.GONE
 
 
 # --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------

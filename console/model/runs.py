@@ -14,10 +14,9 @@ from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, RunFacts, RunRow, RunSummary
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.domain.text import format_duration
-from ...engine.statefile import needs
 from ...engine.statefile.durations import DurationStats, quantile
 from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow
-from ...engine.statefile.needs import Need, attention_count, need_of_storage, needs_of, needs_of_run
+from ...engine.statefile.needs import Need, attention_count, lost_executor, need_of_storage, needs_of, needs_of_run
 from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from .board import Board, Link, SessionStatus, runner_of
@@ -55,11 +54,11 @@ class WaitingRun(msgspec.Struct, frozen=True):
 
 def is_lost(run: RunRow, status: SessionStatus) -> bool:
     """Whether an unfinished run that could go on has no executor, and no scheduler that starts one."""
-    return needs.is_lost(run.ended_at, run.blocked_since, _loss_of(run, status))
+    return run.ended_at is None and run.blocked_since is None and _lost_executor(run, status) is not None
 
 
-def _loss_of(run: RunLike, status: SessionStatus) -> str | None:
-    return needs.loss_of(run.run_id, status.executor, status.service_pid if status.is_served(run) else None)
+def _lost_executor(run: RunLike, status: SessionStatus) -> ExecutorState | None:
+    return lost_executor(run.run_id, status.executor, status.service_pid if status.is_served(run) else None)
 
 
 def waiting_runs(
@@ -76,7 +75,7 @@ def waiting_runs(
     found = []
     for row in rows:
         of_run = [one for one in groups if one.run_id == row.run_id]
-        needs = needs_of_run(row, now_us, _loss_of(row, status), of_run)
+        needs = needs_of_run(row, now_us, _lost_executor(row, status), of_run)
         if needs and row.run_id != except_run_id:
             found.append(WaitingRun(row, needs[0], tuple(needs[1:])))
     return sorted(found, key=lambda one: one.is_notice)
@@ -97,7 +96,7 @@ def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> l
     if run.state == RunState.PARTIAL:
         bad_rows = any(row.bad_rows for row in board.projection.tasks.values())
         facts = facts._replace(undecided=board.finished < board.total or bad_rows)
-    found = needs_of_run(facts, now_us, None if status is None else _loss_of(run, status))
+    found = needs_of_run(facts, now_us, None if status is None else _lost_executor(run, status))
     if status is None or not status.has_executor_of(run) or status.storage_problem is None:
         return found
     return [need_of_storage(status.health, "", run.dag_name, run.run_id), *found]

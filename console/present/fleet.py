@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...engine.core.views import PAUSED, RUN_STYLES, SILENT, UNSEEN, StateStyle, run_style, run_view
-from ...engine.core.waiting import RunnerStatus, WaitReason, pause_author
+from ...engine.core.views import PAUSED, RUN_STYLES, StateStyle, run_style, run_view
+from ...engine.core.waiting import RunnerKind, RunnerStatus, WaitReason, pause_author
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, first_names, format_duration
@@ -16,15 +16,17 @@ from ...engine.statefile.needs import Need
 from ...engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from ..keys.actions import BY_NAME
 from ..keys.keymap import shown_key
+from ..model.board import runner_of
 from ..model.inbox import InboxCause
-from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
+from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of, status_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
 from ..text.figures import age, need_human, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
+from .executors import executor_word
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
-from .needs import need_sentence
+from .needs import loss_of, need_sentence
 from .next_start import CANNOT_START, NOT_SERVED, StartKind, awaited_text, start_of_entry, start_sentence, start_word
 from .run_grid import run_words
 from .schedules import paused_text, schedule_state
@@ -45,19 +47,15 @@ def _now_us(entry: FleetEntry, context: RowContext) -> int:
 
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
-    if entry.executor.alive:
-        return "alive" if entry.executor.silent_since is None else SILENT.word
-    if any(row.has_failed_start() for row in entry.file_row.supervised):
+    file_row = entry.file_row
+    unfinished = next((run for run in file_row.runs if run.ended_at is None), None)
+    runner = runner_of(unfinished, status_of(file_row))
+    if not entry.executor.alive and any(row.has_failed_start() for row in file_row.supervised):
         return CANNOT_START
-    if entry.file_row.service_pid is not None:
-        return "served"
-    if any(row.next_at is not None for row in entry.file_row.schedules):
+    is_served = entry.executor.alive or file_row.service_pid is not None
+    if not is_served and any(row.next_at is not None for row in file_row.schedules):
         return NOT_SERVED
-    if not any(run.ended_at is None for run in entry.file_row.runs):
-        return ""
-    if entry.executor.original is not None:
-        return "a copy"
-    return UNSEEN.word if entry.executor.is_unseen else "no executor"
+    return executor_word(runner) if unfinished is not None or is_served else ""
 
 
 def _next_text(entry: FleetEntry, context: RowContext) -> str:
@@ -71,7 +69,7 @@ def _next_word(entry: FleetEntry, context: RowContext) -> Piece:
 
 def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
     """For how long a run has been in its state."""
-    gone_at = runner.gone_at if runner.has_left else None
+    gone_at = runner.gone_at if runner.kind is RunnerKind.LEFT else None
     known = (run.ended_at, run.blocked_since, run.paused_since, gone_at)
     return max(now_us - next((at for at in known if at is not None), run.started_at), 0)
 
@@ -167,7 +165,8 @@ def why_of(entry: FleetEntry, now_us: int) -> Why:
     paused = next((one for one in entry.file_row.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
         words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
-        return Why(one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT)
+        brief = loss_of(alarm, now_us).why if alarm.kind is NeedKind.LOST else ""
+        return Why(one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT, brief)
     if paused is not None and paused.paused_since is not None:
         since, why = age(now_us - paused.paused_since), one_line(pause_author(paused))
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")

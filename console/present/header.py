@@ -9,13 +9,13 @@ import msgspec
 
 from ...engine.core.deadline import passed_reason
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
-from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
+from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, pause_author
 from ...engine.domain.events import Event
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration
 from ..keys.keymap import shown_key
-from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus
+from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus, runner_of
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..text.event_text import describe_event, event_subject
@@ -23,6 +23,7 @@ from ..text.figures import SECOND, clock, need_human, number, offset, wall, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
+from .executors import executor_loss, executor_subject, executor_word, service_advice
 from .states import sign_and_word
 
 OLD_SECONDS = 3.0  # from this age on, the last sign of life of an executor is said
@@ -56,15 +57,6 @@ def lock_reason(status: SessionStatus) -> str | None:
         return f"executor silent for {_age(status.age_seconds)}"
     why = status.read_only
     return why if why is None or "read-only" in why else f"read-only: {why}"
-
-
-def _executor_loss(status: SessionStatus) -> tuple[str, str]:
-    """How an executor ended that is not alive: what the word is about, and the word."""
-    if status.executor.is_unseen:
-        return _EXECUTOR, "out of sight"
-    if status.executor.stopped or (status.dead_pid is None and status.executor.gone_at is None):
-        return "", "no executor"
-    return _EXECUTOR, "gone" if status.dead_pid is None else "dead"
 
 
 class Tab(NamedTuple):
@@ -292,7 +284,8 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
 
     Returns the same with less and less detail, for ``tabs_line``.
     """
-    subject, short = _executor(board, status)
+    run = None if board is None else board.projection.run
+    subject, short = _executor(run, runner_of(run, status), status)
     executor = [short[0]._replace(text=f"{subject}{short[0].text}"), *short[1:]]
     if size < _NARROW:
         return [short]
@@ -309,39 +302,32 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
     return [*found, join([*parts, short]), short[:1], *nothing]
 
 
-_EXECUTOR = "executor "  # before a word of it, where that has room
-
-
-def _executor(board: Board | None, status: SessionStatus) -> tuple[str, Line]:
+def _executor(run: RunRow | None, runner: RunnerStatus, status: SessionStatus) -> tuple[str, Line]:
     """What the words are about, which little room leaves out, and the words."""
-    run, gone_at = None if board is None else board.projection.run, status.executor.gone_at
+    subject, word, gone_at = executor_subject(runner), executor_word(runner), runner.gone_at
     if status.link is Link.CLOSED:
         return "", [Piece("closed", Role.WARNING)]
     if status.is_late:
         return "", [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
     if status.executor.alive:
         if status.executor.silent_seconds >= OLD_SECONDS:
-            return _EXECUTOR, [Piece(f"{_age(status.executor.silent_seconds)} ago", Role.WARNING)]
+            return subject, [Piece(f"{_age(status.executor.silent_seconds)} ago", Role.WARNING)]
         if status.storage_problem is not None:
-            return _EXECUTOR, [Piece("stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
-        return _EXECUTOR, [Piece("alive", Role.DIM)]
+            return subject, [Piece("stuck", Role.WARNING), Piece(", cannot write", Role.WARNING)]
+        return subject, [Piece(word, Role.DIM)]
     if run is not None and run.ended_at is not None:
         return "", [Piece("ended", Role.DIM)]
-    if status.executor.original is not None:
-        return "", [Piece("a copy", Role.WARNING)]
-    if status.dead_pid is None and (status.service_pid is not None if run is None else status.is_served(run)):
-        return "", [Piece("served", Role.DIM)]
-    if gone_at is not None and _waits_for_operator(board, status):
+    if runner.kind is RunnerKind.SERVED:
+        return subject, [Piece(word, Role.DIM)]
+    if gone_at is not None and _waits_for_operator(run, runner):
         return "", [Piece(f"ended {wall(gone_at)[:_MINUTE_CELLS]}", Role.DIM), Piece(" · waits for you", Role.DIM)]
-    subject, word = _executor_loss(status)
-    if gone_at is not None:
-        return subject, [Piece(word, Role.WARNING), Piece(f" {wall(gone_at)}", Role.WARNING)]
-    return "", [Piece("no executor", Role.WARNING)]
+    since = [] if gone_at is None else [Piece(f" {wall(gone_at)}", Role.WARNING)]
+    return subject, [Piece(word, Role.WARNING), *since]
 
 
-def _waits_for_operator(board: Board | None, status: SessionStatus) -> bool:
+def _waits_for_operator(run: RunRow | None, runner: RunnerStatus) -> bool:
     """Whether the executor ended by design: only a human can go on."""
-    return status.executor.stopped and board is not None and board.projection.run.blocked_since is not None
+    return runner.kind is RunnerKind.LEFT and run is not None and run.blocked_since is not None
 
 
 def storage_line(status: SessionStatus, address: str) -> Line:
@@ -359,25 +345,27 @@ def _folder(address: str) -> str:
     return path[: path.rfind("/") + 1]
 
 
-def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> Line:
+def executor_gone_line(board: Board, status: SessionStatus, resume_key: str, now_us: int) -> Line:
     """How to resume an unfinished run without executor; empty if there is one.
 
     ``resume_key``: "" if this console cannot start an executor.
     """
-    if status.executor.alive or board.projection.run.ended_at is not None or status.is_stale:
+    run = board.projection.run
+    runner = runner_of(run, status)
+    if status.executor.alive or run.ended_at is not None or status.is_stale or _waits_for_operator(run, runner):
         return []
-    if status.executor.original is not None:
-        return [Piece(one_line(status.executor.copy_sentence), Role.WARNING)]
-    if _waits_for_operator(board, status):
-        return []
-    if status.is_served(board.projection.run) and status.dead_pid is None:
-        return [Piece(f"redrive serve (pid {status.service_pid}) resumes it when a task can run", Role.DIM)]
+    if runner.kind is RunnerKind.SERVED:
+        return [Piece(service_advice(runner, " when a task can run"), Role.DIM)]
+    loss = executor_loss(runner, now_us)
+    if runner.kind is RunnerKind.COPY:
+        return [Piece(loss.clause, Role.WARNING)]
     running = board.counts[TaskState.RUNNING]
-    since = f" since {wall(status.executor.gone_at)}" if status.executor.gone_at is not None else ""
-    were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
+    were = f"{running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "resume it over there"
-    pid = f" · pid {status.dead_pid} is gone" if status.dead_pid is not None else ""  # last: the end may have no room
-    return [Piece(f"{''.join(_executor_loss(status))}{since} · {how}{were}{pid}", Role.WARNING)]
+    if runner.service_pid is not None:
+        how = service_advice(runner)
+    parts = (loss.clause, how, were, loss.process)  # the process last: the end may have no room
+    return [Piece(" · ".join(filter(None, parts)), Role.WARNING)]
 
 
 def _age(seconds: float) -> str:

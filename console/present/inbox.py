@@ -38,11 +38,11 @@ from ..text.columns import (
     that_fit,
     with_fields,
 )
-from ..text.figures import SECOND, number, wall, wall_day
+from ..text.figures import SECOND, instant, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
 from ..text.text import cells, one_line, pad
-from .needs import instant, need_sentence
+from .needs import need_sentence
 from .preview import consequences
 from .runs import waiting_text
 from .states import no_match_line, order_line, sign_and_word, state_sign
@@ -144,7 +144,7 @@ def need_lines(
     """
     running = [row.name for row in context.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if context.runner.is_alive else "Ran when it was lost"
-    heading = heading if context.runner.silent_since is None else "Ran when last heard of"
+    heading = heading if context.runner.kind is not RunnerKind.SILENT else "Ran when last heard of"
     ends, said = _ends_of(need, context, can_resume=can_resume), need_sentence(need, context.now_us)
     if need.kind is NeedKind.LATE and not need.is_notice:
         allowed_us = need.since - context.board.projection.run.started_at
@@ -486,7 +486,7 @@ def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[
         "below": f"{counted(below, 'task')} below" if below else "nothing below",
     }
     found = [(mend.action, f"{mend.word}: {mend.effect.format(**words)}") for mend in mends]
-    if not context.runner.is_alive and context.runner.kind is not RunnerKind.SERVED:
+    if context.runner.has_ended:
         found.append(("resume_here", "then: starts an executor, for none runs it"))
     return [fit(line, columns) for line in _by_key(*found)]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import MISSED, Need, attention_count
-from ..text.figures import DAY, need_human, wall, wall_day
+from ..model.board import Link, SessionStatus, runner_of
+from ..text.figures import instant, need_human
 from ..text.text import one_line
+from .executors import ExecutorLoss, executor_loss
 
 #: Kind of an ended run -> what became of it, after its time.
 _ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKind.LATE: "ended after its deadline"}
@@ -17,11 +20,6 @@ _ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKin
 def need_sentence(need: Need, now_us: int) -> str:
     """A need in a few words, without its file, flow and run."""
     return one_line(_SENTENCES[need.kind](need, now_us))
-
-
-def instant(at_us: int, now_us: int) -> str:
-    """A time of day, with its date if it is not of the last 24 hours."""
-    return (wall if now_us - at_us < DAY else wall_day)(at_us)
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:
@@ -61,9 +59,16 @@ def _counted_tasks(what: str) -> Callable[[Need, int], str]:
     return lambda need, now_us: f"{counted(need.counted, what)}{f': {need.detail}' if need.detail else ''}"
 
 
+def loss_of(need: Need, now_us: int) -> ExecutorLoss:
+    """Why nobody executes a lost run."""
+    run = RunFacts(need.run_id or "", need.flow or "", 0)
+    return executor_loss(runner_of(run, SessionStatus(Link.LIVE, executor=need.executor)), now_us)
+
+
 def _lost(need: Need, now_us: int) -> str:
-    doctor = f": {advised('doctor', need.path)}" if need.detail.endswith(" is silent") and need.path else ""
-    return f"{need.detail or 'no executor runs it'}{doctor}"
+    loss = loss_of(need, now_us)
+    is_silent = need.executor.silent_since is not None and need.path
+    return f"{loss.clause}: {advised('doctor', need.path)}" if is_silent else loss.clause
 
 
 def _act(need: Need, decision: str, *options: str) -> str:

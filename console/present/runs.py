@@ -14,28 +14,22 @@ from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import (
-    advised,
     counted,
     first_names,
     format_duration,
-    format_seconds,
-    place_words,
-    shell_command,
 )
 from ...engine.statefile.durations import quantile
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ..model.board import Board, SessionStatus
+from ..model.board import Board
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
-from ..sessions.address import parse
 from ..text.columns import FILL, Column, Columns, Width, field, measured, with_fields
 from ..text.figures import clock, column, need_human, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line
 from . import states
-from .needs import instant
 from .states import RowContext, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
@@ -254,79 +248,6 @@ def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedR
     unused |= set() if any(describe_params(row.run) for row in rows) else {"params"}
     shown = [column for column in RUN_COLUMNS if column.name not in unused]
     return measured(shown, rows, place)
-
-
-# --- Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume ----
-#
-# A run whose executor is dead is still in state RUNNING. So every list, and every JSON value about a run or one of its
-# tasks, has this sentence beside the state (SPEC 4.9).
-
-
-_AFTER_DECISION = "after a decision"  # before it, a blocked run would only block again
-
-
-def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int) -> str:
-    """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
-    if run.ended_at is not None:
-        return ""
-    if status.has_executor_of(run):
-        lasts = format_seconds(round(status.executor.silent_seconds))
-        silent = f"executor {status.executor.pid} silent for {lasts}: {advised('doctor', target)}"
-        return silent if status.executor.silent_since is not None else ""
-    if status.executor.original is not None:
-        return one_line(f"{status.executor.copy_sentence}: act there")
-    if status.service_pid is not None and status.stuck_run == run.run_id:
-        command = resume_command(run, status, target, accept_changes=True)
-        return f"redrive serve (pid {status.service_pid}) cannot resume it (why: redrive schedule); {command}"
-    if status.service_pid is not None:
-        after = f" {_AFTER_DECISION}" if run.blocked_since is not None else ""
-        return f"redrive serve (pid {status.service_pid}) resumes it{after}"
-    unseen = "if it is gone: " if status.executor.is_unseen else ""
-    when = f"{_AFTER_DECISION}: " if run.blocked_since is not None else unseen
-    return f"{describe_executor_loss(run, status, now_us)}; {when}{resume_command(run, status, target)}"
-
-
-def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
-    """Why no executor runs an unfinished run."""
-    if status.executor.original is not None:
-        return one_line(status.executor.copy_sentence)
-    if status.executor.alive:
-        return f"no executor runs it: executor {status.executor.pid} runs {status.executor.run_id}"
-    if status.executor.gone_at is None:
-        return "no executor runs it"
-    since = instant(status.executor.gone_at, now_us)
-    if status.executor.run_id not in (None, run.run_id):
-        return f"no executor since {since}"
-    pid = "its process" if status.executor.pid is None else f"pid {status.executor.pid}"
-    if status.executor.is_unseen:
-        return f"no sign since {since} of its executor ({pid} {one_line(status.executor.place)})"
-    return (
-        f"no executor since {since} ({pid} stopped)"
-        if status.executor.stopped
-        else f"executor dead since {since} ({pid} gone)"
-    )
-
-
-def resume_command(run: RunRow, status: SessionStatus, target: str, *, accept_changes: bool = False) -> str:
-    """The command that resumes a run, on the host of its state file."""
-    host, path = "", target
-    if target.startswith("ssh://"):
-        authority, _, _ = target.removeprefix("ssh://").partition("/")
-        host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
-    options = ["--wait"] * status.executor.alive + ["--accept-changes"] * accept_changes
-    become = [] if status.become is None else ["sudo", "-H", "-u", status.become]
-    return host + shell_command([*become, "redrive", "resume", *place_words(path, run.run_id), *options])
-
-
-def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:
-    """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
-    return {
-        "alive": status.has_executor_of(run),
-        "pid": status.executor.pid,
-        "gone_at": status.executor.gone_at,
-        "stopped": status.executor.stopped,
-        "advice": executor_advice(run, status, target, now_us) or None,
-    }
 
 
 def lateness(run: RunRow, now_us: int) -> str:

@@ -79,8 +79,8 @@ def lock_sentence(console: Console) -> str | None:
     if console.lock_reason is not None or board is None:
         return console.lock_reason
     key = shown_key("resume_here") if console.launch.state_path is not None else ""
-    address = console.live.session.address
-    return plain(header.storage_line(status, address) or header.executor_gone_line(board, status, key)) or None
+    address, gone = console.live.session.address, header.executor_gone_line(board, status, key, console.live.now_us)
+    return plain(header.storage_line(status, address) or gone) or None
 
 
 def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:

@@ -263,7 +263,7 @@ class InboxScreen(TaskScreen):
         need, other, context = self._need, self._other_at_cursor(), self.run_context()
         lines: list[Line] = []
         if need is not None and not self.inbox.total:
-            can_resume = self.console.launch.state_path is not None and not self.console.live.status.executor.may_live
+            can_resume = self.console.launch.state_path is not None and self.console.runner.has_ended
             lines = [*present.need_lines(need, context, columns, can_resume=can_resume, is_brief=not self.is_wide), []]
         return lines if other is None else [*lines, *present.other_run_page(other, context, columns)]
 

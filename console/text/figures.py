@@ -76,6 +76,11 @@ def wall_day(at: int) -> str:
     return _local(at).strftime("%m-%d %H:%M:%S")
 
 
+def instant(at_us: int, now_us: int) -> str:
+    """A time of day, with its date if it is not of the last 24 hours."""
+    return (wall if now_us - at_us < DAY else wall_day)(at_us)
+
+
 def wall_date(at: int) -> str:
     """An instant with its date: ``2026-04-25 03:11:20``."""
     return _local(at).strftime("%Y-%m-%d %H:%M:%S")

@@ -158,7 +158,7 @@ def state_style(state: CountedState, runner: RunnerStatus, name: str = "") -> St
         return UNSAVED
     if state is TaskState.RUNNING and not runner.is_alive:
         return UNSEEN if runner.kind is RunnerKind.UNSEEN else CUT_OFF
-    if state is TaskState.RUNNING and runner.silent_since is not None:
+    if state is TaskState.RUNNING and runner.kind is RunnerKind.SILENT:
         return SILENT
     return COUNTED_STYLES[state]
 
@@ -302,17 +302,20 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
         return RUN_STYLES[run.state]
     if run.blocked_since is not None:
         return BLOCKED
-    if not runner.is_alive:
-        return _WITHOUT_EXECUTOR.get(runner.kind, IDLE if runner.has_left else CUT_OFF)
-    if runner.silent_since is not None:
-        return SILENT
+    if runner.kind is not RunnerKind.ALIVE:
+        return _BY_RUNNER.get(runner.kind, CUT_OFF)
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
     return ONLY_WAITS if found & _OPEN and not found & _AT_WORK else RUN_STYLES[RunState.RUNNING]
 
 
-_WITHOUT_EXECUTOR = {RunnerKind.SERVED: SERVED, RunnerKind.UNSEEN: UNSEEN}
+_BY_RUNNER = {
+    RunnerKind.SILENT: SILENT,
+    RunnerKind.SERVED: SERVED,
+    RunnerKind.UNSEEN: UNSEEN,
+    RunnerKind.LEFT: IDLE,
+}
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
 _OPEN = frozenset([*MOVING, OperatorPrompt.APPROVAL])
 
@@ -337,7 +340,7 @@ def _stopped_at(run: RunLike, runner: RunnerStatus) -> int | None:
     if run.blocked_since is not None:
         return run.blocked_since
     if runner.is_alive:
-        return runner.silent_since
+        return runner.executor.silent_since
     return runner.gone_at if runner.gone_at is not None and runner.gone_at > run.started_at else run.started_at
 
 

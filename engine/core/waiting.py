@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain import states
-from ..domain.rows import RunFacts, RunRow
+from ..domain.rows import NO_EXECUTOR, ExecutorState, RunFacts, RunRow
 from ..domain.states import TaskState
 from ..domain.text import format_clock, format_duration
 from ..domain.trigger_rules import Verdict, satisfied_rules, verdict
@@ -101,38 +101,53 @@ class RunnerKind(StrEnum):
     """The state of the process that should run the tasks of a run."""
 
     ALIVE = "alive"
-    SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
+    SILENT = "silent"  # it lives, and gives no sign of life
     BUSY = "busy"  # the executor of the state file runs another run
+    COPY = "copy"  # the file is a copy of one where the run goes on, or has ended
+    SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
     UNSEEN = "unseen"  # nobody knows here whether the executor lives
-    GONE = "gone"  # the executor has ended, in order or not, or there was none
+    LEFT = "left"  # the executor ended in order: it cut nothing off
+    DEAD = "dead"  # the process of the executor ended without cleaning up
+    GONE = "gone"  # the latest executor has ended, and it had nothing to do with this run, as far as anybody knows
+    NONE = "none"  # there was no executor, as far as anybody knows
+
+
+_LIVING = frozenset([RunnerKind.ALIVE, RunnerKind.SILENT])
+_ENDED = frozenset([RunnerKind.LEFT, RunnerKind.DEAD, RunnerKind.GONE, RunnerKind.NONE])
 
 
 class RunnerStatus(msgspec.Struct, frozen=True):
     """Who runs the tasks of a run.
 
     Attributes:
-        gone_at: when the last executor ended, microseconds UTC; None while one is alive, or if unknown.
-        pid: of the executor, alive or not; of ``redrive serve`` if SERVED.
+        executor: the latest one of the state file, without its age.
+        service_pid: of the ``redrive serve`` that starts an executor for the run.
         remedy: how to start an executor, as the end of a sentence.
-        has_left: the last executor of the run ended in order: it cut nothing off.
         answers: how an approval is answered, by keys; empty: by commands of the shell.
-        silent_since: when a living one gave its last sign of life, once that is late.
         unsaved: when the attempts of RUNNING tasks ended, microseconds UTC, while the state file cannot be written.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
-    gone_at: int | None = None
-    pid: int | None = None
+    executor: ExecutorState = NO_EXECUTOR
+    service_pid: int | None = None
     remedy: str = "resume starts an executor"
-    has_left: bool = False
     answers: str = ""
     unsaved: Mapping[str, int] = {}
-    silent_since: int | None = None
 
     @property
     def is_alive(self) -> bool:
         """Whether an executor lives and runs this run: only then may a text promise anything."""
-        return self.kind is RunnerKind.ALIVE
+        return self.kind in _LIVING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no executor lives, for certain, so that another one can be started."""
+        return self.kind in _ENDED
+
+    @property
+    def gone_at(self) -> int | None:
+        """When the latest executor ended, microseconds UTC; None while it lives, or if there was none."""
+        return self.executor.gone_at
 
     def keeps_end_of(self, row: TaskRow) -> bool:
         """Whether the attempt of a RUNNING task has ended, and its end waits in the memory of the executor."""
@@ -142,15 +157,17 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     def absence(self) -> str:
         """The reason why nothing happens by itself, and what changes that; empty while an executor runs the run."""
         match self.kind:
-            case RunnerKind.ALIVE:
+            case RunnerKind.ALIVE | RunnerKind.SILENT:
                 return ""
-            case RunnerKind.SERVED:
-                return f"redrive serve (pid {self.pid}) starts an executor for it"
             case RunnerKind.BUSY:
-                return f"no executor runs it: executor {self.pid} runs another run"
+                return f"no executor runs it: executor {self.executor.pid} runs another run"
+            case RunnerKind.COPY:
+                return f"no executor runs it: the file is {self.executor.copy_sentence}"
+            case _ if self.service_pid is not None:
+                return f"redrive serve (pid {self.service_pid}) starts an executor for it"
             case RunnerKind.UNSEEN:
                 return f"no sign of its executor; if it is gone: {self.remedy}"
-            case RunnerKind.GONE:
+            case _:
                 return f"no executor runs it: {self.remedy}"
 
 

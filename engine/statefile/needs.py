@@ -32,6 +32,7 @@ class Need(NamedTuple):
         detail: a task, a downstream, or an error, as the file has it.
         later_successes: of the flow, after an ended run.
         fingerprint: of the cause of dead letters.
+        executor: of a run that nobody executes, the latest one.
     """
 
     kind: NeedKind
@@ -44,6 +45,7 @@ class Need(NamedTuple):
     detail: str = ""
     later_successes: int = 0
     fingerprint: Optional[str] = None
+    executor: ExecutorState = NO_EXECUTOR
 
 
 #: What can be acknowledged, and what the tasks of one run explain.
@@ -96,7 +98,7 @@ def _needs_of_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
     executor = file_row.executor or NO_EXECUTOR
     for run in file_row.runs:
         groups = [one for one in file_row.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
-        for need in needs_of_run(run, now_us, loss_of(run.run_id, executor, file_row.service_pid), groups):
+        for need in needs_of_run(run, now_us, lost_executor(run.run_id, executor, file_row.service_pid), groups):
             if need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=file_row.path)
     yield from (_need_of_row(file_row, row) for row in file_row.listed if row.kind in _LISTED)
@@ -126,8 +128,10 @@ def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Opti
     return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, detail=health.storage_why)
 
 
-def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequence[NeedRow] = ()) -> List[Need]:
-    """The needs of a run, the most urgent first. ``loss``: of ``loss_of``; ``groups``: its dead letters by cause,
+def needs_of_run(
+    run: RunFacts, now_us: int, lost: Optional[ExecutorState], groups: Sequence[NeedRow] = ()
+) -> List[Need]:
+    """The needs of a run, the most urgent first. ``lost``: of ``lost_executor``; ``groups``: its dead letters by cause,
     if they are known.
 
     A FAILED task needs a human from its failure on: the run may go on for hours without it. At the end it is a part of
@@ -154,7 +158,7 @@ def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequen
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)
         return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
-    own = _need_of_whole(run, now_us, loss)
+    own = _need_of_whole(run, now_us, lost)
     if own is not None:
         found.append(own)
     if run.failed_tasks:
@@ -162,32 +166,25 @@ def needs_of_run(run: RunFacts, now_us: int, loss: Optional[str], groups: Sequen
     return found
 
 
-def _need_of_whole(run: RunFacts, now_us: int, loss: Optional[str]) -> Optional[Need]:
+def _need_of_whole(run: RunFacts, now_us: int, lost: Optional[ExecutorState]) -> Optional[Need]:
     """The need of an unfinished run beside those of its tasks: an executor, more time, or the end of what blocks it."""
     need = Need(NeedKind.LOST, "", run.started_at, run.dag_name, run.run_id)
     if run.dead_letters:
         return None
     if run.blocked_since is not None:
         return None if run.asked else need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
-    if is_lost(run.ended_at, run.blocked_since, loss):
-        return need._replace(detail=loss or "")
+    if lost is not None:
+        return need._replace(executor=lost)
     if run.deadline_at is not None and run.deadline_at < now_us:
         return need._replace(kind=NeedKind.LATE, since=run.deadline_at)
     return None
 
 
-def loss_of(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> Optional[str]:
-    """Why no process executes a run, empty if that is all that is known; None: one does, or starts an executor."""
-    if executor.silent_since is not None:  # it holds the file: nobody else starts one
-        return f"executor {executor.pid} is silent"
-    if (executor.alive and executor.run_id in (None, run_id)) or service_pid is not None:
-        return None
-    return f"no sign of its executor {executor.place}" if executor.is_unseen else executor.copy_sentence
-
-
-def is_lost(ended_at: Optional[int], blocked_since: Optional[int], loss: Optional[str]) -> bool:
-    """Whether a run could go on, and no process executes it or starts an executor for it."""
-    return ended_at is None and blocked_since is None and loss is not None
+def lost_executor(run_id: str, executor: ExecutorState, service_pid: Optional[int]) -> Optional[ExecutorState]:
+    """Return the latest executor, without its age, if nobody executes a run; None: a process does, or starts one."""
+    is_executed = (executor.alive and executor.run_id in (None, run_id)) or service_pid is not None
+    is_silent = executor.silent_since is not None  # it holds the file: nobody else starts one
+    return executor._replace(age_us=None) if is_silent or not is_executed else None
 
 
 #: Held rows, which a task could do without, and what has changed below an effect, are notices.

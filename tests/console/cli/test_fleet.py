@@ -85,7 +85,7 @@ def test_a_run_whose_executor_was_killed_needs_a_human(tmp_path: Path, states: P
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not reader.read()[0].executor.alive)
     assert (fleet()["held"]["needs_human"], fleet()["held"]["executor_alive"]) == (1, False)
-    assert "no executor" in run_redrive("fleet").stdout
+    assert "executor dead since" in run_redrive("fleet").stdout
 
 
 def test_a_served_file_says_who_serves_it_and_what_comes(tmp_path: Path) -> None:

@@ -245,4 +245,4 @@ def test_a_board_needs_of_a_silent_executor_what_the_lists_say(service_pid: int 
     file_row = FileRow("f", executor=silent, service_pid=service_pid, runs=[facts])
     (need,) = needs_of_board(board, status_of(file_row), NOW)
     assert [need._replace(path="f")] == needs_of([file_row], NOW)
-    assert need.detail == "executor 5 is silent"
+    assert need.executor.pid == 5

@@ -30,6 +30,7 @@ from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.views import attempt_view, row_style, state_code
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, TaskState
 from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, snapshot
@@ -41,7 +42,11 @@ NOW = 1_700_000_000 * S
 START = NOW - 1000 * S
 PAST = st.integers(START // S, NOW // S - 1).map(lambda seconds: seconds * S)
 OUTCOMES = ["success", "error", "timed_out", "lost", "cancelled", "deferred", "skipped"]
-RUNNERS = [ALIVE, RunnerStatus(RunnerKind.GONE, NOW - 100 * S, 7), RunnerStatus(RunnerKind.GONE)]
+RUNNERS = [
+    ALIVE,
+    RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=NOW - 100 * S, pid=7)),
+    RunnerStatus(RunnerKind.GONE),
+]
 
 
 def attempts_of(draw: st.DrawFn, state: str, generation: int) -> list[dict[str, Any]]:

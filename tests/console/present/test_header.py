@@ -78,8 +78,8 @@ def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
     for row in projection.tasks.values():
         row.state = TaskState.RUNNING
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=START, pid=1681))
-    text = plain(executor_gone_line(Board(projection), status, "R"))
-    assert "6 tasks were running" in text[:78] and text.endswith(" · pid 1681 is gone")
+    text = plain(executor_gone_line(Board(projection), status, "R", START + 60 * S))
+    assert "6 tasks were running" in text[:78] and text.endswith(" · pid 1681 gone")
 
 
 @for_each("size", [80, 120])

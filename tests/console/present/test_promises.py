@@ -33,7 +33,8 @@ from ..model.runs import START, S, projection_of
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
 BORDERS = [SPAN.instant(cell) for cell in range(SPAN.cells + 1)]
-ABSENT = [kind for kind in RunnerKind if kind is not RunnerKind.ALIVE]
+ABSENT = [kind for kind in RunnerKind if not RunnerStatus(kind).is_alive]
+GONE = ExecutorState(gone_at=NOW - 60 * S, pid=4711)
 
 #: What only a living executor can make true.
 PROMISE = re.compile(
@@ -78,7 +79,7 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
     status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=runner.gone_at, stopped=is_stopped))
     yield from (plain(line) for line in status_lines(board, status, 120))
-    yield plain(executor_gone_line(board, status, "R"))
+    yield plain(executor_gone_line(board, status, "R", NOW))
     for row in board.projection.tasks.values():
         yield plain(state_facts(row, context))
         yield board.explain(row.name, NOW, runner)
@@ -95,14 +96,14 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
 
 @given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]), st.booleans())
 def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at, is_stopped):
-    runner = RunnerStatus(kind, gone_at, 4711, "R starts an executor")
+    runner = RunnerStatus(kind, ExecutorState(gone_at=gone_at, pid=4711), remedy="R starts an executor")
     for text in texts_of(board, runner, is_stopped=is_stopped):
         assert not PROMISE.search(text), text
 
 
 @given(boards(), st.sampled_from(ABSENT))
 def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, kind):
-    runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
+    runner = RunnerStatus(kind, GONE, remedy="R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
     for name, row in board.projection.tasks.items():
         view = task_view(board.projection, name, NOW, context)
@@ -117,7 +118,8 @@ def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, k
 def test_what_dead_letters_hold_no_executor_would_move(kind):
     projection = projection_of([("a", []), ("b", []), ("c", []), ("below", ["a", "b", "c"])])
     projection.tasks["b"].state = projection.tasks["c"].state = TaskState.DEAD_LETTER
-    sentence = Board(projection).explain("below", NOW, RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor"))
+    runner = RunnerStatus(kind, GONE, remedy="R starts an executor")
+    sentence = Board(projection).explain("below", NOW, runner)
     assert sentence == "waits for a, b and c; held by b and c"
 
 
@@ -139,7 +141,9 @@ def test_with_an_executor_the_same_texts_promise():
 )
 def test_a_requeued_task_says_who_would_start_it(kind, words):
     board = Board(projection_of([("a", [])]))
-    assert board.explain("a", NOW, RunnerStatus(kind, NOW, 7, "R starts an executor")) == words
+    service_pid = 7 if kind is RunnerKind.SERVED else None
+    runner = RunnerStatus(kind, ExecutorState(gone_at=NOW, pid=7), service_pid, "R starts an executor")
+    assert board.explain("a", NOW, runner) == words
 
 
 def test_an_executor_that_ended_by_design_is_not_called_gone():
@@ -150,4 +154,4 @@ def test_an_executor_that_ended_by_design_is_not_called_gone():
     line = status_lines(board, status, 120)[0]
     assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
     assert {piece.role for piece in line} == {line[0].role}
-    assert not executor_gone_line(board, status, "R")
+    assert not executor_gone_line(board, status, "R", NOW)

@@ -25,6 +25,7 @@ from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import LiveSession
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.domain.rows import ExecutorState, RunFacts
@@ -282,12 +283,12 @@ def test_a_late_run_gets_another_deadline_and_one_that_has_ended_is_acknowledged
 @pytest.mark.parametrize(
     ("executor", "words", "mends"),
     [
-        (GONE, "no executor runs it", ("resume_here",)),
+        (GONE, f"executor gone since {wall(START - HOUR)}", ("resume_here",)),
         (ExecutorState(pid=7, original="/o/f.db"), "a copy of /o/f.db, whose executor (pid 7) lives", ()),
         (ExecutorState(original="/o/f.db"), "a copy of /o/f.db, where the run has ended", ()),
         (
-            ExecutorState(True, pid=7, silent_since=1),
-            "executor 7 is silent: redrive doctor /var/lib/etl/.local/state/redrive/rates.db",
+            ExecutorState(True, pid=7, silent_since=START - 40 * S),
+            "executor 7 silent for 40s: redrive doctor /var/lib/etl/.local/state/redrive/rates.db",
             (),
         ),
         (ExecutorState(pid=7, is_unseen=True, host="b"), "no sign of its executor on b", ()),

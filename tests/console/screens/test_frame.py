@@ -89,7 +89,7 @@ async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(reven
     revenue.set_status(executor=ExecutorState())
     async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, pilot):
         assert rows_of(app)[1].endswith("no executor"), "a copied state file comes without its lock"
-        assert rows_of(app)[-1].startswith(" no executor · R to resume here")
+        assert rows_of(app)[-1].startswith(" no executor runs it · R to resume here")
         revenue.set_status(executor=ExecutorState(gone_at=START))
         await settle(app, pilot)
         assert "R to resume here" in rows_of(app)[-1]

@@ -51,7 +51,7 @@ async def test_a_silent_executor_is_counted_and_named_in_the_inbox(morning: Fake
     async with shown(morning, clock) as (app, pilot):
         assert "4 Inbox ◆1" in rows_of(app)[1]
         await press(app, pilot, "4")
-        assert "executor 7 is silent" in text_of(app) and "goes on with the run" not in text_of(app)
+        assert "executor 7 silent for " in text_of(app) and "goes on with the run" not in text_of(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -80,7 +80,7 @@ async def test_an_inbox_without_tasks_says_what_the_run_needs_before_it_lists_ot
     async with shown(morning, clock, size=(120, 40)) as (app, pilot):
         await press(app, pilot, "4")
         text = text_of(app)
-        assert "◆ no executor runs it" in text and "nothing in this run" not in text
+        assert "◆ executor gone since" in text and "nothing in this run" not in text
         assert "2 dead letters" in text.split("run night-1")[2], "beside the list: what the other run needs"
         assert "r requeue" not in text and "s skip" not in text
 

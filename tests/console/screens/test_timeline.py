@@ -171,7 +171,7 @@ def test_a_lost_attempt_ends_in_a_question_mark(builder):
 
 def test_an_attempt_whose_executor_died_ends_as_cut_off_and_not_as_running(builder):
     apply(builder, builder.start("first"))
-    span, dead = Span(START, S, 24), RunnerStatus(RunnerKind.GONE, START + 4 * S)
+    span, dead = Span(START, S, 24), RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=START + 4 * S))
     line = bar_line(builder.projection.tasks["first"], span, START + 20 * S, UTF8, dead)
     assert plain(line) == "▆▆▆▆○" + " " * 15 + "│" + " " * 3
     assert Role.RUNNING not in {piece.role for piece in line}

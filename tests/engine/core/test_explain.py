@@ -9,7 +9,7 @@ from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import ExplainContext, RunnerKind, RunnerStatus, unmet_parents
-from redrive.engine.domain.rows import RunRow
+from redrive.engine.domain.rows import ExecutorState, RunRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.text import format_clock
 from support.breakers import status_of
@@ -219,7 +219,7 @@ def test_a_running_task_reports_its_attempt_and_its_bound():
 
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
-    gone = {"runner": RunnerStatus(RunnerKind.GONE, NOW - 12 * MINUTE)}
+    gone = {"runner": RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=NOW - 12 * MINUTE))}
     assert sentence(one("READY"), **gone) == "queued; no executor runs it: resume starts an executor"
     assert sentence(one("RUNNING", attempt=2), **gone).startswith(
         "attempt 2 ran when its executor ended, 12m00 ago; no executor runs it"
@@ -282,7 +282,7 @@ def test_an_approval_whose_time_is_over_asks_for_no_answer_that_would_be_refused
     assert sentence(projection) == waits
     projection.tasks["task"].expires_at = NOW - S
     late = f"nobody has approved it by {format_clock(NOW - S)}"
-    gone = RunnerStatus(RunnerKind.GONE, NOW - MINUTE)
+    gone = RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=NOW - MINUTE))
     assert sentence(projection, runner=gone) == f"{late}: the next executor fails it; requeue task to be asked again"
 
 
