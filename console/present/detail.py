@@ -129,11 +129,12 @@ def detail_page(
         *chain(*_relatives(row, context)),
     ]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
-    shown = [*text_lines(found.texts, _LOG_LINES, context, has_diagnostics=False)]
+    shown = [*text_lines(found.texts, _LOG_LINES, context, columns, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
     past = past_durations(row, context, found, columns, free - 2) if has_past or has_room_for_past(row, free) else []
     if free > len(past):
-        shown = [*text_lines(found.texts, _LOG_LINES + free - len(past), context, has_diagnostics=False)]
+        log_lines = _LOG_LINES + free - len(past)
+        shown = [*text_lines(found.texts, log_lines, context, columns, has_diagnostics=False)]
     page = [*before, *shown, *after, *past]
     used = sum(count_rows(line, columns) for line in (*page, *foot))
     return [*page, *([] for _ in range(used, rows)), *foot]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -41,6 +42,7 @@ _CHANGED = " changed"
 _HELD_NAMED = 12
 _ROWS_SHOWN = 10
 _SPARK_CELLS_MAX = 48
+_NUMBERS_MAX = 4  # attempts that are named each
 _HASH_DIGITS = 10
 
 
@@ -60,7 +62,7 @@ def evidence_lines(row: TaskRow, context: RunContext, found: model.EvidenceData,
     comparison = model.compare(failures)
     yield []
     yield from cause_history_lines(found.memory, context.now_us, columns)
-    yield from _messages(failures, found.texts, columns)
+    yield from _messages(row, failures, found.texts, columns)
     if row.attempts:
         yield from attempt_table(row, comparison, context, columns, found.texts)
     yield from _fields(found.texts, context, columns)
@@ -130,7 +132,8 @@ def attempt_table(
 
     ``texts``: what was read of attempts says how much they have written by now.
     """
-    room = columns - _LABEL_CELLS - len(_CHANGED) - 1
+    changed = {*comparison.environment, *comparison.results}
+    room = columns - _LABEL_CELLS - (len(_CHANGED) if changed else 0) - 1
     written = {one.attempt: {"output_bytes": one.output_bytes} for one in texts if one.output_bytes}
     attempts = [replace(row.attempts[key], **written.get(key, {})) for key in sorted(row.attempts)]
     shown = attempts[-max(room // _COLUMN_CELLS_MIN, 1) :]
@@ -138,7 +141,6 @@ def attempt_table(
     counts = tasks.attempts_text(row) or f"{len(attempts)} in all"
     head = "".join(pad(_heading(one, row), size) for one in shown)
     lines: list[Line] = [[Piece(pad(f" {counts}", _LABEL_CELLS), Role.DIM), Piece(head, Role.STRONG)]]
-    changed = {*comparison.environment, *comparison.results}
     for label, value in _FACTS:
         values = [value(one, context) for one in shown]
         if any(values) and not (label in _HASHES and len({*values}) == 1):
@@ -177,11 +179,10 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     line = [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM)]
     if len(set(values)) == 1 < len(values) and cells(values[0]) >= column_cells:
         return [*line, Piece(shorten(values[0], column_cells * len(values) - 1)), Piece("  each time", Role.DIM)]
-    for place, value in enumerate(values):
-        is_new = differs and place > 0 and value != values[place - 1]
-        line.append(
-            Piece(f"{pad(shorten(value, column_cells - 1), column_cells)}", Role.WARNING if is_new else Role.TEXT)
-        )
+    given = [place for place, value in enumerate(values) if value and place]
+    for place, end in pairwise([0, *given, len(values)]):  # a value has the room of the blanks behind it
+        is_new, room = differs and place > 0 and values[place] != values[place - 1], column_cells * (end - place)
+        line.append(Piece(pad(shorten(values[place], room - 1), room), Role.WARNING if is_new else Role.TEXT))
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
@@ -245,13 +246,16 @@ _HASHES = frozenset(["line by line", "code", "input", "parameters", "packages"])
 _CHANGE_NAMES = {"place": "place of the failure", "line by line": "place of the failure"}
 
 
-def _messages(failures: Sequence[AttemptRow], texts: Sequence[model.AttemptTexts], columns: int) -> Iterator[Line]:
-    """The error messages and diagnostics, once where they are the same."""
+def _messages(
+    row: TaskRow, failures: Sequence[AttemptRow], texts: Sequence[model.AttemptTexts], columns: int
+) -> Iterator[Line]:
+    """The error messages and diagnostics, once where they are the same; with their attempts, unless each has them."""
     messages = {one.attempt: one.error or "" for one in failures}
     diagnostics = {one.attempt: one.long.diagnostic for one in texts}
     for label, by_attempt in (("said", messages), ("diagnostic", diagnostics)):
         for text, attempts in _shared(by_attempt).items():
-            whose = label if len(attempts) == len(failures) else f"{label} {_numbers(attempts)}"
+            is_of_each = len(attempts) == len(failures) and row.latest in failures
+            whose = label if is_of_each else f"{label} {_numbers(attempts)}"
             yield from labelled(whose, one_line(text), columns)
     if any(messages.values()) or any(diagnostics.values()):
         yield []
@@ -267,6 +271,8 @@ def _shared(texts: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def _numbers(attempts: Sequence[int]) -> str:
+    if len(attempts) > _NUMBERS_MAX:
+        return f"#{attempts[0]} and {number(len(attempts) - 1)} more"
     return " ".join(f"#{attempt}" for attempt in attempts)
 
 
@@ -288,18 +294,25 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
 
 
 def text_lines(
-    texts: Sequence[model.AttemptTexts], log_lines: int, context: RunContext, *, has_diagnostics: bool = True
+    texts: Sequence[model.AttemptTexts],
+    log_lines: int,
+    context: RunContext,
+    columns: int,
+    *,
+    has_diagnostics: bool = True,
 ) -> Iterator[Line]:
-    """The long texts of attempts, each once, and the last ``log_lines`` of their logs."""
+    """The long texts of attempts, each once, and the last ``log_lines`` of what they wrote, in the past until then."""
     by_heading: dict[str, dict[int, str]] = {}
+    is_past = context.board.snapshot.is_past
     for one in texts:
         stack, autopsy = hang.split_stack_and_report(one.long.stack)
+        log = [line for line in one.log if not is_past or line.at <= context.now_us]
         parts = {
             "Diagnostic": one.long.diagnostic if has_diagnostics else "",
             "Traceback": one.long.traceback,
-            "Stack at the timeout": stack,
-            "What it did and held at the timeout": autopsy,
-            "Log, its end": "\n".join(line_text(line, context.glyphs) for line in one.log[-log_lines:]),
+            "Stack when it was ended": stack,
+            "What it did and held then": autopsy,
+            "Log, its end": "\n".join(line_text(line, context.glyphs) for line in log[-log_lines:]),
         }
         for heading, text in parts.items():
             by_heading.setdefault(heading, {})[one.attempt] = text
@@ -307,16 +320,17 @@ def text_lines(
         for text, attempts in _shared(by_attempt).items():
             whose = f"attempt {attempts[0]}" if len(attempts) == 1 else f"attempts {_numbers(attempts)}, the same"
             yield from tasks.section(heading, whose)
-            for line in filter(_is_worth_its_rows, text.splitlines()):
-                yield [Piece("  "), Piece(sanitize(line.replace("\t", "    ")))]
+            yield from ([Piece("  "), Piece(line)] for line in _lines_of(text, columns - 2))
 
 
-_MARKS_CELLS_MAX = 70
-
-
-def _is_worth_its_rows(line: str) -> bool:
-    """Whether a line of a text is more than marks below a line of code, so long that they would not stand there."""
-    return len(line) <= _MARKS_CELLS_MAX or bool(set(line) - set(" ^~"))
+def _lines_of(text: str, columns: int) -> Iterator[str]:
+    """The lines of a text, without marks below a line of code that is folded: they would stand below other words."""
+    is_folded = False
+    for line in text.splitlines():
+        shown = sanitize(line.replace("\t", "    "))
+        if not is_folded or set(shown) - set(" ^~"):
+            yield shown
+        is_folded = cells(shown) > columns
 
 
 def _below(names: Sequence[str], context: RunContext) -> Iterator[Line]:
@@ -363,7 +377,7 @@ def _cause_of_failure(
         *_spark_line(cause, context, columns),
         *_below(cause.tasks, context),
         *rule_of_poison(context.board.row(cause.tasks[0]), columns),
-        *text_lines(found.texts, 0, context),
+        *text_lines(found.texts, 0, context, columns),
     ]
 
 

@@ -191,7 +191,7 @@ class DetailView(PageView):
     async def _fetch(self, session: Session, run_id: str, wanted: TextsKey) -> EvidenceData:
         """Read the texts of the attempts, the end of the log of the latest, and the history of the task.
 
-        In the past nothing of an attempt that still runs.
+        Of an attempt that still runs in the past only its log, which has what was written until then and more.
         """
         if not wanted.outcome:
             return await read_evidence(session, run_id, wanted.task, wanted.attempts)
@@ -199,8 +199,7 @@ class DetailView(PageView):
             logs = await self._logs_above(session, run_id, wanted.task)
             return EvidenceData(answers=await past_answers(session, wanted.task), logs=logs)
         latest = wanted.attempts[-1]
-        if wanted.is_past and wanted.outcome == "running":
-            return EvidenceData([AttemptTexts(latest)])
+        has_ended_since = wanted.is_past and wanted.outcome == "running"
         log, shown = self._log, self.texts
         if wanted != self._texts_key or log is None or log.run_id != run_id or shown is None:
             log, shown = AttemptLog(session, run_id, wanted.task, latest), None
@@ -208,12 +207,15 @@ class DetailView(PageView):
             await log.read_new()
         if shown is None and (wanted.is_judged or len(wanted.attempts) > 1):
             shown = await read_evidence(session, run_id, wanted.task, wanted.attempts)
+        elif shown is None and has_ended_since:
+            shown = EvidenceData([AttemptTexts(latest)])
         elif shown is None:
             texts = [AttemptTexts(latest, await session.attempt_text(run_id, wanted.task, latest))]
             shown = EvidenceData(texts, await past_attempts(session, wanted.task))
         self._log = log
         *before, last = shown.texts
-        last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=log.output_bytes)
+        written = None if has_ended_since else log.output_bytes
+        last = last._replace(log=log.text.lines[-LOG_LINES_MAX:], output_bytes=written)
         return replace(shown, texts=[*before, last])
 
     async def _logs_above(self, session: Session, run_id: str, name: str) -> Mapping[str, Sequence[LogLine]]:
@@ -248,10 +250,18 @@ class TextsView(DetailView):
     @property
     def is_blank(self) -> bool:
         """Whether the task is known to have written nothing."""
-        return self.texts is not None and not self._lines(1) and not self.texts.answers and not self.texts.logs
+        found = self.texts
+        return self._has_written_nothing and found is not None and not found.answers and not found.logs
+
+    @property
+    def _has_written_nothing(self) -> bool:
+        """Whether the texts of the task are known, and there are none; in the past it may have written some later."""
+        return self.texts is not None and not self._lines(1) and not any(one.log for one in self.texts.texts)
 
     def _lines(self, log_lines: int) -> list[Line]:
-        return [*text_lines(self.texts.texts, log_lines, self.run_context())] if self.texts is not None else []
+        if self.texts is None:
+            return []
+        return [*text_lines(self.texts.texts, log_lines, self.run_context(), self.columns)]
 
     def render_page(self) -> list[Line]:
         if isinstance(self.subject, tuple):
@@ -265,7 +275,7 @@ class TextsView(DetailView):
         if row is not None and row.name in context.board.asked:
             return detail.asked_lines(row, context, found, self.columns, self.rows)
         lines = self._lines(max(self.rows - 1 - len(title), 1))[1:]  # without the blank above the first
-        lines = [*title, *(lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None))]
+        lines = [*title, *lines, *([[Piece(" it wrote nothing", Role.DIM)]] * self._has_written_nothing)]
         free, details = self.rows - len(lines) - 1, self.details
         is_beside = details is not None and details.display and isinstance(details.subject, str)
         if row is None:

@@ -87,5 +87,5 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     for columns in (80, 120):
         shown = text_of(detail.detail_page(row, context, found, columns))
         assert hang in shown and "(ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in shown
-        assert "Stack at the timeout" in shown and "What it did and held at the timeout" in shown
+        assert "Stack when it was ended" in shown and "What it did and held then" in shown
         assert f"tcp 127.0.0.1:{server}" in shown

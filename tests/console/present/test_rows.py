@@ -550,7 +550,7 @@ def test_the_rules_of_a_task_are_those_of_this_time():
 def test_marks_below_a_long_line_of_code_are_left_out_of_a_traceback():
     traceback = f"x = {'y' * 80}\n{' ' * 60}~~~~~^~~~~~~~\n    a / b\n    ~~^~~\nZeroDivisionError"
     texts = [AttemptTexts(1, AttemptText(traceback=traceback))]
-    lines = evidence.text_lines(texts, 5, RunContext(board_of_all_states(), NOW, UTF8))
+    lines = evidence.text_lines(texts, 5, RunContext(board_of_all_states(), NOW, UTF8), 70)
     assert [plain(line).strip() for line in lines][3:] == ["a / b", "~~^~~", "ZeroDivisionError"]
 
 

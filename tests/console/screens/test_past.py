@@ -350,6 +350,8 @@ async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(session:
 
 async def test_the_details_of_a_running_attempt_do_not_report_how_it_ended(session: CountingSession, clock: StillClock):
     session.texts["clean_refunds", 1] = AttemptText(traceback="ZeroDivisionError: division by zero")
+    row = session.projection.tasks["clean_refunds"].attempts[1]
+    session.logs["clean_refunds", 1] = [LogChunk(1, row.started_at, "connecting\n"), LogChunk(2, row.ended_at, "bye\n")]
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", "n")
         app.selected = "clean_refunds"
@@ -357,6 +359,8 @@ async def test_the_details_of_a_running_attempt_do_not_report_how_it_ended(sessi
         assert "division by zero" in text_of(app)
         await press(app, pilot, BACK, BACK)
         assert "running" in text_of(app) and "division" not in text_of(app)
+        await until(app, pilot, lambda: "connecting" in text_of(app))
+        assert "bye" not in text_of(app)
         await press(app, pilot, ON, ON)
         assert "division by zero" in text_of(app)
 
