@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -168,7 +169,7 @@ class OperatorActions:
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
-        holders = () if preview.startable else tuple(dict.fromkeys(preview.holders.values()))
+        holders = () if preview.startable else tuple(dict.fromkeys(chain(*preview.holders.values())))
         begin_grace = partial(self._begin_grace, holders)
         if is_plain and not self.executor.can_be_started and not set(preview.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)

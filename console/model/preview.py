@@ -17,6 +17,7 @@ from ...engine.core.deadline import passed_reason
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import rule_of_edge
+from ...engine.core.waiting import HOLDERS_MAX
 from ...engine.domain import acts, trigger_rules
 from ...engine.domain.elements import FOLLOWING, GONE, describe_following
 from ...engine.domain.event_payloads import OperatorActed
@@ -289,7 +290,7 @@ def _summarize(
     waiting = {name for name in (*targets, *below) if overlay.at(name).state in WAITING}
     stopped_too = [name for name in targets if overlay.at(name).state is TaskState.UPSTREAM_FAILED]
     held = _holders(overlay, waiting)
-    held += tuple((name, overlay.at(name).blocked_by or "a task above it") for name in stopped_too)
+    held += tuple((name, (overlay.at(name).blocked_by or "a task above it",)) for name in stopped_too)
     released = waiting.difference(chosen, dict(held))
     return acts.ActPreview(
         bool(targets),
@@ -304,23 +305,25 @@ def _summarize(
     )
 
 
-def _holders(overlay: _Overlay, names: set[str]) -> tuple[tuple[str, str], ...]:
-    """Return those of ``names`` that cannot start before a human decides about a dead letter, each with the first such.
+def _holders(overlay: _Overlay, names: set[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return those of ``names`` that cannot start before a human decides about dead letters, each with the first such.
 
     Each rule waits for a dead letter, so what waits below one waits for it, over any number of waiting tasks.
     """
     dag = overlay.board.dag
     wanted = bits_of(map(dag.number.__getitem__, names), len(dag))
-    held: dict[str, str] = {}
-    for holder in overlay.board.problems if wanted else ():
+    held: dict[str, tuple[str, ...]] = {}
+    for holder in overlay.in_order(overlay.board.problems if wanted else ()):
         if overlay.at(holder).state is TaskState.DEAD_LETTER and dag.bits_below(dag.number[holder]) & wanted:
             queue = [holder]
             while queue:
-                children = [name for name in dag.children(queue.pop()) if name not in held]
-                new = [name for name in children if overlay.at(name).state in WAITING]
-                held.update(dict.fromkeys(new, holder))
-                queue += new
-    return tuple(sorted((name, holder) for name, holder in held.items() if name in names))
+                for name in dag.children(queue.pop()):
+                    holders = held.get(name, ())
+                    is_new = holder not in holders and len(holders) < HOLDERS_MAX
+                    if is_new and overlay.at(name).state in WAITING:
+                        held[name] = (*holders, holder)
+                        queue.append(name)
+    return tuple(sorted((name, holders) for name, holders in held.items() if name in names))
 
 
 # --- The progress of a requeue of many tasks, from the event of the act and the present rows of its tasks ------------

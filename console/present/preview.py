@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ...engine.core.waiting import describe_holders
 from ...engine.domain.acts import HELD, RUNNING, ActPreview
 from ..text.text import one_line
 
@@ -32,13 +33,14 @@ class Consequence(NamedTuple):
 def consequences(preview: ActPreview) -> Iterator[Consequence]:
     """What would become of each task: it is named once, but for one that is skipped and still holds others."""
     released = set(preview.released)
-    held = {name: holder for name, holder in preview.holders.items() if name not in preview.stopped}
+    held = {name: holders for name, holders in preview.holders.items() if name not in preview.stopped}
     for kind, words in _KINDS:
         names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in held]
         if names := [name for name in names if kind != "unblocked" or name not in released]:
             yield Consequence(words, names)
-    for holder in dict.fromkeys(held.values()):
-        yield Consequence(f"would stay held by {one_line(holder)}", [name for name in held if held[name] == holder])
+    for holders in dict.fromkeys(held.values()):
+        words = f"would stay {one_line(describe_holders(holders))}"
+        yield Consequence(words, [name for name in held if held[name] == holders])
     for sentence in dict.fromkeys(one.sentence for one in preview.results if one.outcome == HELD):
         yield Consequence(f"would {sentence}", [one.task for one in preview.results if one.sentence == sentence])
 

@@ -448,15 +448,15 @@ class ActPreview(NamedTuple):
     held_back: Sequence[str] = ()  # were about to start, and wait for a parent again
     stale: Sequence[str] = ()  # ran before a parent that runs again
     answered: Sequence[str] = ()
-    held: Sequence[Tuple[str, str]] = ()  # do not start, with the task that holds them, where the whole run is known
+    held: Sequence[Tuple[str, Tuple[str, ...]]] = ()  # do not start, with their holders, where the whole run is known
     notes: Sequence[str] = ()  # what the operator should know of its consequences
     released: Sequence[str] = ()  # wait below, and nobody holds them then, where the whole run is known
     needed_by: Sequence[Tuple[str, str]] = ()  # skipped tasks, each with a child that needs its result
 
     @property
-    def holders(self) -> Dict[str, str]:
-        """The tasks that do not start afterwards, each with the task that holds or stops it."""
-        stopped = {name: by or "a task above it" for name, by in self.stay_blocked}
+    def holders(self) -> Dict[str, Tuple[str, ...]]:
+        """The tasks that do not start afterwards, each with the tasks that hold or stop it."""
+        stopped = {name: (by or "a task above it",) for name, by in self.stay_blocked}
         return dict(self.held, **stopped)
 
     @property
