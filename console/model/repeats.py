@@ -1,4 +1,5 @@
-"""What repeats in the journal makes one row: tries of one task that end alike, as the checks of a sensor."""
+"""One row of the journal for what repeats: tries of a task that end alike, as checks of a sensor, and its reports of
+progress."""
 
 from __future__ import annotations
 
@@ -6,18 +7,19 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from ...engine.domain.event_payloads import TaskMoved
+from ...engine.domain.event_payloads import TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TIMED, TaskState
 from ..text.event_text import failure_text
 
 FOLDED_FROM = 3  # tries
+REPORTS = "reports", ""  # the ``end`` of reports of progress
 
 _BETWEEN = frozenset([TaskState.READY, TaskState.RUNNING])
 
 
 class Tries(msgspec.Struct):
-    """Tries of one task that ended alike, one after the other.
+    """Tries of one task that ended alike, one after the other, or the reports of progress of one attempt.
 
     Attributes:
         end: what is alike: the state after the try, and for a failure its error.
@@ -59,12 +61,19 @@ def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[i
     """
     order: list[int] = []
     open_tries: dict[str, Tries] = {}
+    reports: dict[str, Tries] = {}
     found: dict[int, Tries] = {}  # by ``first``
     for event in events:
         order.append(event.seq)
-        if event.task is None or (event.kind != EventKind.TASK and event.kind != EventKind.ATTEMPT_STARTED):
+        if event.task is None:
+            continue
+        if isinstance(event.payload, TaskChanged) and event.payload.set.get("progress_total"):
+            reports[event.task] = one = _with(event, REPORTS, reports.get(event.task))
+            found[one.first] = one
+        if event.kind != EventKind.TASK and event.kind != EventKind.ATTEMPT_STARTED:
             continue
         tries = open_tries.get(event.task)
+        reports.pop(event.task, None)
         if event.new in TIMED:
             end = event.new, _failure_of(event)
             open_tries[event.task] = one = _with(event, end, tries)

@@ -14,7 +14,7 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..keys.keymap import shown_key
-from ..model.repeats import Tries
+from ..model.repeats import REPORTS, Tries
 from ..model.replay import EventJournal
 from ..text.columns import FILL, Width, row_line, that_fit
 from ..text.event_text import describe_event, event_subject, target_results
@@ -84,7 +84,7 @@ def _times(event: Event, tries: Tries | None, glyphs: Glyphs) -> Line:
     if tries is None:
         return []
     count, took = number(tries.count), format_duration(event.at - tries.began_at)
-    return [Piece(f"{glyphs.closed} {count} times in {took}: ", Role.STRONG)]
+    return [Piece(f"{glyphs.closed} {count} {'reports' if tries.end == REPORTS else 'times'} in {took}: ", Role.STRONG)]
 
 
 def _sign(event: Event, glyphs: Glyphs) -> Piece:

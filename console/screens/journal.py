@@ -142,6 +142,7 @@ class JournalScreen(DetailedList):
         if self._seek_seq is not None and first is not None and (self.journal.is_complete or first <= self._seek_seq):
             place, self._seek_seq = bisect_right(self.table.order, self._seek_seq) - 1, None
             self.table.move_to(max(place, 0))
+            self.table.refresh()  # what has happened by then is lit
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,10 @@ class JournalScreen(DetailedList):
     def _row(self, number: int, columns: int) -> Line:
         console, started_at = self.console, self.board.projection.run.started_at
         event, longest, tries = self.journal[number], self._longest_name, self._tries.get(number)
-        return event_row(event, started_at, console.absolute_times, columns, longest, console.glyphs, tries)
+        line = event_row(event, started_at, console.absolute_times, columns, longest, console.glyphs, tries)
+        position = console.time_travel.position
+        is_later = position is not None and number > position.seq
+        return [piece._replace(role=Role.DIM) for piece in line] if is_later else line
 
     def _empty_line(self) -> Line:
         return empty_line(self.filter_text, self._has_read_end)

@@ -111,8 +111,9 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def move_to(self, place: int) -> None:
-        """Move the cursor to a place, clamped to the list."""
-        self._move_cursor_and_top(place, self.first_visible)
+        """Move the cursor to a place, clamped to the list; from far away into the middle of the view."""
+        is_near = -1 <= place - self.first_visible <= self.rows
+        self._move_cursor_and_top(place, self.first_visible if is_near else place - self.rows // 2)
 
     def _move_cursor_and_top(self, place: int, top: int) -> None:
         """Move cursor and view to these places, as far as they exist and fit together."""

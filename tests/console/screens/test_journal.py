@@ -314,3 +314,14 @@ async def test_tries_that_end_alike_are_one_row_until_enter(session, clock):
         assert driver.find("4 times in 1m30") == row
         await driver.press("m")
         assert "m everything" in driver.lines[-1]
+
+
+async def test_the_reports_of_progress_of_an_attempt_are_one_row(session, clock):
+    builder = session.builder
+    for done in range(1, 5):
+        data = {"set": {"progress_done": done, "progress_total": 9}}
+        event = builder.after(1).event(EventKind.TASK_CHANGED, "load_dashboard", data=data)
+        session.rows.append(row_of(event))
+    async with open_console(session, clock, "6") as driver:
+        (row,) = [line for line in shown(driver) if "of 9 done" in line]
+        assert "▸ 4 reports in 3s: 4 of 9 done" in row
