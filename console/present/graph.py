@@ -257,13 +257,14 @@ def _filled(shown: str, name: str, context: RunContext) -> Line:
 
 
 def _time(name: str, context: RunContext) -> str:
-    """The running clock or the countdown of a task: five cells or nothing."""
+    """The running clock, or the countdown of a task with its sign: five cells or nothing."""
     if context.board.row(name).state not in UNDER_WAY:
         return ""
     view = context.view(name)
     if view.clock is not None:
         return clock(view.clock)
-    return "" if view.instant is None else clock(max(view.instant - context.now_us + 999_999, 0))
+    left = "" if view.instant is None else clock(max(view.instant - context.now_us + 999_999, 0))
+    return f"{context.glyphs.due}{left[1:]}" if left.startswith(" ") else left
 
 
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------

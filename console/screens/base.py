@@ -577,7 +577,7 @@ def _row(rule: Rule) -> int:
 class LoadingScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = ScreenName.RUNS
+    PLACE = ScreenName.GRAPH
     BINDINGS = bindings("back")
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ def _missing(dag: Dag, incomplete: list[int], done: bytearray, waiting: list[int
 # --- The silhouette of a large graph: its tasks by level -------------------------------------------------------------
 
 
-COLUMN_CELLS_MAX = 8
+COLUMN_CELLS_MAX = 24
 _GAP_FROM = 4  # cells of the narrowest column
 
 
