@@ -19,7 +19,8 @@ import msgspec
 from ..clock import Clock
 from ..core.breaker import CallVerdict
 from ..core.deadline import ending_deadline
-from ..core.decide import Succeed
+from ..core.decide import Succeed, TaskHistory
+from ..core.failures.attempt_end import lost, not_started
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.schedule import local_time
 from ..core.spec import TaskSpec
@@ -29,7 +30,6 @@ from ..domain.states import effect_key
 from ..errors import StorageError
 from ..flow.source import open_zone
 from ..runner.attempt import Attempt
-from ..runner.outcome_of_exit import lost, not_started
 from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt, ignore
 from ..runner.zygote.connection import ZygoteGone
 from ..statefile import logs
@@ -243,15 +243,19 @@ class AttemptSupervisor(AttemptListener):
             _append_output(transaction, claim, chunk, manager.log_limit_bytes)
         if self.has_output:
             logs.finish(transaction, claim.run_id, claim.task, claim.attempt)
+        known = TaskHistory(
+            health=released.verdict.health,
+            silent_seconds=released.verdict.silent_seconds,
+            path_seconds=manager.own.path_seconds.get(claim.task, 0.0),
+            deadline_at=ending_deadline(manager.own.projection.run),
+        )
         decision = settle(
             transaction,
             claim,
             self.spec,
             outcome,
             manager.uniform,
-            path_seconds=manager.own.path_seconds.get(claim.task, 0.0),
-            deadline_at=ending_deadline(manager.own.projection.run),
-            verdict=released.verdict,
+            known=known,
             interrupted=self.is_interrupted,
             is_silent=not self.has_output,
         )

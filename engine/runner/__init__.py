@@ -6,7 +6,7 @@
   ``thread_host.py``.
 - Frames, output, deadline and end: ``attempt.py``. Its place: ``forked_process.py``, ``workers.py``, ``threads.py``.
 - Kill of strays, found by the executor's token in their environment: ``reaper.py``.
-- Outcome: ``outcome_of_exit.py``.
+- Outcome: ``core/failures/attempt_end.py``.
 
 Nothing is imported here: the zygote must stay small.
 """

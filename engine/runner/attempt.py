@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.advice import Progress
+from ..core.failures.attempt_end import Evidence, KillReason, lost, outcome_of, was_killed
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome, OutcomeKind, unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
@@ -32,7 +33,7 @@ from ..domain.events import EventKind
 from . import cgroups, protocol, stack
 from .autopsy import LINE_CHARACTERS, ProcSampler, flat
 from .command import ResultError, line_problem
-from .outcome_of_exit import Evidence, KillReason, OutOfMemoryWatch, lost, outcome_of, was_killed
+from .out_of_memory import OutOfMemoryWatch
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 from .usage import MemoryGauge, Sample, UsageSubject, cpu_share
 

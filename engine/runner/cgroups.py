@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..errors import FlowError
-from .outcome_of_exit import count_kills, read_text
+from .out_of_memory import count_kills, read_text
 from .process import CGROUP as LEAF
 from .protocol import AttemptOrder
 

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ... import __version__
+from ..core.failures.attempt_end import lost
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
@@ -34,7 +35,6 @@ from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
 from .dask_worker import OfferMessage, Permit, RemoteFlow, Report, WorkerFacts, topic_of
-from .outcome_of_exit import lost
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 
 CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long

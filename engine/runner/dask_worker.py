@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from ... import __version__
+from ..core.failures.attempt_end import lost, not_started, refused
 from ..core.flow_difference import other_import
 from ..core.outcome import Outcome
 from ..core.spec import FlowSpec
@@ -35,7 +36,6 @@ from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.liveness import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
-from .outcome_of_exit import lost, not_started, refused
 from .process import session_of
 from .protocol import AttemptListener, AttemptOrder, BadRow, Open, RunningAttempt
 from .zygote.client import Runner

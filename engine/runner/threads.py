@@ -24,13 +24,13 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 
+from ..core.failures.attempt_end import KILLED_FROM_OUTSIDE
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import process, protocol, stack
 from .attempt import Attempt, AttemptHost, RunnerContext
 from .channels import FrameSocket, Pipe
 from .forked_process import ForkedProcess, ProcessRequest
-from .outcome_of_exit import KILLED_FROM_OUTSIDE
 from .protocol import AttemptListener, AttemptOrder
 from .usage import UsageSubject
 

@@ -20,7 +20,7 @@ from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChan
 from ..runner import protocol
 from ..runner.attempt import Attempt, AttemptHost, RunnerContext
 from ..runner.autopsy import ProcSampler, SampledAttempt
-from ..runner.outcome_of_exit import OutOfMemoryWatch
+from ..runner.out_of_memory import OutOfMemoryWatch
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
 from ..runner.usage import Sample, UsageSubject

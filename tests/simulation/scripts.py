@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from redrive.engine.core.failures.attempt_end import lost
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.runner import protocol
-from redrive.engine.runner.outcome_of_exit import lost
 from redrive.engine.runner.protocol import AttemptFrame, AttemptOrder
 from redrive.engine.testing.played_machine import Script
 

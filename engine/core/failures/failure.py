@@ -1,7 +1,7 @@
-"""Build a ``Failure`` from an exception, an exit code, a signal or a timeout: plain data for the executor.
+"""Build a ``Failure`` from an exception, or from the exit code of a program: plain data for the executor.
 
-``describe_error`` runs in the process of the attempt, where the exception has its traceback and its causes. The other
-functions describe an attempt without an exception.
+``describe_error`` runs in the process of the attempt, where the exception has its traceback and its causes. How an
+attempt ended otherwise: ``attempt_end.py``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterable, Mapping
-from signal import SIGKILL
-from typing import TYPE_CHECKING
 
-from ...domain.text import format_bytes
-from ..outcome import BY_TEXT_FACT, MEMORY_LIMIT_ERROR, Failure, FailureClass, Fingerprint, timeout_error
+from ..outcome import BY_TEXT_FACT, Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
-from .classify import by_rules, classify, classify_exit, classify_signal, parse_rules
+from .classify import by_rules, classify, classify_exit, parse_rules
 from .facts import (
     Classification,
     ErrorFacts,
@@ -30,16 +27,10 @@ from .facts import (
 from .fingerprint import (
     fingerprint,
     fingerprint_of_program,
-    fingerprint_of_signal,
-    fingerprint_of_stack,
     fingerprint_of_wait,
-    innermost_of_stack,
     is_engine_path,
     is_machinery,
 )
-
-if TYPE_CHECKING:
-    from ..advice import Progress
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
@@ -129,65 +120,11 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     verdict = by_rules(parse_rules(rules), facts, stderr) or found
     line = {"line": end.line} if end.line else {}
     all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
-    return _without_exception(f"exit:{exit_code}", identity.explain, verdict, identity, stderr.strip(), all_facts)
+    return failure_of_end(f"exit:{exit_code}", identity.explain, verdict, identity, stderr.strip(), all_facts)
 
 
 def _by_text(verdict: Classification) -> dict[str, object]:
     return {BY_TEXT_FACT: True} if verdict.is_by_text else {}
-
-
-def describe_signal(
-    signal: int,
-    sender: str = "unknown",
-    *,
-    stack_text: str = "",
-    project_root: str | None = None,
-    rules: Rules = (),
-    diagnostic: str = "",
-    command: str | None = None,
-) -> Failure:
-    """Describe a process that was killed by a signal. ``sender``: ``executor``, ``oom`` or ``unknown``.
-
-    ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
-    """
-    identity = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
-    found = Classification(classify_signal(signal, sender))
-    verdict = by_rules(parse_rules(rules), ErrorFacts(), "", signal) or found
-    kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
-    return _without_exception(kind, identity.explain, verdict, identity, diagnostic, facts)
-
-
-def describe_timeout(
-    timeout_seconds: float,
-    stack_text: str = "",
-    project_root: str | None = None,
-    hang: str = "",
-    command: str | None = None,
-    progress: Progress | None = None,
-) -> Failure:
-    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy; ``progress``: what it reported."""
-    frame = innermost_of_stack(stack_text)
-    return _without_exception(
-        "TimeoutError",  # SPEC 000 names it so
-        timeout_error(timeout_seconds, hang),
-        Classification(FailureClass.TIMEOUT),
-        fingerprint_of_stack(stack_text, project_root, command, hang),
-        str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
-        {} if progress is None else {PROGRESS_FACT: progress.done},
-    )
-
-
-def describe_memory_limit(
-    used: int, allowed: int, stack_text: str = "", project_root: str | None = None, command: str | None = None
-) -> Failure:
-    """Describe an attempt that was ended because it held more bytes than its task allows."""
-    return _without_exception(
-        MEMORY_LIMIT_ERROR,
-        f"used {format_bytes(used)} of {format_bytes(allowed)} allowed",
-        Classification(FailureClass.OUT_OF_MEMORY),
-        fingerprint_of_signal(SIGKILL, "limit", stack_text, project_root, command),
-        "",
-    )
 
 
 def traceback_of(error: BaseException) -> str:
@@ -233,14 +170,15 @@ def _has_facts(error: BaseException) -> bool:
     return bool(text.strip()) and _FUTURE.search(text) is None
 
 
-def _without_exception(
+def failure_of_end(
     kind: str,
     message: str,
     verdict: Classification,
     identity: Fingerprint,
-    diagnostic: str,
+    diagnostic: str = "",
     facts: Mapping[str, object] | None = None,
 ) -> Failure:
+    """Return the failure of an attempt without an exception."""
     return Failure(
         error_type=kind,
         message=clip(message, MESSAGE_MAX),

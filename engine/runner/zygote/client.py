@@ -20,7 +20,7 @@ from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
 from ..cgroups import Cgroups, open_cgroups
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess
-from ..outcome_of_exit import OutOfMemoryWatch
+from ..out_of_memory import OutOfMemoryWatch
 from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import Worker, WorkerPool

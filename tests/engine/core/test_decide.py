@@ -21,12 +21,11 @@ from redrive.engine.core.decide import (
     TaskHistory,
     decide,
 )
-from redrive.engine.core.failures.failure import describe_memory_limit
+from redrive.engine.core.failures.attempt_end import Evidence, lost, over_limit
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
-from redrive.engine.runner.outcome_of_exit import lost
 from support.marks import for_each
 
 NOW = 1_777_000_000_000_000
@@ -263,7 +262,7 @@ def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
 
 
 def test_what_is_over_its_limit_of_memory_is_not_tried_again():
-    outcome = Outcome(OutcomeKind.ERROR, describe_memory_limit(2_300_000_000, 2 * 10**9))
+    outcome = Outcome(OutcomeKind.ERROR, over_limit(Evidence(memory_used=2_300_000_000, memory_limit=2 * 10**9)))
     assert DeadLetterKind.OUT_OF_MEMORY == judge(outcome, policy=RetryPolicy(max_attempts=10)).kind
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_unstored
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import FlowError
-from redrive.engine.runner.outcome_of_exit import OutOfMemoryWatch
+from redrive.engine.runner.out_of_memory import OutOfMemoryWatch
 from support.marks import parametrize_mostly_long
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from redrive.engine.runner.outcome_of_exit import OutOfMemoryWatch
+from redrive.engine.runner.out_of_memory import OutOfMemoryWatch
 
 GIB = 1 << 30
 V2_EVENTS = "low 0\nhigh 0\nmax 7\noom 2\noom_kill {kills}\noom_group_kill 0\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
+from redrive.engine.core.failures.attempt_end import Evidence, killed, timed_out
 from redrive.engine.core.failures.facts import error_line, programs_of, read_program_end
-from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
+from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from support.marks import for_each
 
@@ -261,7 +262,7 @@ def test_commands_that_say_nothing_are_distinguished_by_what_they_do() -> None:
 
 
 def hung(command: str | None, hang: str = "") -> Failure:
-    return describe_timeout(60, hang=hang, command=command)
+    return timed_out(Evidence(timeout=60, hang=hang, command=command))
 
 
 def test_two_commands_that_hang_are_two_causes() -> None:
@@ -272,12 +273,13 @@ def test_two_commands_that_hang_are_two_causes() -> None:
 
 
 def test_a_program_killed_for_memory_says_so() -> None:
-    failure = describe_signal(9, "oom", command="./import.sh")
+    failure = killed(Evidence(out_of_memory=True, command="./import.sh"), 9)
     assert (failure.failure_class, failure.message) == (
         FailureClass.OUT_OF_MEMORY,
         "out of memory: killed by the kernel",
     )
-    assert failure.fingerprint.loose != describe_signal(9, "oom", command="./export.sh").fingerprint.loose
+    other = killed(Evidence(out_of_memory=True, command="./export.sh"), 9)
+    assert failure.fingerprint.loose != other.fingerprint.loose
 
 
 @for_each(

@@ -20,7 +20,8 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
+from redrive.engine.core.failures.attempt_end import Evidence, killed, timed_out
+from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.failures.tables import POISON_RULE, Nature, is_shape_error, nature_of
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
@@ -113,10 +114,10 @@ def test_a_policy_or_a_rule_that_calls_a_type_transient_comes_first() -> None:
 @for_each(
     "failure, nature",
     [
-        (describe_signal(11), Nature.PROGRAM),  # a crash
-        (describe_signal(15), None),
+        (killed(Evidence(), 11), Nature.PROGRAM),  # a crash
+        (killed(Evidence(), 15), None),
         (describe_exit(3), None),  # says too little
-        (describe_timeout(3.0), None),
+        (timed_out(Evidence(timeout=3.0)), None),
         (Failure("KeyError", "", FailureClass.UNCLASSIFIED, Fingerprint("a", "b")), Nature.SHAPE),  # without facts
         (Failure("json.decoder.JSONDecodeError", "", FailureClass.AMBIGUOUS, Fingerprint("a", "b")), Nature.SHAPE),
         (Failure("print", "", FailureClass.UNCLASSIFIED, Fingerprint("a", "b")), None),  # not a class

@@ -5,19 +5,29 @@ A final frame that came in time decides, even if the process failed afterwards; 
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 import msgspec
 from msgspec.structs import replace
 
-from ..core.advice import Progress
-from ..core.failures.failure import describe_exit, describe_memory_limit, describe_signal, describe_timeout
-from ..core.outcome import NOT_STARTED, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from ...domain.text import format_bytes
+from ..advice import Progress
+from ..outcome import (
+    MEMORY_LIMIT_ERROR,
+    NOT_STARTED,
+    Failure,
+    FailureClass,
+    Fingerprint,
+    Outcome,
+    OutcomeKind,
+    timeout_error,
+)
+from .classify import by_rules, classify_signal, parse_rules
+from .facts import Classification, ErrorFacts
+from .failure import PROGRESS_FACT, describe_exit, failure_of_end
+from .fingerprint import fingerprint_of_signal, fingerprint_of_stack, innermost_of_stack
 
 DIED_WITHOUT_RESULT = "child died without sending result"
 KILLED_FROM_OUTSIDE = "killed from outside (SIGKILL)"
@@ -67,13 +77,13 @@ def outcome_of(evidence: Evidence) -> Outcome:
 
 def _outcome_of(evidence: Evidence) -> Outcome:
     if evidence.ending is not None and evidence.ending.kind is OutcomeKind.CANCELLED:  # by a SIGTERM of others
-        return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM))
+        return Outcome(OutcomeKind.ERROR, killed(evidence, SIGTERM))
     if evidence.ending is not None:
         return evidence.ending
     if evidence.force is KillReason.DEADLINE:
-        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), progress=evidence.progress)
+        return Outcome(OutcomeKind.TIMED_OUT, timed_out(evidence), progress=evidence.progress)
     if evidence.force is KillReason.MEMORY:
-        return Outcome(OutcomeKind.ERROR, _over_limit(evidence))
+        return Outcome(OutcomeKind.ERROR, over_limit(evidence))
     if evidence.force is KillReason.CANCEL:
         return Outcome(OutcomeKind.CANCELLED)
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
@@ -129,23 +139,34 @@ def refused(why: str) -> Outcome:
     return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
 
 
-def _timeout(evidence: Evidence) -> Failure:
-    return describe_timeout(
-        evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang, evidence.command, evidence.progress
+def timed_out(evidence: Evidence) -> Failure:
+    """Describe an attempt that was killed at its timeout."""
+    hang, progress, frame = evidence.hang, evidence.progress, innermost_of_stack(evidence.stack)
+    return failure_of_end(
+        "TimeoutError",  # SPEC 000 names it so
+        timeout_error(evidence.timeout or 0, hang),
+        Classification(FailureClass.TIMEOUT),
+        fingerprint_of_stack(evidence.stack, evidence.project_root, evidence.command, hang),
+        str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
+        {} if progress is None else {PROGRESS_FACT: progress.done},
     )
 
 
-def _over_limit(evidence: Evidence) -> Failure:
-    return describe_memory_limit(
-        evidence.memory_used, evidence.memory_limit, evidence.stack, evidence.project_root, evidence.command
+def over_limit(evidence: Evidence) -> Failure:
+    """Describe an attempt that was ended because it held more bytes than its task allows."""
+    return failure_of_end(
+        MEMORY_LIMIT_ERROR,
+        f"used {format_bytes(evidence.memory_used)} of {format_bytes(evidence.memory_limit)} allowed",
+        Classification(FailureClass.OUT_OF_MEMORY),
+        fingerprint_of_signal(SIGKILL, "limit", evidence.stack, evidence.project_root, evidence.command),
     )
 
 
 def _death(evidence: Evidence) -> Failure:
     if evidence.out_of_memory:
-        return _killed(evidence, SIGKILL)
+        return killed(evidence, SIGKILL)
     if evidence.signal is not None:
-        return _killed(evidence, evidence.signal)
+        return killed(evidence, evidence.signal)
     if evidence.command is not None and evidence.exit_code == 0:
         return _bad_result(evidence.result_error)
     code = evidence.exit_code if evidence.exit_code is not None else 1
@@ -161,110 +182,17 @@ def _bad_result(why: str) -> Failure:
     return Failure("ResultError", why, FailureClass.PERMANENT, fingerprint)
 
 
-def _killed(evidence: Evidence, number: int) -> Failure:
-    return describe_signal(
-        number,
-        "oom" if evidence.out_of_memory else "unknown",
-        stack_text=evidence.stack,
-        project_root=evidence.project_root,
-        rules=evidence.rules,
-        diagnostic=_memory(evidence) if evidence.out_of_memory else "",
-        command=evidence.command,
-    )
+def killed(evidence: Evidence, number: int) -> Failure:
+    """Describe a process that was killed by a signal that redrive did not send."""
+    sender = "oom" if evidence.out_of_memory else "unknown"
+    identity = fingerprint_of_signal(number, sender, evidence.stack, evidence.project_root, evidence.command)
+    found = Classification(classify_signal(number, sender))
+    verdict = by_rules(parse_rules(evidence.rules), ErrorFacts(), "", number) or found
+    kind, diagnostic = f"signal:{number}:{sender}", _memory(evidence) if evidence.out_of_memory else ""
+    return failure_of_end(kind, identity.explain, verdict, identity, diagnostic, {"signal": number})
 
 
 def _memory(evidence: Evidence) -> str:
     max_rss_kb = evidence.usage.get("max_rss_kb")
     held = f"it held at most {(max_rss_kb if isinstance(max_rss_kb, int) else 0) / 1024:.0f} MiB"
     return f"{held} of the {evidence.memory_bound}" if evidence.memory_bound else held
-
-
-# --- Detects whether a SIGKILL that redrive did not send came from the kernel's out-of-memory killer -----------------
-#
-# The kernel counts such kills per cgroup. If the own cgroup has no count, that of the whole machine is used; it also
-# counts kills of unrelated processes at the same time.
-
-
-MARK_SECONDS = 1.0  # a younger mark is reused for the next attempt: reading the counter is slow
-NEAR_LIMIT = 0.95
-UNLIMITED_BYTES = 1 << 60  # cgroup version 1 reports a larger number where there is no limit
-
-_LIMITS = ("memory.max", "memory.limit_in_bytes")  # cgroups of version 2 and 1
-_COUNTS = ("memory.events", "memory.oom_control")
-
-
-class OutOfMemoryWatch:
-    """Compares the kernel's count of out-of-memory kills before and after an attempt.
-
-    ``bound``: how much memory there is, in words. ``root``: the folder of /proc and /sys.
-    """
-
-    def __init__(self, root: str = "/") -> None:
-        groups = list(_groups(Path(root)))
-        self._counts = [group / name for group in groups[:1] for name in _COUNTS] + [Path(root, "proc/vmstat")]
-        self._limit_kb = min((kb for group in groups if (kb := _limit_kb(group)) is not None), default=None)
-        self.bound = _bound(self._limit_kb)
-        self._mark = self._kills()
-        self._marked_at = time.monotonic()
-
-    def mark(self) -> int:
-        """Return the count, at most ``MARK_SECONDS`` old."""
-        now = time.monotonic()
-        if now - self._marked_at > MARK_SECONDS:
-            self._mark, self._marked_at = self._kills(), now
-        return self._mark
-
-    def explains(self, mark: int, max_rss_kb: int) -> bool:
-        """Return whether the kernel killed since ``mark``, or the process came close to the limit of the cgroup."""
-        if self._kills() > mark:
-            return True
-        return self._limit_kb is not None and max_rss_kb >= NEAR_LIMIT * self._limit_kb
-
-    def _kills(self) -> int:
-        """Return the first count that is available."""
-        found = (count for path in self._counts if (count := count_kills(path)) is not None)
-        return next(found, 0)
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's cgroup and its parents that limit memory, innermost first."""
-    for line in read_text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        mount = root / "sys/fs/cgroup" / controllers
-        ours = mount / path.lstrip("/")
-        for folder in (ours, *ours.parents):
-            if any((folder / name).exists() for name in _LIMITS):
-                yield folder
-            if folder == mount:  # in a container it may be the only one that is visible
-                break
-
-
-def _limit_kb(group: Path) -> int | None:
-    for name in _LIMITS:
-        text = read_text(group / name).strip()
-        if text.isdigit() and int(text) < UNLIMITED_BYTES:
-            return int(text) // 1024
-    return None
-
-
-def _bound(limit_kb: int | None) -> str:
-    if limit_kb is not None:
-        return f"{limit_kb / 1024:.0f} MiB that its cgroup may hold"
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"{machine_bytes / 1024**2:.0f} MiB that this machine has"
-
-
-def count_kills(path: Path) -> int | None:
-    """Return the kernel's count of out-of-memory kills in a file of a cgroup; None: it has none."""
-    words = (line.split() for line in read_text(path).splitlines())
-    return next((int(line[1]) for line in words if line[:1] == ["oom_kill"] and len(line) == 2), None)
-
-
-def read_text(path: Path) -> str:
-    """Return what the kernel says in a file; empty if it says nothing."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

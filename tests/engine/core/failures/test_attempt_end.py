@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from redrive.engine.core.failures.attempt_end import Evidence, KillReason, lost, outcome_of
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.errors import NotReady
 from redrive.engine.runner.call import RECHECK_SECONDS_MAX, outcome_of_error
-from redrive.engine.runner.outcome_of_exit import Evidence, KillReason, lost, outcome_of
 from support.marks import for_each
 
 FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
