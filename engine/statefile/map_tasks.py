@@ -148,8 +148,6 @@ class RemappedTask(NamedTuple):
     """A map task whose list is made again."""
 
     name: str
-    state: str
-    generation: int
     effects: int  # children whose effects have happened
 
 
@@ -163,10 +161,9 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Re
             if json.loads(_spec(connection, run_id, task))["map"]["over"] != parent:
                 continue
             children = read_children(connection, run_id, task)
-            state, generation = task_columns(connection, run_id, task, "state, generation")
             effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
-            if children or state in elements.FOLLOWING:
-                found.append(RemappedTask(task, state, generation, effects))
+            if children or task_columns(connection, run_id, task, "state")[0] in elements.FOLLOWING:
+                found.append(RemappedTask(task, effects))
                 queue.append(task)
     return found
 

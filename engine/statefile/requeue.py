@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 from ..domain import event_payloads as payloads
 from ..domain import states
@@ -228,14 +228,6 @@ class _RunningAttempt(NamedTuple):
     heartbeat_at: Optional[int]
     executor_pid: Optional[int]
     executor_ticks: Optional[int]
-
-
-def resolve_targets(context: ActionContext) -> Iterator[TaskSnapshot]:
-    """Yield the targets that are unchanged, one by one: an act on one may settle or change the next."""
-    for target in context.targets:
-        row = resolve_target(context, target)
-        if row is not None:
-            yield row
 
 
 def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:

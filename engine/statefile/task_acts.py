@@ -6,10 +6,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ..domain import states
-from ..domain.acts import BY_NAME, DONE, REFUSED, RUNNING, Answer
+from ..domain.acts import BY_NAME, DONE, REFUSED, RUNNING, Answer, Target
 from ..domain.elements import FOLLOWING, describe_following
 from ..domain.event_payloads import RowsChange, TaskColumns
 from ..domain.task_options import Overrides, describe_overrides
@@ -28,9 +28,26 @@ from .action import (
 )
 from .breakers import arm_probes, check_breaker
 from .map_tasks import RemappedTask, expand_below, followers
-from .requeue import end_generation, overrides_from_options, resolve_targets, restart_cancelled, start_generation
+from .requeue import end_generation, overrides_from_options, resolve_target, restart_cancelled, start_generation
 from .sql import chunks, in_list, marks
 from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
+
+ReadTarget = Callable[[ActionContext, Target], Optional[TaskSnapshot]]
+
+
+def changeable(context: ActionContext, read: ReadTarget = resolve_target) -> Iterator[TaskSnapshot]:
+    """Yield the targets that the act may change, one by one, for it may change the next; the others are refused.
+
+    ``read``: returns a target that is as the operator saw it.
+    """
+    for target in context.targets:
+        row = read(context, target)
+        refused = None if row is None else refusal_of(context, row)
+        if row is not None and refused:
+            context.set_result(row.name, REFUSED, refused)
+        elif row is not None:
+            yield row
+
 
 # --- The acts ``requeue`` and ``requeue-rows`` -----------------------------------------------------------------------
 
@@ -52,7 +69,10 @@ def requeue_tasks(context: ActionContext) -> Answer:
         return Answer(False, _TWO_KEYS)
     blocked: List[TaskSnapshot] = []
     rows: List[TaskSnapshot] = []
-    for row in resolve_targets(context):
+    for target in context.targets:
+        row = resolve_target(context, target)
+        if row is None:
+            continue
         rows.append(row)
         refused = refusal_of(context, row)
         if row.state == states.TaskState.UPSTREAM_FAILED:
@@ -108,14 +128,7 @@ def requeue_rows(context: ActionContext) -> Answer:
     if _has_two_keys(context):
         return Answer(False, _TWO_KEYS)
     found = quarantine.select_rows(context)
-    for target in context.targets:
-        row = check_target(context, target) if target[0] in found else None
-        if row is None:
-            continue
-        refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-            continue
+    for row in changeable(context, lambda context, one: check_target(context, one) if one.task in found else None):
         start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
         quarantine.mark_rows(context, row.name, found[row.name], RowsChange.REQUEUED, row.generation + 1)
         context.set_result(row.name, DONE, f"runs again over {len(found[row.name])} of its rows")
@@ -254,11 +267,8 @@ EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
 
 def cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
-    for row in resolve_targets(context):
-        refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-        elif row.state == states.TaskState.RUNNING:
+    for row in changeable(context):
+        if row.state == states.TaskState.RUNNING:
             _request_cancel(context, row)
         else:
             end_generation(context.transaction, context.run_id, row, states.TaskState.CANCELLED)
@@ -296,28 +306,15 @@ def extend(context: ActionContext) -> Answer:
     seconds = context.options.get("seconds")
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
         return Answer(False, "say how many seconds more: above 0, and no more than a week")
-    for target in context.targets:
-        row = check_target(context, target)
-        if row is None:
-            continue
-        refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-        else:
-            context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
+    for row in changeable(context, check_target):
+        context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
     return summarize(context)
 
 
 def hurry(context: ActionContext) -> Answer:
     """Do not wait for the next retry, the next check of a sensor, or a not-before."""
-    for target in context.targets:
-        row = check_target(context, target)
-        if row is None:
-            continue
-        refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-        elif row.state == states.TaskState.PENDING:
+    for row in changeable(context, check_target):
+        if row.state == states.TaskState.PENDING:
             context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
             context.set_result(row.name, DONE, "starts as soon as its parents allow it")
         else:
@@ -357,12 +354,9 @@ def skip(context: ActionContext) -> Answer:
         if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
             return Answer(False, f"a substitute has at most {SUBSTITUTE_CHARACTERS_MAX} characters of JSON")
     together = {target[0] for target in context.targets}
-    for row in resolve_targets(context):
-        refused = refusal_of(context, row)
+    for row in changeable(context):
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-        elif needed_by is not None:
+        if needed_by is not None:
             sentence = f"{needed_by} needs its result: give a substitute, or skip both"
             context.set_result(row.name, REFUSED, sentence)
         else:
@@ -406,13 +400,9 @@ def reject(context: ActionContext) -> Answer:
 
 
 def _answer_approvals(context: ActionContext, state: states.TaskState, columns: TaskColumns) -> Answer:
-    for row in resolve_targets(context):
-        refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
-        else:
-            end_generation(context.transaction, context.run_id, row, state, columns)
-            context.set_result(row.name, DONE, BY_NAME[context.act].past)
+    for row in changeable(context):
+        end_generation(context.transaction, context.run_id, row, state, columns)
+        context.set_result(row.name, DONE, BY_NAME[context.act].past)
     _stop_below(context)
     restart_cancelled(context)
     return summarize(context)
