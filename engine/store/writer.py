@@ -16,14 +16,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.policy import send_setting
+from ..core.policy import RetryPolicy, draw_delay, send_setting
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
@@ -122,8 +122,7 @@ class Writer:
         self._batch: list[_QueuedItem] = []  # in flight, or waiting for a retry
         self._is_flush_scheduled = False
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._delays: Iterator[float] | None = None  # of a failing flush
-        self._tries = 0
+        self._tries = 0  # of a failing flush
         self._failing_since = 0.0
         self.is_degraded = False  # the storage refuses
         self._is_closing = False
@@ -302,9 +301,7 @@ class Writer:
 
     def _schedule_retry(self, error: BaseException) -> None:
         """Keep the batch and retry it later; after enough tries report DEGRADED."""
-        if self._delays is None:
-            self._delays = self._limits.delays(self._uniform)
-            self._tries = 0
+        if not self._tries:
             self._failing_since = self._loop.time()
         self._tries += 1
         elapsed = self._loop.time() - self._failing_since
@@ -312,10 +309,11 @@ class Writer:
             self.is_degraded = True
             waiting = f"{counted(self.backlog, 'change')} {'waits' if self.backlog == 1 else 'wait'} in memory"
             self._report_storage(StorageChange.DEGRADED, f"{self._explain(error)}; nothing is lost, {waiting}")
-        self._retry_timer = self._loop.call_later(next(self._delays), self._flush)
+        delay, _ = draw_delay(self._limits.policy, self._tries - 1, None, self._uniform)
+        self._retry_timer = self._loop.call_later(delay, self._flush)
 
     def _recover(self) -> None:
-        self._delays = None
+        self._tries = 0
         if self.is_degraded:
             self.is_degraded = False
             seconds = self._loop.time() - self._failing_since
@@ -503,12 +501,10 @@ class FlushLimits(msgspec.Struct, frozen=True):
     batch: int = 2000  # limits memory and lock time; smaller batches were slower (measured)
     query_delays_seconds: Sequence[float] = QUERY_DELAYS_SECONDS  # of layer B
 
-    def delays(self, uniform: Callable[[float, float], float]) -> Iterator[float]:
-        """Yield the delays before retries in seconds, without end: doubling, plus up to 50 % jitter."""
-        delay = self.backoff_seconds
-        while True:
-            yield delay + uniform(0.0, delay * 0.5)
-            delay = min(delay * 2, self.cap_seconds)
+    @property
+    def policy(self) -> RetryPolicy:
+        """The waits before retries, which have no end: doubling, plus up to 50 % jitter."""
+        return RetryPolicy(base=self.backoff_seconds, cap=self.cap_seconds, jitter="add50")
 
     @classmethod
     def from_environment(

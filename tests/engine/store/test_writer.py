@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.policy import bounds
 from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author
 from redrive.engine.domain.event_payloads import StorageChanged
@@ -272,10 +273,9 @@ def test_layer_b_stops_at_its_clamp_however_slow_layer_a_was() -> None:
 
 
 def test_layer_c_waits_double_plus_up_to_half() -> None:
-    delays = FlushLimits().delays(lambda low, high: high)
-    assert [round(next(delays), 3) for _ in range(4)] == [0.15, 0.3, 0.6, 1.2]
-    delays = FlushLimits(cap_seconds=0.3).delays(lambda low, high: low)
-    assert [next(delays) for _ in range(4)] == [0.1, 0.2, 0.3, 0.3]
+    waits = [bounds(FlushLimits().policy, retry) for retry in range(4)]
+    assert [round(longest, 3) for _, longest in waits] == [0.15, 0.3, 0.6, 1.2]
+    assert [bounds(FlushLimits(cap_seconds=0.3).policy, retry)[0] for retry in range(4)] == [0.1, 0.2, 0.3, 0.3]
 
 
 def test_the_knobs_of_the_document_are_read_under_both_names() -> None:
