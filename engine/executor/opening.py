@@ -160,7 +160,9 @@ async def _write_run(
     stored = mask.stored_flow(flow)
     first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
-    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
+    building = (
+        None if requested.source is not None else asyncio.create_task(_build_projection(requested.run_id, stored))
+    )
     projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
@@ -178,7 +180,7 @@ async def _write_run(
         early,
         clock_watch,
         remote,
-        is_new=not requested.exists,
+        is_new=requested.source is None,
     )
 
 
@@ -201,8 +203,8 @@ def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
 
 async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     """Import the flow. Raises StartInterrupted if a stop is requested meanwhile."""
-    params = lease.request.options.params or {}
-    import_request = Open(requested.flow_target, params, requested.params, requested.python_path)
+    params, source = lease.request.options.params or {}, requested.source or runs.RunSource()
+    import_request = Open(requested.flow_target, params, source.params, source.python_path)
     import_task = asyncio.get_running_loop().create_task(lease.runner.open(import_request))
     with lease.interruptible(import_task.cancel):
         try:
@@ -261,9 +263,7 @@ class _RequestedRun(msgspec.Struct, frozen=True):
 
     flow_target: str
     run_id: str
-    exists: bool
-    params: Mapping[str, object]
-    python_path: tuple[str, ...] = ()
+    source: runs.RunSource | None = None  # of a run that exists
 
 
 def _find_run(request: RunRequest) -> _RequestedRun:
@@ -271,7 +271,7 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     target = request.flow if isinstance(request.flow, str) else ""
     options = request.options
     if not options.resume and holds_nothing(request.state_path):
-        return _RequestedRun(target, request.run_id or new_run_id(), False, {})
+        return _RequestedRun(target, request.run_id or new_run_id())
     with database.reading(request.state_path) as connection:
         if not options.copy:
             refuse_copy(connection, request.state_path, None)
@@ -289,12 +289,12 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     if source is None:
         if options.resume:
             raise runs.unknown_run(run_id or "", request.state_path)
-        return _RequestedRun(target, run_id or new_id, False, {})
+        return _RequestedRun(target, run_id or new_id)
     if request.flow is None:
         target = flow_path_of(source, request.state_path, str(run_id))
         if not options.trust:
             check_trust(source, request.state_path)
-    return _RequestedRun(target, str(run_id), True, source.params, source.python_path)
+    return _RequestedRun(target, str(run_id), source)
 
 
 def _check_is_unfinished(connection: sqlite3.Connection, run_id: str) -> None:
@@ -360,7 +360,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
         dead = recovery.recover(transaction, self.identity.executor_id, self.uniform)
         recovery.report_cut_off(transaction, dead, run_id)
-        if self.requested.exists:
+        if self.requested.source is not None:
             projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
         else:
             self._create_run(transaction)

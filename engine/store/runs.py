@@ -311,8 +311,8 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 class RunSource(NamedTuple):
     """What a run was started with. ``flow_path``: where its flow is now; None: a program has built it."""
 
-    flow_path: str | None
-    params: dict[str, object]
+    flow_path: str | None = None
+    params: Mapping[str, object] = {}
     python_path: tuple[str, ...] = ()  # PYTHONPATH of the start
     logical_time: int | None = None
     has_ended: bool = False

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from ..core import consequences, decide
 from ..core.advice import NOT_JUDGED, TimeoutJudgement, judge_timeout, most_memory, past_duration
-from ..core.breaker import UNJUDGED, CallVerdict
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
 from ..core.outcome import (
@@ -56,6 +55,8 @@ from .endings import expires_at
 from .pages import trigger_page
 from .runs import healed_count, past_attempts
 
+NOTHING_KNOWN = decide.TaskHistory()
+
 
 def settle(
     transaction: Transaction,
@@ -64,15 +65,14 @@ def settle(
     outcome: Outcome,
     uniform: Uniform,
     *,
-    path_seconds: float = 0.0,
-    deadline_at: int | None = None,
-    verdict: CallVerdict = UNJUDGED,
+    known: decide.TaskHistory = NOTHING_KNOWN,
     interrupted: bool = False,
     is_silent: bool = False,
 ) -> decide.Decision | None:
     """Write the end of an attempt, and return what follows; None: it ended too late, and the task has moved on.
 
-    ``interrupted``: the executor terminated it because the executor stops. ``is_silent``: it has written no output.
+    ``known``: what no row says of the task. ``interrupted``: the executor terminated it because the executor stops.
+    ``is_silent``: it has written no output.
     """
     if outcome.result is not None:  # before the maps below read it
         stored_as = large_results.store(transaction.connection, claim.run_id, claim.task, outcome.result)
@@ -83,17 +83,7 @@ def settle(
     if outcome.element_keys and spec.map is not None and outcome.kind is OutcomeKind.DEFERRED:
         outcome = _with_children(transaction, claim, outcome)
     stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
-    history = read_history(
-        transaction.connection,
-        claim,
-        spec,
-        outcome,
-        stored,
-        at=transaction.at,
-        path_seconds=path_seconds,
-        deadline_at=deadline_at,
-        verdict=verdict,
-    )
+    history = read_history(transaction.connection, claim, spec, outcome, stored, known, at=transaction.at)
     outcome = _with_usual_memory(transaction.connection, claim.task, _with_reason(outcome, history.timeout))
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
@@ -349,18 +339,17 @@ def read_history(
     spec: TaskSpec,
     outcome: Outcome,
     stored: StoredTask,
+    known: decide.TaskHistory,
     *,
     at: int,
-    path_seconds: float,
-    deadline_at: int | None,
-    verdict: CallVerdict,
 ) -> decide.TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures.
 
-    ``at``: the end of the attempt, microseconds UTC.
+    ``known``: as for ``settle``; ``at``: the end of the attempt, microseconds UTC.
     """
     failure = outcome.failure
-    history = decide.TaskHistory(
+    history = replace(
+        known,
         spec=spec,
         failures=stored.failures,
         losses=stored.losses,
@@ -371,10 +360,6 @@ def read_history(
         timeout=_judge_timeout(connection, claim, spec, outcome, at),
         first_started_at=stored.first_started_at,
         effect_key=effect_key(claim.run_id, claim.task, stored.key_generation) if spec.effect else None,
-        health=verdict.health,
-        silent_seconds=verdict.silent_seconds,
-        path_seconds=path_seconds,
-        deadline_at=deadline_at,
         cancel_requested=stored.cancel_requested_at is not None,
         deadline_passed=_deadline_passed(stored),
         bounded_until=stored.expires_at,

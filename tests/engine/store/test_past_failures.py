@@ -144,10 +144,8 @@ def test_what_is_read_decides_as_the_whole_past_would(
         spec,
         outcome,
         stored,
+        TaskHistory(health=verdict.health, silent_seconds=verdict.silent_seconds),
         at=at,
-        path_seconds=0.0,
-        deadline_at=None,
-        verdict=verdict,
     )
     history = read if kind is OutcomeKind.ERROR else settle_with(one_task, read, failure, number, judged)
     whole = whole_history(one_task, history, failure, number)
