@@ -117,7 +117,7 @@ class Param(Generic[T]):
     def __post_init__(self) -> None:
         if self.type not in _TYPES:
             known = ", ".join(kind.__name__ for kind in _TYPES)
-            raise OptionError(f"a Param has one of the types {known}, not {short_repr(self.type)}")
+            raise OptionError(f"a Param begins with its type, one of {known}, not with {short_repr(self.type)}")
         if isinstance(self.choices, str) or not isinstance(self.choices, Sequence):
             raise OptionError(f"the choices of a Param are a list, not {short_repr(self.choices)}")
         for value in (*self.choices, *([] if self.is_required or self.default is None else [self.default])):

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
@@ -368,8 +368,14 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
     for name in needed:
         if name not in known:
             message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
-            message += f"nor a parameter of the flow{did_you_mean(name, known)}"
+            message += f"nor a parameter of the flow{_advice(name, known, flow)}"
             yield Finding("error", "parameters", message, task.name)
+
+
+def _advice(name: str, known: Collection[str], flow: FlowSpec) -> str:
+    """The end of a sentence about an unknown argument."""
+    meant = next((one.name for one in flow.tasks if parameter_of(one.name) == name), None)
+    return did_you_mean(name, known) if meant is None else f": name {meant!r} in after="
 
 
 # --- Map tasks --------------------------------------------------------------------------------------------------------

@@ -189,13 +189,14 @@ def play(
         StageError: the flow, a fault or an act cannot be played.
         FlowError: the flow cannot be run.
     """
-    with modules_restored():
-        night = _Play(flow, **options)
+    __tracebackhide__ = True  # in the report of pytest
+
+    def play_runs(night: _Play) -> None:
         for number in range(runs):
             night.advance_to(number * parse_duration(every))
             night.play_run(f"night-{number + 1}" if runs > 1 else "night", parse_duration(until))
-        night.end_acts()
-    return night.close(keep)
+
+    return _play_night(play_runs, flow, keep, options)
 
 
 def play_schedule(
@@ -218,11 +219,23 @@ def play_schedule(
         StageError: the flow, a fault or an act cannot be played, or no run was due.
         FlowError: the flow cannot be run, or has no schedule.
     """
-    with modules_restored():
-        night = _Play(flow, **options)
-        night.play_service(parse_duration(lasts))
-        night.end_acts()
-    return night.close(keep)
+    __tracebackhide__ = True
+    return _play_night(lambda night: night.play_service(parse_duration(lasts)), flow, keep, options)
+
+
+def _play_night(
+    events: Callable[[_Play], None], flow: PlayedFlow, keep: str | os.PathLike[str] | None, options: PlayOptions
+) -> Night:
+    """Play a night. An error of the caller has no frames of this package: the line of the test is what to mend."""
+    __tracebackhide__ = True
+    try:
+        with modules_restored():
+            night = _Play(flow, **options)
+            events(night)
+            night.end_acts()
+        return night.close(keep)
+    except (StageError, FlowError) as error:
+        raise error.with_traceback(None) from None
 
 
 def _instant(at: str | datetime) -> datetime:

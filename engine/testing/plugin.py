@@ -21,6 +21,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Any) -> Callable[..., Night]:
     nights = request.node.stash.setdefault(_NIGHTS, [])
 
     def call(*args: Any, **options: Any) -> Night:
+        __tracebackhide__ = True
         options.setdefault("keep", tmp_path / f"night-{len(nights) + 1}.db")
         night = play_night(*args, **options)
         nights.append(night)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from redrive.engine import Flow, NotReady
@@ -400,8 +401,9 @@ def test_a_body_that_computes_beside_others_does_not_wait() -> None:
 
 
 def test_a_name_that_the_flow_does_not_have_is_refused() -> None:
-    with pytest.raises(StageError, match="no task 'lod'; it has extract, load"):
+    with pytest.raises(StageError, match="no task 'lod'; it has extract, load") as caught:
         play(two_steps(), durations={"lod": "1s"})
+    assert [entry.path for entry in caught.traceback if not entry.ishidden(caught)] == [Path(__file__)]
     with pytest.raises(StageError, match="no task names the downstream 'bink'; the flow has: bank"):
         play(two_steps(), faults=[down("bink")])
 

@@ -334,6 +334,14 @@ def test_an_argument_that_nobody_gives_is_an_error():
     assert "asks for an argument 'loadpart'" in finding.message and "did you mean 'load_part'?" in finding.message
 
 
+def test_an_argument_with_the_name_of_a_task_further_up_says_what_to_add():
+    flow = quiet()
+    flow.task(lambda: 1, name="load-part", timeout=1)
+    flow.task(lambda: 1, name="sum", after="load-part", timeout=1)
+    flow.task(lambda load_part: 1, name="mail", after="sum", timeout=1)
+    assert found(flow)["parameters"].message.endswith("nor a parameter of the flow: name 'load-part' in after=")
+
+
 def test_an_argument_by_position_only_and_a_generator_are_errors():
     flow = quiet()
 

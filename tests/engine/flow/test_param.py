@@ -88,7 +88,10 @@ def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
 @for_each(
     "arguments, why",
     [
-        ((set, set()), "a Param has one of the types str, int, float, bool, list, date, datetime, Decimal, Path, not"),
+        (
+            (set, set()),
+            "a Param begins with its type, one of str, int, float, bool, list, date, datetime, Decimal, Path, not",
+        ),
         ((list, "[]"), "a Param(list) wants a list in JSON like ['a'], not '[]'"),
         ((Path, "x"), "a Param(Path) wants a path like '/data/orders.csv', not 'x'"),
         ((int, "5"), "a Param(int) wants a whole number like 3, not '5'"),
