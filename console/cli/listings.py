@@ -17,7 +17,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, waits_for_approval
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import advised, counted, format_duration
@@ -231,7 +231,7 @@ async def inbox_of_run(
     lines: list[Shown] = []
     for group in groups:
         lines += cause_lines(group, projection, known.get(group.key), now_us)
-        lines += _requeue_lines(group, projection, session)
+        lines += _act_lines(group, projection, session)
     may_be_acknowledged = need is not None and run.ended_at is not None
     is_lost_by_advice = has_no_executor or (need is not None and need.kind is NeedKind.LOST)
     if not lines and not is_lost_by_advice and not may_be_acknowledged:
@@ -249,17 +249,19 @@ async def inbox_of_run(
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
 
 
-def _requeue_lines(cause: InboxCause, projection: RunProjection, session: Session) -> list[str]:
-    """The command that runs the tasks of a cause again; none for another wait, whose message names the command."""
-    if projection.tasks[cause.tasks[0]].state not in NEEDS_HUMAN:
-        return []
+def _act_lines(cause: InboxCause, projection: RunProjection, session: Session) -> Iterator[str]:
+    """The commands that decide about the tasks of a cause; none for another wait, whose message names the command."""
+    row = projection.tasks[cause.tasks[0]]
+    acts = ("requeue",) if row.state in NEEDS_HUMAN else ("approve", "reject") if waits_for_approval(row) else ()
     by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
     has_ended = runner_of(projection.run, session.status).has_ended
     options: dict[str, object] = {"resume": has_ended and not is_remote(session.address)}
     options |= {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
     arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
-    line = shell_line("requeue", *arguments)
-    return [] if line is None else [f"  {one_line(line)}"]
+    for act in acts:
+        line = shell_line(act, *arguments)
+        if line is not None:
+            yield f"  {one_line(line)}"
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:

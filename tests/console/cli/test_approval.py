@@ -63,8 +63,10 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
         assert [(line.counts["READY"], line.asked) for line in lists.runs(connection)] == [(1, 1)]
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "1 × waits for an approval · holds 1" in inbox
-    asked = next(line for line in inbox.splitlines() if line.startswith("  READY "))
+    asked, *answers = [line for line in inbox.splitlines() if line.startswith("  ")]
     assert re.fullmatch(r"  READY ok 0/1: asked at \S+; approve or reject ok", asked)
+    place = f"{folder / 's.db'}@r --resume --reason TEXT -- ok"
+    assert answers == [f"  redrive approve {place}", f"  redrive reject {place}"]
     assert redrive(folder, "inbox", "--quiet", "s.db", code=3).stdout == ""
     row = json.loads(redrive(folder, "inbox", "--json", "s.db", code=3).stdout)
     assert (row["need"], row["tasks"]) == ("approval", ["ok"])
