@@ -254,7 +254,7 @@ def end_sentence(result: RunResult, state: str) -> str:
     type=Number(0, 100),
     default=0,
     metavar="N",
-    help="Start it again at most N times. Default: 0, because a command may not bear it.",
+    help="Start it again at most N times, then without its input. Default: 0, because a command may not bear it.",
 )
 @click.option("--downstream", metavar="NAME", help="The system that it calls: its breaker and retry budget apply.")
 @click.option("--page", "page_line", metavar="LINE", help="Gets the message, if a human is needed.")
