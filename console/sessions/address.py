@@ -122,6 +122,7 @@ _ALWAYS = (
     "ForwardAgent=no",  # these two are not forwardings to ssh; the remote host needs neither keys nor a screen
     "ForwardX11=no",
 )
+ANSWER_SECONDS = 2.0  # of ssh, to a question that it answers without the host
 AROUND = "ControlPath=none"  # a login of its own, beside a connection that is shared
 _NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever
 
@@ -162,8 +163,8 @@ class SshOptions(NamedTuple):
 
         ``may_prompt``: ssh may ask for passwords and second factors on the terminal.
         """
-        options = sorted((*self.options, *self.added), key=AROUND.__ne__)  # ahead even of the operator's
-        words = [*_program(), "-T", *_words(options)]
+        paths = [option for option in self.added if option.startswith("ControlPath=")]  # ahead even of the operator's
+        words = [*_program(), "-T", *_words((*paths, *self.options, *self.added))]
         for option in _ALWAYS if may_prompt else (_NO_PROMPTS, *_ALWAYS):
             words += ["-o", option]
         if address.port is not None:
@@ -172,16 +173,26 @@ class SshOptions(NamedTuple):
 
     def has_shared_connection(self, address: SshAddress) -> bool:
         """Whether ssh would use a connection that the operator's configuration shares (ControlMaster)."""
+        said = self._ask(address, "-G")
+        lines = [] if said is None else said.splitlines()
+        return any(os.path.exists(line.partition(" ")[2]) for line in lines if line.startswith("controlpath "))
+
+    def tell_shared_connection(self, address: SshAddress, what: str) -> bool:
+        """Tell the connection that ssh would share to ``check`` or ``exit``. False: there is none, or it hangs."""
+        return self._ask(address, "-O", what) is not None
+
+    def _ask(self, address: SshAddress, *question: str) -> str | None:
+        """What ssh says to a question that it answers without the host; None if it fails, or says nothing in time."""
         import subprocess  # here: a listing of a local file starts no program
 
         words, before = self.argv(address), len(_program())
-        asked = [*words[:before], "-G", *words[before:]]
+        asked = [*words[:before], *question, *words[before:]]
+        nowhere, seconds = subprocess.DEVNULL, ANSWER_SECONDS
         try:
-            said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2).stdout
-        except (OSError, subprocess.SubprocessError, UnicodeError):
-            return False
-        paths = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("controlpath ")]
-        return any(map(os.path.exists, paths))
+            done = subprocess.run(asked, stdin=nowhere, capture_output=True, timeout=seconds, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.decode(errors="replace")
 
 
 DEFAULT_OPTIONS = SshOptions()

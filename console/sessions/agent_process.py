@@ -237,6 +237,11 @@ class AgentProcess:
             self._sent_modules.update(new)
             self.notify("load", sources=packed_sources(new))
 
+    def kill_if_silent(self, seconds: float) -> None:
+        """Kill ssh if nothing has come for so long, not even a sign of life."""
+        if time.monotonic() - self.received_at > seconds:
+            self.kill(LinkError(f"{self._address.place} has been silent for {seconds:g} s"))
+
     def kill(self, problem: LinkError | None = None) -> None:
         """Kill ssh. ``problem``: why; None: nobody asks."""
         self._problem = self._problem or problem

@@ -193,8 +193,7 @@ class Connection:
         try:
             while not agent.ended.done():
                 await asyncio.wait({agent.ended}, timeout=WATCH_SECONDS)
-                if time.monotonic() - agent.received_at > DEAD_SECONDS:
-                    agent.kill(LinkError(f"{self._address.place} has been silent for {DEAD_SECONDS:g} s"))
+                agent.kill_if_silent(DEAD_SECONDS)
                 if self.link is not link:
                     link = self.link
                     self._on_change()

@@ -47,15 +47,21 @@ class Login:
         self._address = address
         self._process: subprocess.Popen[bytes] | None = None
         self._gives_up_at = 0.0
+        self._number = 0  # of the connection: those before it hang
 
     async def options(self) -> SshOptions:
         """Options that use the connection; one that is lost is made again, once for all who ask.
 
-        Where there is none, the operator's: a session says why, or shares the connection of the operator. Raises
-        LinkError for a host that is silent, and for one that a person has to answer.
+        One that hangs is left for another, as is one of the operator's. Where there is none, the operator's: a session
+        says why, or shares the connection of the operator. Raises LinkError for a host that is silent, and for one that
+        a person has to answer.
         """
-        if await asyncio.to_thread(self.own_options.has_shared_connection, self._address):
+        if await self._does_answer(self.own_options):
             return self.own_options
+        number = self._number
+        hangs = self._is_open and not self._is_going_on and not await self._does_answer(self._shared)
+        if hangs and number == self._number:
+            self._number += 1
         if not (self._is_going_on or self._is_open):
             self._start()
         while self._is_going_on:
@@ -72,6 +78,10 @@ class Login:
         if error.locked:
             raise error
         return self.own_options
+
+    async def _does_answer(self, options: SshOptions) -> bool:
+        """Whether the connection that these options share is there and does not hang."""
+        return await asyncio.to_thread(options.tell_shared_connection, self._address, "check")
 
     def sign_in(self) -> SshOptions:
         """Let ssh prompt on the terminal of this process. Raises LinkError when that failed."""
@@ -110,7 +120,7 @@ class Login:
 
     @property
     def _socket(self) -> Path:
-        return self._folder / "ssh"
+        return self._folder / f"ssh{self._number}"
 
     @property
     def _stderr(self) -> Path:
@@ -127,8 +137,7 @@ class Login:
     def _end(self) -> None:
         self.give_up()
         if self._is_open:
-            program, *words = self._shared.argv(self._address)
-            subprocess.run([program, "-O", "exit", *words], capture_output=True)
+            self._shared.tell_shared_connection(self._address, "exit")
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -16,6 +16,7 @@ from ...engine.statefile.state_files import POLL_SECONDS, FileRow, FileRowReader
 from .address import Endpoint, SshOptions, parse
 from .agent_process import AgentMessage, AgentProcess, clock_offset_us, file_rows_in
 from .bundle import boot_command
+from .connection import DEAD_SECONDS, WATCH_SECONDS
 from .login import Login, connect_with_sign_in
 from .session import LiveSession, Prefetch, list_query, no_queries
 from .ssh_errors import SILENCE_SECONDS
@@ -118,6 +119,8 @@ async def watch_remote_files(target: str, options: SshOptions) -> AsyncGenerator
     latest: asyncio.Queue[AgentMessage] = asyncio.Queue(1)
 
     def receive(message: AgentMessage) -> None:
+        if "files" not in message:
+            return  # a sign of life
         if latest.full():
             latest.get_nowait()
         latest.put_nowait(message)
@@ -130,7 +133,9 @@ async def watch_remote_files(target: str, options: SshOptions) -> AsyncGenerator
         while True:
             yield file_rows_in(message, address, offset_us)
             waiting = asyncio.ensure_future(latest.get())
-            await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
+            while not (waiting.done() or agent.ended.done()):
+                agent.kill_if_silent(DEAD_SECONDS)
+                await asyncio.wait((waiting, agent.ended), timeout=WATCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 waiting.cancel()
                 raise agent.ended.result()
@@ -218,5 +223,8 @@ def _unreachable(target: str, error: RedriveError) -> FileRow:
 
 async def list_state_files(target: str, options: SshOptions) -> Sequence[FileRow]:
     """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
-    async with aclosing(watch_remote_files(target, options)) as files:
-        return await anext(files)
+    from .ssh import SshSession
+
+    session = await SshSession.open(target, is_console=False, options=options, is_list=True)
+    await session.close()
+    return session.files

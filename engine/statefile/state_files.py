@@ -26,6 +26,7 @@ from .paths import default_folder, default_paths, is_full, named_path, superviso
 from .reader import FileStamps, stamps_of
 
 POLL_SECONDS = 1.0
+BEAT_SECONDS = 10.0  # between two signs of life of a list
 FIGURES_MAX = 500  # files whose figures are remembered
 NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
@@ -281,17 +282,23 @@ def default_path() -> str:
 
 
 def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
-    """Send the rows in JSON values, and again whenever they have changed, until the descriptor becomes readable."""
+    """Send the rows in JSON values, and again whenever they have changed, until the descriptor becomes readable.
+
+    Where nothing changes, a sign of life is sent every BEAT_SECONDS.
+    """
     reader = FileRowReader()
     sent: Optional[List[FileRow]] = None
+    beat_at = 0.0  # on the monotonic clock
     while True:
         found = reader.read()
-        files: JsonObject = {"files": found}
+        message: JsonObject = {"files": found}
         if sent is None:
-            send({"hello": dict(files, now=int(time.time() * 1000000))})
-        elif found != sent:
-            send(files)
-        sent = found
+            message = {"hello": dict(message, now=int(time.time() * 1000000))}
+        elif found == sent:
+            message = {"beat": None}
+        if found != sent or time.monotonic() >= beat_at:
+            send(message)
+            sent, beat_at = found, time.monotonic() + BEAT_SECONDS
         if select.select([descriptor], [], [], POLL_SECONDS)[0]:
             return
 

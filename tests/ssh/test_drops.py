@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 from redrive.console.model.board import Link
-from redrive.console.sessions import agent_process, connection
+from redrive.console.sessions import address, agent_process, connection
 from redrive.console.sessions import open as open_files
 from redrive.console.sessions.address import Endpoint, SshOptions, parse
 from redrive.console.sessions.session import LiveSession
@@ -293,6 +294,32 @@ async def test_a_list_and_the_run_opened_from_it_log_in_once_again(
     await run.close()
     subprocess.run(end_connection, check=True, stderr=subprocess.DEVNULL)
     assert logins(far) - before == 1
+
+
+async def test_a_shared_connection_that_hangs_is_left_by_the_list_and_made_again(
+    quick: None, far: Any, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_file.close()
+    for module, name, seconds in (
+        (open_files, "AGAIN_SECONDS", 0.05),
+        (open_files, "DEAD_SECONDS", 3.0),
+        (address, "ANSWER_SECONDS", 0.5),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+    fleet = await open_files.log_in(["ssh://far"], SshOptions())
+    ssh, *words = (await fleet.hosts["ssh://far"].options()).argv(parse("ssh://far"))
+    said = subprocess.run([ssh, "-O", "check", *words], capture_output=True, text=True, check=True).stderr
+    master = int(re.findall(r"pid=(\d+)", said)[0])
+    async with asyncio.timeout(LIMIT_SECONDS), aclosing(open_files.watch_hosts(fleet.hosts)) as lists:
+        try:
+            for is_silent in (False, True, False):
+                problems: list[str | None] = [None]
+                while problems != ([f"far has been silent for {3.0:g} s"] if is_silent else []):
+                    problems = [row.problem for row in await anext(lists) if row.path == "ssh://far"]
+                if not is_silent:
+                    os.kill(master, signal.SIGSTOP)
+        finally:
+            os.kill(master, signal.SIGKILL)
 
 
 async def test_leaving_while_the_line_is_down_is_quick(
