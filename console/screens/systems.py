@@ -37,10 +37,11 @@ _ROWS_NAMED = 20
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
 DIALOG_COLUMNS = 87
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
-_SECTION_OF_EVENT = {
-    EventKind.BREAKER: model.Section.BREAKERS,
-    EventKind.PAGE: model.Section.PAGES,
-    EventKind.QUARANTINE: model.Section.ROWS,
+_SECTIONS_OF_EVENT = {
+    EventKind.BREAKER: [model.Section.BREAKERS],
+    EventKind.PAGE: [model.Section.PAGES],
+    EventKind.QUARANTINE: [model.Section.ROWS],
+    EventKind.CLOCK: [model.Section.BREAKERS, model.Section.PAGES],
 }
 
 #: What the footer names beside what works everywhere, by what is under the cursor.
@@ -126,8 +127,8 @@ class SystemsScreen(DetailedList):
         if not self._is_seen:
             return
         self._update_past()
-        for kind in {event.kind for event in news.events} & _SECTION_OF_EVENT.keys():
-            self._request_sections(SOON_SECONDS, _SECTION_OF_EVENT[kind])
+        for kind in {event.kind for event in news.events} & _SECTIONS_OF_EVENT.keys():
+            self._request_sections(SOON_SECONDS, *_SECTIONS_OF_EVENT[kind])
         if any(self._is_downstream_call(event) for event in news.events):
             self._request_sections(CALL_COUNT_SECONDS, model.Section.BREAKERS)
 

@@ -247,6 +247,7 @@ def state_text(row: TaskRow) -> str:
 _SETTING_TASKS = (payloads.TaskMoved, payloads.TaskChanged, payloads.UnknownPayload)
 _SETTING_ATTEMPTS = (
     payloads.TaskMoved,
+    payloads.TaskChanged,
     payloads.AttemptStarted,
     payloads.AttemptExtended,
     payloads.AttemptLate,

@@ -166,6 +166,7 @@ class TaskChanged(NamedTuple):
     set: TaskColumns
     why: Text = None
     act: Text = None
+    attempt_set: AttemptColumns = EMPTY
 
 
 class TaskMapped(NamedTuple):

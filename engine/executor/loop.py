@@ -420,7 +420,7 @@ class RunLoop:
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:
-            shift_times(transaction, self._own.run_id, jump_us)
+            shift_times(transaction, [self._own.run_id], jump_us)
             store_breakers(transaction.connection, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)

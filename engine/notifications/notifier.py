@@ -21,7 +21,7 @@ from ..clock import Clock
 from ..core import causes
 from ..core.outcome import FailureClass
 from ..core.policy import RetryPolicy, draw_delay
-from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
+from ..domain.event_payloads import ClockMoved, PageChange, PageChanged, RunChange, RunChanged
 from ..domain.events import Event
 from ..domain.rows import FailingSender, PageRow
 from ..domain.states import RunState
@@ -114,9 +114,18 @@ class Notifier:
             self._task.add_done_callback(self._report)
 
     def handle_events(self, events: Iterable[Event]) -> None:
-        """Wake up for new or changed pages."""
-        if self._senders and any(map(_is_waking, events)):
-            self._wake.set()
+        """Wake up for new or changed pages; what was sent was sent as long ago as before a step of the clock."""
+        for event in events if self._senders else ():
+            if isinstance(event.payload, ClockMoved):
+                self._shift_clock(event.payload.moved_us)
+            if _is_waking(event):
+                self._wake.set()
+
+    def _shift_clock(self, moved_us: int) -> None:
+        self._sent = [at + moved_us for at in self._sent]
+        if self._digest_at is not None:
+            self._digest_at += moved_us
+        self._wake.set()
 
     @property
     def is_running(self) -> bool:

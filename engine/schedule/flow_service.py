@@ -166,6 +166,13 @@ class FlowService:
         """Step as soon as possible, also if what has changed comes too late for the step in progress."""
         self.wake_at, self._is_woken = 0, True
 
+    def shift_clock(self, jump_us: int) -> None:
+        """Decide again after a step of the clock: logical times are times of day and stay, waits last as long."""
+        if self._retry_at != FOREVER:
+            self._retry_at += jump_us
+        self._resend_at += jump_us
+        self.wake()
+
     def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
         self._read_at, before, self.served = self._clock.now_us(), self.served, served

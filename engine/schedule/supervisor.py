@@ -211,10 +211,12 @@ class Supervisor:
             self._shared.gaps.append((before, self._seen_at, "redrive serve stood still then"))
 
     def _on_clock_step(self, jump_us: int) -> None:
-        """Decide about all flows again; logical times are times of day and stay."""
         self._report("", f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
         for service in self._services.values():
-            service.wake()
+            service.shift_clock(jump_us)
+        for known in self._files.values():
+            if known.retry_at is not None:
+                known.retry_at += jump_us
 
     def _use_decisions(self) -> None:
         rows = self._shared.file.changed()

@@ -5,10 +5,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Mapping, Optional
+from typing import Any, Collection, Mapping, Optional
 
 from ..domain.event_codec import decode
-from ..domain.event_payloads import ClockMoved, RunChange, RunChanged, RunColumns, TaskColumns
+from ..domain.event_payloads import AttemptColumns, ClockMoved, RunChange, RunChanged, RunColumns, TaskColumns
 from ..domain.events import EventKind
 from ..domain.states import MOVING, OPEN, WITH_INSTANT, TaskState
 from ..domain.trigger_rules import DERIVED
@@ -24,21 +24,34 @@ _INSTANTS = {
 }
 
 
-def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
-    """Shift the stored times of a run by a step of the wall clock."""
+def shift_times(transaction: Transaction, run_ids: Collection[str], jump_us: int) -> None:
+    """Shift the stored times of runs, and the snoozes of all pages, by a step of the wall clock."""
+    for run_id in run_ids:
+        _shift_run_times(transaction, run_id, jump_us)
+    if run_ids:
+        sql = "UPDATE page SET snoozed_until = snoozed_until + ? WHERE state = 'snoozed'"
+        transaction.connection.execute(sql, (jump_us,))
+
+
+def _shift_run_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
     values = transaction.connection.execute(_SELECT_RUN, (run_id,)).fetchone()
     run = dict(zip(_RUN_INSTANTS, values))
     deadline_at = run.get("deadline_at") if run.get("deadline_is_time") else None
     names = ", ".join(_INSTANTS)
     rows = transaction.connection.execute(
-        "SELECT name, state, {} FROM task WHERE run_id = ? AND coalesce({}) IS NOT NULL".format(names, names), (run_id,)
+        "SELECT name, state, attempt, {} FROM task WHERE run_id = ? AND coalesce({}) IS NOT NULL".format(names, names),
+        (run_id,),
     ).fetchall()
     count = 0
-    for name, state, *instants in rows:
+    for name, state, attempt, *instants in rows:
         shifted = _shifted(state, dict(zip(_INSTANTS, instants)), deadline_at, jump_us)
-        if shifted:
+        if "started_at" in shifted:  # with its attempt, which runs
+            running: AttemptColumns = {"started_at": shifted["started_at"]}
+            transaction.change_attempt(run_id, name, attempt, running)
+            transaction.change(run_id, name, shifted, attempt, attempt_set=running)
+        elif shifted:
             transaction.change(run_id, name, shifted)
-            count += 1
+        count += bool(shifted)
     moved = shift_run(run, jump_us)
     if run.get("ended_at") is None:  # its start stays the time of day that it was
         moved["waited_us"] = run["waited_us"] + jump_us

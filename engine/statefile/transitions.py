@@ -103,11 +103,16 @@ class Transaction(object):
         attempt: Optional[int] = None,
         why: Optional[str] = None,
         act: Optional[str] = None,
+        attempt_set: payloads.AttemptColumns = payloads.EMPTY,
     ) -> None:
-        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
+        """Change columns of a task that keeps its state, and emit it.
+
+        ``why``, ``act`` and ``attempt_set`` go into the event only: the caller has changed that attempt.
+        """
         self._before_change(run_id, name, set)
         self._update("task", set, "run_id = ? AND name = ?", run_id, name)
-        self.emit(payloads.TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
+        changed = payloads.TaskChanged(set, why=why, act=act or self.act, attempt_set=attempt_set)
+        self.emit(changed, run_id, name, attempt=attempt)
 
     def restore(
         self,

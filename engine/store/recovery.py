@@ -96,8 +96,7 @@ def _follow_clock_back(transaction: Transaction) -> None:
     if ahead_us <= CLOCK_JUMP_SECONDS * 1e6:
         return
     runs = transaction.connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY run_id")
-    for (run_id,) in runs.fetchall():
-        shift_times(transaction, run_id, -ahead_us)
+    shift_times(transaction, [run_id for (run_id,) in runs.fetchall()], -ahead_us)
 
 
 def _running_attempts(connection: sqlite3.Connection, executor_id: str) -> list[Claim]:

@@ -169,6 +169,8 @@ def test_what_runs_while_the_clock_is_set_has_run_as_long_as_it_has(step: int) -
     flow.task(name="load", expect_by="70m")(lambda: time.sleep(3600))
     night = play(flow, faults=[clock_step("20m", step)])
     ((lasts_us,),) = night.query("SELECT ended_at - started_at - waited_us FROM run")
+    ((attempt_us, attempt_lasts_us),) = night.query("SELECT ended_at - started_at, duration_us FROM attempt")
+    assert attempt_us == pytest.approx(attempt_lasts_us, abs=5e6)
     assert lasts_us == pytest.approx(3600e6, abs=5e6) and night.pages == []
     if step > 0:
         assert "30m" in night.why("load", "90m")

@@ -16,6 +16,7 @@ import pytest
 from redrive.engine import Flow
 from redrive.engine.clock import SystemClock
 from redrive.engine.core.spec import Misfire
+from redrive.engine.errors import FlowError
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService
@@ -116,6 +117,29 @@ async def test_a_run_that_becomes_due_during_the_step_that_decides_to_wait_for_i
             assert started == [due_at]
         finally:
             service.release()
+
+
+async def test_a_start_that_failed_is_tried_again_as_soon_if_the_clock_is_set_back(tmp_path: Path) -> None:
+    tries = []
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        tries.append(options.logical_time)
+        raise FlowError("it cannot start")
+
+    clock = CreepingClock()
+    with service_of(Flow("f", schedule="every 1h"), clock, launch, tmp_path) as service:
+        service.acquire()
+        await steps(service)
+        clock.now += 90 * 60_000_000
+        await steps(service)
+        clock.now -= 20 * 60_000_000
+        service.shift_clock(-20 * 60_000_000)
+        await steps(service)
+        assert tries == [BEGIN + HOUR]
+        clock.now += 60_000_000
+        await steps(service)
+        assert tries == [BEGIN + HOUR] * 2
+        service.release()
 
 
 async def test_what_became_due_while_the_machine_slept_says_so(tmp_path: Path) -> None:

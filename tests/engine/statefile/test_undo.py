@@ -103,7 +103,7 @@ def test_times_that_an_undo_restores_follow_the_steps_of_the_clock_since(state_f
     state_file.set_state("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the deadline of the run
     skip_all = state_file.command("skip", "waits", "dead", "late")
     state_file.send(skip_all)
-    state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
+    state_file.write(lambda transaction: shift_times(transaction, [RUN], 3600 * SECOND))
     assert state_file.act("undo", command=skip_all["id"])["ok"]
     assert state_file.column("waits", "next_retry_at") == START + 3660 * SECOND
     assert state_file.column("dead", "expires_at") == START + 4200 * SECOND
@@ -118,7 +118,7 @@ def test_a_deadline_is_a_duration_unless_an_operator_gives_a_time_of_day(
     state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
     postpone = state_file.command("postpone", seconds=60.0, **options)
     assert state_file.send(postpone)["ok"]
-    state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
+    state_file.write(lambda transaction: shift_times(transaction, [RUN], 3600 * SECOND))
     assert state_file.run_column("deadline_at") == then
     assert state_file.act("undo", command=postpone["id"])["ok"]
     assert state_file.run_column("deadline_at") == START + 4500 * SECOND
@@ -131,7 +131,7 @@ def test_a_pause_that_an_undo_restores_began_on_the_clock_of_now(state_file: Sta
     since = state_file.run_column("paused_since")
     unpause = state_file.command("unpause")
     state_file.send(unpause)
-    state_file.write(lambda transaction: shift_times(transaction, RUN, -3600 * SECOND))
+    state_file.write(lambda transaction: shift_times(transaction, [RUN], -3600 * SECOND))
     assert state_file.act("undo", command=unpause["id"])["ok"]
     assert state_file.run_column("paused_since") == since - 3600 * SECOND
 

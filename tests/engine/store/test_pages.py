@@ -6,17 +6,21 @@ import subprocess
 from typing import Any
 
 import pytest
-from redrive.engine.core.causes import EPISODE_SILENCE_US
+from redrive.engine.clock import SystemClock
+from redrive.engine.core.causes import EPISODE_SILENCE_US, STORM_PAGES, STORM_WINDOW_US
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.event_payloads import PageChanged
+from redrive.engine.domain.event_payloads import ClockMoved, PageChanged
+from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import DeadLetterKind
-from redrive.engine.notifications.notifier import MessageOrigin, page_message
+from redrive.engine.notifications.notifier import MessageOrigin, Notifier, page_message
+from redrive.engine.statefile.clock_steps import shift_times
 from redrive.engine.store import claims, pages
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle
+from support.waiting import wait_until_async
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -276,13 +280,17 @@ def test_the_outbox_holds_what_is_open_and_what_sleeps(siblings):
     assert [(1, "open"), (3, "snoozed")] == [(page.id, page.state) for page in found]
 
 
-def test_a_snooze_that_is_over_pages_once_more(siblings):
+@pytest.mark.parametrize("step", [0, 3600, -3600])
+def test_a_snooze_that_is_over_pages_once_more(siblings, step):
     end(siblings, "a", blip())
     siblings.write(lambda j: pages.write_sent(j, {1: 1}, "page"))
     siblings.act("snooze", "a", seconds=60)
-    siblings.now += 61 * SECOND
-    (found,) = siblings.write(lambda j: pages.read_outbox(j, RUN))
-    assert ("open", None) == (found.state, found.sent_at)
+    for seconds, state in ((59, "snoozed"), (2, "open")):
+        siblings.now += seconds * SECOND + step * SECOND
+        siblings.write(lambda j: shift_times(j, [RUN], step * SECOND))
+        (found,) = siblings.write(lambda j: pages.read_outbox(j, RUN))
+        assert state == found.state
+    assert found.sent_at is None
 
 
 def test_the_bell_rings_for_a_page_and_not_for_what_is_folded_into_it(siblings):
@@ -302,6 +310,43 @@ def test_the_bell_rings_for_a_page_and_not_for_what_is_folded_into_it(siblings):
     siblings.now += 61 * SECOND
     siblings.write(lambda j: pages.read_outbox(j, RUN))
     assert 1 == ring()
+
+
+class SetClock(SystemClock):
+    """A wall clock that is set by hand."""
+
+    now = START
+
+    def now_us(self) -> int:
+        return self.now
+
+
+async def test_a_page_beyond_the_storm_cap_waits_no_longer_when_the_clock_is_set_back(siblings):
+    def fail(number: int) -> None:
+        siblings.act("requeue", "a")
+        end(siblings, "a", blip(f"cause-{number}"))
+
+    for number in range(STORM_PAGES + 1):
+        fail(number)
+
+    class DirectWriter:
+        async def submit(self, item, durable=False):
+            return siblings.write(item)
+
+    def is_sent(how: str, count: int) -> bool:
+        return count == sum(event.payload.how == how for event in siblings.emitted if event.kind == EventKind.PAGE)
+
+    clock = SetClock()
+    writer: Any = DirectWriter()
+    notifier = Notifier([{"sender": "bell"}], MessageOrigin("f", RUN, ""), writer, clock)
+    notifier.start()
+    await wait_until_async(lambda: is_sent("digest", 1))
+    fail(STORM_PAGES + 1)
+    clock.now += STORM_WINDOW_US - 3600 * SECOND
+    siblings.write(lambda j: j.emit(ClockMoved(-3600 * SECOND), RUN))
+    notifier.handle_events(siblings.emitted[-1:])
+    await wait_until_async(lambda: is_sent("page", STORM_PAGES + 1))
+    await notifier.close()
 
 
 def test_what_another_run_left_unsent_goes_out_for_a_day_and_not_later(siblings):

@@ -359,7 +359,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
     state_file.set_state("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
     state_file.set_state("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the deadline of the run
     state_file.act("pause")
-    state_file.write(lambda transaction: shift_times(transaction, RUN, jump * SECOND))
+    state_file.write(lambda transaction: shift_times(transaction, [RUN], jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
     rows = {name: [state_file.column(name, column) for column in columns] for name in state_file.states()}
     moved = {name: [at and (at - START) // SECOND for at in row] for name, row in rows.items()}
