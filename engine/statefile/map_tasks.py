@@ -30,14 +30,14 @@ import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from ..domain import elements
-from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
+from ..domain.event_payloads import TaskColumns, TaskMapped
 from ..domain.states import FINISHED, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.text import sha256_hex
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .action import TaskSnapshot, read_children, read_known_task
 from .large_results import load
-from .requeue import abandon_canary, run_again
+from .requeue import end_generation, run_again
 from .sql import in_list, task_columns
 from .transitions import Transaction, hold_children, hold_if_blocked, rearm, reevaluate, resolve, unpropagate
 
@@ -271,22 +271,17 @@ def _set_aside(transaction: Transaction, run_id: str, child: TaskSnapshot) -> No
     if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
         return
     values = task_columns(transaction.connection, run_id, child.name, ", ".join(_ASIDE))
-    abandon_canary(transaction, run_id, child.name, child.overrides)
     columns: TaskColumns = {
         "aside": json.dumps(dict(zip(_ASIDE, values))),
         "error": elements.VANISHED,
         "skip_cause": str(SkipCause.CONDITION),
         "blocked_by": None,
         "ended_at": transaction.at,
-        "next_retry_at": None,
-        "expires_at": None,
-        "canary": None,
     }
     if child.state == TaskState.SKIPPED:
         transaction.change(run_id, child.name, columns, why=elements.VANISHED)
     else:
-        payload = TaskMoved(why=elements.VANISHED)
-        transaction.move(run_id, child.name, child.state, TaskState.SKIPPED, child.generation, columns, payload=payload)
+        end_generation(transaction, run_id, child, TaskState.SKIPPED, columns, elements.VANISHED)
     resolve(transaction, run_id, child.name)
 
 

@@ -136,14 +136,15 @@ def _last_incidents(connection: sqlite3.Connection) -> Set[str]:
 _DELETIONS = (
     f"DELETE FROM log WHERE id IN (SELECT id FROM log WHERE run_id = :run LIMIT min(:room, {LOG_ROWS_MAX}))",
     "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE run_id = :run AND kind <> 'note' LIMIT :room)",
-    "DELETE FROM attempt WHERE (run_id, name, attempt) IN"
-    " (SELECT run_id, name, attempt FROM attempt WHERE run_id = :run LIMIT :room)",
-    "DELETE FROM edge WHERE (run_id, child, parent) IN"
-    " (SELECT run_id, child, parent FROM edge WHERE run_id = :run LIMIT :room)",
-    "DELETE FROM quarantine WHERE id IN (SELECT id FROM quarantine WHERE run_id = :run LIMIT :room)",
-    "DELETE FROM page_task WHERE (run_id, task, page_id) IN"
-    " (SELECT run_id, task, page_id FROM page_task WHERE run_id = :run LIMIT :room)",
-    "DELETE FROM task WHERE (run_id, name) IN (SELECT run_id, name FROM task WHERE run_id = :run LIMIT :room)",
+) + tuple(
+    f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE run_id = :run LIMIT :room)"
+    for table, key in (
+        ("attempt", "run_id, name, attempt"),
+        ("edge", "run_id, child, parent"),
+        ("quarantine", "id"),
+        ("page_task", "run_id, task, page_id"),
+        ("task", "run_id, name"),
+    )
 )
 #: Rows without a run that no column leads to: read once in a step, when the runs are gone.
 _LEFTOVERS = (

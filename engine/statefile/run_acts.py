@@ -3,7 +3,7 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 from ..domain.acts import BY_NAME, NOTE_CHARACTERS_MAX, REFUSED, Answer, Target, act_refusal
 from ..domain.event_payloads import NoteWritten, PageChange, PageChanged, PageColumns, RunChange, RunChanged, RunColumns
@@ -69,7 +69,6 @@ def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[T
 # --- The act ``ack-run``: an operator takes note of how a run has ended, so that it is no longer listed --------------
 
 
-_RUN_END = "SELECT dag_name, state, ended_at, acknowledged_at, acknowledged_by FROM run WHERE run_id = ?"
 _BAD_ENDS_OF_FLOW = (
     "SELECT run_id FROM run WHERE dag_name = ? AND ended_at IS NOT NULL AND " + UNACKNOWLEDGED + " ORDER BY rowid"
 )
@@ -77,7 +76,8 @@ _BAD_ENDS_OF_FLOW = (
 
 def acknowledge_run(context: ActionContext) -> Answer:
     """Acknowledge the end of the run; ``whole_flow``: of every run of its flow that needs it."""
-    dag_name, state, _, acknowledged_at, by = context.connection.execute(_RUN_END, (context.run_id,)).fetchone()
+    columns = "dag_name, state, acknowledged_at, acknowledged_by"
+    dag_name, state, acknowledged_at, by = run_columns(context.connection, context.run_id, columns)
     unseen = [run_id for (run_id,) in context.connection.execute(_BAD_ENDS_OF_FLOW, (dag_name,)).fetchall()]
     unseen += [
         row.run_id
@@ -86,11 +86,11 @@ def acknowledge_run(context: ActionContext) -> Answer:
     ]
     chosen = unseen if context.options.get("whole_flow") else [one for one in unseen if one == context.run_id]
     for run_id in chosen:
-        columns: RunColumns = {
+        noted: RunColumns = {
             "acknowledged_at": context.transaction.at,
             "acknowledged_by": context.transaction.author.actor,
         }
-        context.transaction.change_run(run_id, RunChanged(RunChange.ACKNOWLEDGED, columns))
+        context.transaction.change_run(run_id, RunChanged(RunChange.ACKNOWLEDGED, noted))
     if not chosen and acknowledged_at is not None:
         when = ago(context.transaction.at - acknowledged_at)
         return Answer(False, "already acknowledged by {} {}".format(by or "an operator", when))
@@ -100,8 +100,8 @@ def acknowledge_run(context: ActionContext) -> Answer:
 
 
 def _has_ended(context: ActionContext, run_id: str) -> bool:
-    row = context.connection.execute(_RUN_END, (run_id,)).fetchone()
-    return row is not None and row[2] is not None
+    row = run_columns(context.connection, run_id, "ended_at")
+    return row is not None and row[0] is not None
 
 
 # --- Notes of operators on a cause, for the next operator who handles it, in this run or a later one -----------------
@@ -149,7 +149,7 @@ def _note_refusal(context: ActionContext, fingerprint: object, downstream: objec
 
 def pause(context: ActionContext) -> Answer:
     """Start no task until ``unpause``; running tasks continue."""
-    since, by = _run_pause(context)
+    since, by = run_columns(context.connection, context.run_id, "paused_since, paused_by")
     if since is not None:
         return Answer(False, "already paused {} by {}".format(ago(context.transaction.at - since), by or "an operator"))
     author, at = context.transaction.author, context.transaction.at
@@ -167,18 +167,13 @@ _HAS_HELD = (
 
 def unpause(context: ActionContext) -> Answer:
     """Undo ``pause``; a run in which it held no task stays blocked by what else needs a human."""
-    if _run_pause(context)[0] is None:
+    if run_columns(context.connection, context.run_id, "paused_since")[0] is None:
         return Answer(False, "the run is not paused")
     columns: RunColumns = {"paused_since": None, "paused_by": None}
     if context.connection.execute(_HAS_HELD, (context.run_id,)).fetchone() is not None:
         columns["blocked_since"] = None
     context.transaction.change_run(context.run_id, RunChanged(RunChange.UNPAUSED, columns))
     return Answer(True, "unpaused")
-
-
-def _run_pause(context: ActionContext) -> Tuple[Optional[int], Optional[str]]:
-    paused_since, paused_by = run_columns(context.connection, context.run_id, "paused_since, paused_by")
-    return paused_since, paused_by
 
 
 # --- The acts ``ack`` and ``snooze``: on pages -----------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ..domain.states import MOVING, WAITING, RunState, TaskState
 from . import clock_steps, quarantine, transitions
 from .action import ActionContext, ago, read_known_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
+from .sql import run_columns
 
 #: Change of a run -> the change that reverts it.
 _REVERSED_CHANGES = {
@@ -166,8 +167,8 @@ def _restore_run(context: ActionContext, act: RecordedAct, changes: RowLists) ->
 
 def _shift(context: ActionContext, tasks: Before, runs: RowLists, jump_us: int) -> Tuple[Before, RowLists]:
     """Shift what an act has recorded by the steps of the clock since then."""
-    sql = "SELECT deadline_at FROM run WHERE run_id = ? AND deadline_is_time"
-    (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)
+    is_time, deadline_at = run_columns(context.connection, context.run_id, "deadline_is_time, deadline_at") or (0, None)
+    deadline_at = deadline_at if is_time else None
     shifted = {name: clock_steps.shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
     return shifted, [
         [what, dict(before, **clock_steps.shift_run(before, jump_us))] + other for what, before, *other in runs
@@ -175,8 +176,8 @@ def _shift(context: ActionContext, tasks: Before, runs: RowLists, jump_us: int) 
 
 
 def _has_run_ended(context: ActionContext) -> bool:
-    sql = "SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL"
-    return context.connection.execute(sql, (context.run_id,)).fetchone() is not None
+    (ended_at,) = run_columns(context.connection, context.run_id, "ended_at") or (None,)
+    return ended_at is not None
 
 
 def _have_others_moved(context: ActionContext, seq: int, tasks: Before) -> bool:

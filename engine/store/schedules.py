@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
-from typing import Any
 
 import msgspec
 
@@ -100,6 +99,9 @@ class LedgerMark(msgspec.Struct, frozen=True):
     schedule: Schedule | None = None
 
 
+NO_MARK = LedgerMark()
+
+
 class DecidedTimes(msgspec.Struct, frozen=True):
     """``times`` logical times from ``first`` to ``last`` that have run, or have not."""
 
@@ -170,7 +172,7 @@ def load_status(
     now: int,
     excused: Excused = NONE_EXCUSED,
     replaced_at: int | None = None,
-    mark: LedgerMark | None = None,
+    mark: LedgerMark = NO_MARK,
 ) -> ScheduleStatus:
     """Return the status of a flow's schedule; the file must have the current schema.
 
@@ -179,6 +181,8 @@ def load_status(
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
     latest = connection.execute(_LATEST, (name,)).fetchone()
+    has_ledger = progress is not None and mark.until
+    new_runs = connection.execute(_NEW_RUNS, (name, mark.run_row, mark.until)).fetchall() if has_ledger else []
     undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
     expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(
@@ -190,24 +194,20 @@ def load_status(
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else RunRow(*latest),
         ended=tuple(PastRun(*row) for row in connection.execute(_ENDED, (name,))),
-        **_ledger_facts(connection, held, progress, mark or LedgerMark()),
+        decided=_decided_since(connection, held, progress, mark),
+        caught_up=tuple(at for (at,) in new_runs),
+        last_run_row=connection.execute("SELECT coalesce(max(rowid), 0) FROM run").fetchone()[0],
         next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),
     )
 
 
-def _ledger_facts(
+def _decided_since(
     connection: sqlite3.Connection, held: ServedFlow, progress: ScheduleRow | None, mark: LedgerMark
-) -> dict[str, Any]:
-    (last_row,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM run").fetchone()
-    if progress is None:
-        return {"last_run_row": last_row}
-    times = connection.execute(_NEW_RUNS, (held.name, mark.run_row, mark.until)).fetchall() if mark.until else []
-    decided: tuple[DecidedTimes, ...] = ()
-    if 0 < mark.until < progress.decided_until:
-        decided = decided_times(
-            connection, held.name, mark.schedule or held.schedule, mark.until, progress.decided_until
-        )
-    return {"last_run_row": last_row, "caught_up": tuple(at for (at,) in times), "decided": decided}
+) -> tuple[DecidedTimes, ...]:
+    """Return what became of the logical times that the ledger lacks."""
+    if progress is None or not 0 < mark.until < progress.decided_until:
+        return ()
+    return decided_times(connection, held.name, mark.schedule or held.schedule, mark.until, progress.decided_until)
 
 
 def decided_times(

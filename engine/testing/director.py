@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import time as clock_time
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
@@ -35,6 +35,22 @@ PlayedFlow = Flow | str | os.PathLike[str] | Callable[[], Flow]
 _BELL: Mapping[str, object] = {"sender": "bell"}
 
 
+ActEntry = Sequence[Any]  # (instant, act, names ..., options)
+
+
+class PlayOptions(TypedDict, total=False):
+    """The options that ``play`` and ``play_schedule`` have in common; ``play`` describes them."""
+
+    params: Mapping[str, object] | None
+    at: str | datetime
+    faults: Sequence[Fault]
+    durations: Mapping[str, object] | None
+    results: Mapping[str, object] | None
+    acts: Sequence[ActEntry]
+    seed: object
+    max_parallel: int | None
+
+
 class in_turn:
     """Values for the first, second ... start of a task in a night; the last one also for all later starts."""
 
@@ -55,7 +71,6 @@ class AttemptStart:
     seconds: float
     run_id: str
     task: str
-    attempt: int
     downstream: str | None
 
 
@@ -103,11 +118,7 @@ class Director:
         folder: str,
         clock: VirtualClock,
         times: Times,
-        *,
-        seed: object,
-        faults: Sequence[Fault],
-        durations: Mapping[str, object],
-        results: Mapping[str, object],
+        options: PlayOptions,
     ) -> None:
         self.starts: list[AttemptStart] = []
         self._flow = flow
@@ -115,10 +126,10 @@ class Director:
         self._version = 1
         self._clock = clock
         self._times = times
-        self._seed = seed
-        self._faults = [fault for fault in faults if isinstance(fault, TaskFault | DownstreamFault)]
-        self._durations = dict(durations)
-        self._results = dict(results)
+        self._seed = options.get("seed", 0)
+        self._faults = [one for one in options.get("faults", ()) if isinstance(one, TaskFault | DownstreamFault)]
+        self._durations = options.get("durations") or {}
+        self._results = options.get("results") or {}
         self._counts: Counter[str] = Counter()  # starts by task
         self._met: Counter[tuple[int, str]] = Counter()  # attempts that a fault has met, by its place and the task
         self._calls: dict[int, deque[float]] = {}  # of a downstream with a limit, in the last second
@@ -236,7 +247,7 @@ class Director:
         if spec.map is not None:  # it collects what its children returned
             return self._body_script(Body(self._plan(order)), order)
         self._counts[order.task] += 1
-        self.starts.append(AttemptStart(now, order.run_id, order.task, order.attempt, spec.downstream))
+        self.starts.append(AttemptStart(now, order.run_id, order.task, spec.downstream))
         factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):

@@ -38,7 +38,6 @@ class Stored:
     folder: tempfile.TemporaryDirectory[str]
     path: str
     start_us: int
-    seconds: float  # of virtual time
     end_us: int
     starts: tuple[AttemptStart, ...]
     answers: tuple[tuple[str, bool, str], ...]  # act, whether it changed something, the answer

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, Unpack, cast
 
 from ..agent.command_client import apply_under_lock
 from ..clock import ClockWatch
@@ -35,7 +35,7 @@ from ..store import database, lock, runs
 from ..store.schedules import served_flow
 from ..store.supervisor_writer import SupervisorFile
 from .bodies import StageError
-from .director import Director, PlayedFlow, Times, modules_restored
+from .director import ActEntry, Director, PlayedFlow, PlayOptions, Times, modules_restored
 from .faults import Fault, MachineFault
 from .night import Night, Stored
 from .played_machine import Crash, PlayedRunner, PlayedWriter, VirtualClock, VirtualLoop
@@ -137,21 +137,7 @@ _ACTOR = "ana@night"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-ActEntry = Sequence[Any]  # (instant, act, names ..., options)
 Respond = Callable[[bytes], Awaitable[Mapping[str, object]]]  # of an executor, to the line of a command
-
-
-class PlayOptions(TypedDict, total=False):
-    """The options that ``play`` and ``play_schedule`` have in common; ``play`` describes them."""
-
-    params: Mapping[str, object] | None
-    at: str | datetime
-    faults: Sequence[Fault]
-    durations: Mapping[str, object] | None
-    results: Mapping[str, object] | None
-    acts: Sequence[ActEntry]
-    seed: object
-    max_parallel: int | None
 
 
 def play(
@@ -276,16 +262,7 @@ class _Play:
         self._clock = VirtualClock(seed, self._start_us)
         self._times = Times(start)
         self._faults = faults
-        self._director = Director(
-            flow,
-            self._folder.name,
-            self._clock,
-            self._times,
-            seed=seed,
-            faults=faults,
-            durations=options.get("durations") or {},
-            results=options.get("results") or {},
-        )
+        self._director = Director(flow, self._folder.name, self._clock, self._times, options)
         self._options = RunOptions(max_parallel=options.get("max_parallel"), params=dict(options.get("params") or {}))
         for fault in faults:
             if not isinstance(fault, Fault):
@@ -518,7 +495,6 @@ class _Play:
             self._folder,
             self._path,
             self._start_us,
-            self._clock.seconds,
             self._clock.now_us(),
             tuple(self._director.starts),
             tuple(self._answers),
