@@ -31,7 +31,8 @@ from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.state_files import file_rows
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
-from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, decode_spec, wait_for_schedule
+from ...engine.store.backfill import BackfillSlot, backfill_slots, wait_for_schedule
+from ...engine.store.schedules import ServedFlow, decode_spec
 from ..model.runs import zone_of
 from ..present import schedules as present
 from ..sessions.login import is_interactive

@@ -23,6 +23,7 @@ from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
 from ..domain.states import RunState, TaskState
+from ..domain.task_options import child_bounds
 from ..domain.text import shell_command
 from ..errors import NotFoundError, RefusedError
 from ..statefile import durations
@@ -420,7 +421,8 @@ def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | Non
     rows = connection.execute(_PAST.format("name = :name"), values).fetchall()
     prefix = durations.prefix_of_map(name)
     if prefix != name and len(rows) < durations.ELEMENT_MIN:
-        values |= {"name": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+        _, end = child_bounds(prefix[:-1])
+        values |= {"name": prefix, "end": end}
         rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
     return [past_duration(*row) for row in rows[::-1]]
 

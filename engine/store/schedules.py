@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice, takewhile
 
 import msgspec
 
-from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.schedule import LISTED_MAX, NONE_EXCUSED, Excused, Schedule, iso_time, local_time, to_microseconds
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec, decode_flow_spec
@@ -27,7 +24,6 @@ from ..domain.states import (
     FINISHED,
     OPEN,
     DeadLetterKind,
-    RunState,
     TaskState,
     cut_off_cause,
     deadline_cause,
@@ -35,13 +31,11 @@ from ..domain.states import (
 from ..domain.text import counted, format_clock, format_duration, place_words, shell_command
 from ..errors import FlowError, RefusedError, StateFileError
 from ..flow.source import open_schedule
-from ..statefile import lock_file
 from ..statefile.lists import Listing, ScheduleRow, query
-from ..statefile.opening import holds_nothing
 from ..statefile.sql import in_list
 from ..statefile.supervisor_file import PastRun, ServedSchedule, read_known
 from ..statefile.transitions import Transaction, resolve_cause
-from . import database, endings, runs
+from . import endings
 from .pages import STALE_AFTER_US, is_paged, trigger_page
 
 
@@ -178,7 +172,7 @@ def load_status(
 
     ``replaced_at``: as for ``update_schedule``; ``mark``: what the ledger knows already.
     """
-    progress, name = _load_progress(connection, served.name), served.name
+    progress, name = load_progress(connection, served.name), served.name
     held = _held(served, progress)
     latest = connection.execute(_LATEST, (name,)).fetchone()
     has_ledger = progress is not None and mark.until
@@ -235,24 +229,13 @@ def decided_times(
     return (*found, *(DecidedTimes(at, at, 1, at in fired) for at in singles))
 
 
-def runs_of(
-    connection: sqlite3.Connection, flow: str, since: int, until: int
-) -> Mapping[int, tuple[str, RunState | None]]:
-    """Return the run by logical time, from ``since`` to ``until`` inclusive, with its end if the run is deleted."""
-    sql = (
-        "SELECT logical_time, run_id, run_state FROM slot"
-        " WHERE dag_name = ? AND logical_time BETWEEN ? AND ? AND state = 'run'"
-    )
-    rows = connection.execute(sql, (flow, since, until))
-    return {int(at): (str(run_id), RunState(end) if end else None) for at, run_id, end in rows}
-
-
 _OF_FLOW = Listing(
     "schedule_of_flow", ScheduleRow, "SELECT {columns} FROM schedule WHERE dag_name = :flow", {"flow": ""}
 )
 
 
-def _load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleRow | None:
+def load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleRow | None:
+    """Return how far a schedule is decided; None: it has not started in this file."""
     return next(iter(query(connection, _OF_FLOW, {"flow": flow})), None)
 
 
@@ -274,7 +257,7 @@ def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: in
 
     It begins with the day on which it is first served; after another schedule, with the day after the edit.
     """
-    progress = None if connection is None else _load_progress(connection, served.name)
+    progress = None if connection is None else load_progress(connection, served.name)
     if connection is not None and progress is not None:
         is_held = _held(served, progress) is served
         until = progress.decided_until if is_held else now
@@ -312,7 +295,7 @@ def update_schedule(
     was replaced by that of ``served``, which holds once what was due until then is decided; ``start_error``: why the
     latest start failed, for the page; ``new_since``: a new one was first served.
     """
-    if _load_progress(transaction.connection, served.name) is None:
+    if load_progress(transaction.connection, served.name) is None:
         _start_schedule(transaction, served, new_since or transaction.at, ScheduleChange.BEGUN)
     _revert_times_ahead(transaction, served)
     progress = _progress(transaction, served)
@@ -346,7 +329,7 @@ def _give_up(
 
 
 def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleRow:
-    progress = _load_progress(transaction.connection, served.name)
+    progress = load_progress(transaction.connection, served.name)
     assert progress is not None
     return progress
 
@@ -432,7 +415,7 @@ def page_stuck_run(transaction: Transaction, run_id: str, error: str) -> None:
 
 def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> None:
     """Give up a logical time that an operator skips."""
-    held = _held(served, _load_progress(transaction.connection, served.name))
+    held = _held(served, load_progress(transaction.connection, served.name))
     _record_missed(transaction, held, (logical,))
     _advance(transaction, held, logical)
 
@@ -457,7 +440,7 @@ def claim_slot(
     ):
         when = iso_time(logical, served.schedule.zone)
         raise RefusedError(f"the run of {served.name!r} for {when} has been decided about already")
-    progress = _load_progress(transaction.connection, served.name)
+    progress = load_progress(transaction.connection, served.name)
     if progress is not None:
         until = progress.decided_until if again else max(progress.decided_until, logical)
         _advance(transaction, _held(served, progress), until)
@@ -563,7 +546,7 @@ def record_late_runs(
     A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
     ``replaced_at``, ``start_error``: as for ``update_schedule``.
     """
-    progress = _load_progress(transaction.connection, served.name)
+    progress = load_progress(transaction.connection, served.name)
     held = _held(served, progress)
     until = None if held is served else transaction.at if replaced_at is None else replaced_at
     if progress is not None and transaction.at > excused.until:
@@ -657,73 +640,12 @@ _FIRST_OPEN = (
     " ORDER BY state <> 'DEAD_LETTER', position LIMIT 1"
 )
 
-# --- Backfill --------------------------------------------------------------------------------------------------------
-#
-# The logical times of a schedule without a run, and waiting for runs of the live schedule.
+
+# --- What operators decided about starts ---------------------------------------------------------------------------
 
 
-BACKFILL_MAX = 10_000  # in one backfill
-RUN_POLL_SECONDS = 0.5  # between polls: a service that starts its run sends no event
-
-
-class BackfillSlot(msgspec.Struct, frozen=True):
-    """A logical time. ``run_id`` None: it has no run yet."""
-
-    logical: int
-    run_id: str | None = None
-    state: RunState | None = None
-    is_blocked: bool = False
-    is_deleted: bool = False  # its run is
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether it has a run that can continue: interrupted, or decided about after it was blocked."""
-        return self.state is RunState.RUNNING and not self.is_blocked
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state not in (None, RunState.RUNNING)
-
-
-def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) -> list[BackfillSlot]:
-    """Return the logical times from ``since`` to ``until`` inclusive, each with its run.
-
-    Raises RefusedError for more than BACKFILL_MAX, StateFileError if the file cannot be read.
-    """
-    times = list(islice(takewhile(lambda at: at <= until, served.schedule.after(since - 1)), BACKFILL_MAX + 1))
-    if len(times) > BACKFILL_MAX:
-        raise RefusedError(f"that is more than {BACKFILL_MAX:,} runs: backfill a shorter range at a time")
-    if not times or holds_nothing(state_path):
-        return [BackfillSlot(at) for at in times]
-    with database.reading(state_path) as connection:
-        started = runs_of(connection, served.name, times[0], times[-1])
-        slots = {at: _slot(connection, at, run_id, end) for at, (run_id, end) in started.items()}
-    return [slots.get(at, BackfillSlot(at)) for at in times]
-
-
-def _slot(connection: sqlite3.Connection, logical: int, run_id: str, end: RunState | None) -> BackfillSlot:
-    if end is not None:
-        return BackfillSlot(logical, run_id, end, is_deleted=True)
-    state, is_blocked = runs.run_state(connection, run_id)
-    return BackfillSlot(logical, run_id, state, is_blocked)
-
-
-def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report: Callable[[str], None]) -> None:
-    """Wait while a service of the same file has a due run to start, which takes precedence over the backfill.
-
-    Not for one that its service does not start now: the schedule is paused, or its latest start failed.
-    """
-    is_reported = False
-    while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
-        if any(row.is_paused(clock.now_us()) or row.start_error is not None for row in _schedules_in(state_path)):
-            return
-        if not is_reported:
-            report("waiting for the run that is due by the schedule")
-            is_reported = True
-        time.sleep(RUN_POLL_SECONDS)  # the service does not announce that it has started the run
-
-
-def _schedules_in(state_path: str) -> list[ServedSchedule]:
+def schedules_in(state_path: str) -> list[ServedSchedule]:
+    """The schedules whose runs are in a state file, as the file of the supervisors has them."""
     return [row for row in read_known() if row.state_path == os.path.abspath(state_path)]
 
 
@@ -735,13 +657,5 @@ def excused_starts(served: ServedFlow, row: ServedSchedule | None = None, state_
     rows = [] if row is None else [row]
     if row is None:
         with suppress(StateFileError):  # of what is damaged, or of a later redrive
-            rows = [one for one in _schedules_in(state_path) if one.flow == served.name]
+            rows = [one for one in schedules_in(state_path) if one.flow == served.name]
     return schedule.excused(max((one.paused_until for one in rows), default=0), (one.skip_logical for one in rows))
-
-
-def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:
-    if holds_nothing(state_path):
-        return False
-    with database.reading(state_path) as connection:
-        progress = _load_progress(connection, served.name)
-    return progress is not None and progress.next_at is not None and progress.next_at <= now

@@ -33,7 +33,7 @@ from redrive.engine.statefile.pruning import RetentionRule, prune_step
 from redrive.engine.statefile.start_requests import StartRequest, read_requests, remove, write_request
 from redrive.engine.statefile.supervisor_file import FOREVER, Fate
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs, schedules
+from redrive.engine.store import backfill, database, runs, schedules
 from redrive.engine.store.schedules import ServedFlow, served_flow
 from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.marks import parametrize_mostly_long
@@ -448,7 +448,7 @@ class Nights:
                     connection.backup(target)
             case "backfill" if undone:
                 since = self.dice.choice(undone)
-                for slot in schedules.backfill_slots(path, flow.served, max(since, flow.holds_from + 1), now)[
+                for slot in backfill.backfill_slots(path, flow.served, max(since, flow.holds_from + 1), now)[
                     :BACKFILL_MAX
                 ]:
                     if slot.run_id is None and slot.logical not in flow.started:
@@ -553,4 +553,4 @@ def has_run_on(nights: Nights, before: PlayedFlow, flow: PlayedFlow, at: int) ->
     """Whether the last run of a day is in the state file, which may be an older copy."""
     times = before.times_on(datetime.fromtimestamp(at // SECOND, flow.zone).date())
     with database.reading(nights.state_path(before)) as connection:
-        return not times or max(times) in schedules.runs_of(connection, before.name, max(times), max(times))
+        return not times or max(times) in backfill.runs_of(connection, before.name, max(times), max(times))
