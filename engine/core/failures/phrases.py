@@ -106,6 +106,14 @@ _MISTAKES: Mapping[str, str] = {
     "host key": _clause(r"host key verification failed"),
     "option": r"(?:unrecognized|unknown|invalid|illegal) option:? +(?:-|['\"‘`]?-|`)",
     "kubernetes": r"Error from server \((?:NotFound|AlreadyExists|Invalid|BadRequest)\): ",
+    "sqlite": _clause(
+        r"no such (?:table|column|function|module|index|view|collation sequence)(?=: )",
+        r"(?:UNIQUE|NOT NULL|CHECK|FOREIGN KEY) constraint failed",
+        r"near \".*\": syntax error",
+        r"table \S+ already exists",
+        r"file is not a database",
+        r"attempt to write a readonly database",
+    ),
     **BAD_CERTIFICATES,
 }
 
@@ -365,7 +373,7 @@ HTTP_STATUSES = "|".join(STATUSES.values())
 CONSEQUENCES = (
     r"^(?:psql:\S*?:\d+: )?(?:DETAIL|HINT|CONTEXT|LOCATION|STATEMENT|QUERY|NOTICE|WARNING): "
     r"|^LINE \d+: "
-    r"|^[\s~^-]*$"
+    r"|^[\s~^-]*(?:error here[\s~^-]*)?$"  # a mark below the place in a query
     r"|Is the server running (?:on|locally)"
     r"|This probably means the server terminated|before or while processing the request"
     r"|connection to server was lost$"

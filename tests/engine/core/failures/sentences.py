@@ -165,6 +165,23 @@ MISTAKES = {
         ),
         ("Error from server report (3 NotFound): see log",),
     ),
+    "sqlite": Sentences(
+        (
+            "Error: in prepare, no such table: daly",
+            "Parse error near line 1: no such column: amuont",
+            "sqlite3.OperationalError: no such table: nope",
+            'Error: in prepare, near "selct": syntax error',
+            "Error: stepping, UNIQUE constraint failed: u.a (19)",
+            "Error: in prepare, file is not a database (26)",
+            "Runtime error: attempt to write a readonly database (8)",
+            "Error: in prepare, table raw already exists",
+        ),
+        (
+            "Error: no such table in the report of 12 rows",
+            "ERROR: 3 rows for which UNIQUE constraint failed last night",
+            "FAILED: file is not a database_dump",
+        ),
+    ),
     "verify": Sentences(
         (
             "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer",

@@ -93,6 +93,16 @@ LINE 1: SELECT * FROM nope
 [SQL: SELECT * FROM nope]
 (Background on this error at: https://sqlalche.me/e/20/f405)
 """
+SQLITE_NO_COLUMN = """\
+Error: in prepare, no such column: amuont
+  select sum(amuont) from raw
+      error here ---^
+"""
+SQLITE_SYNTAX = """\
+Parse error: near "selct": syntax error
+  selct 1
+  ^--- error here
+"""
 
 #: command, exit code, output, class.
 ROWS = [
@@ -191,6 +201,8 @@ def test_every_known_end_of_a_program(command: str, code: int, output: str, expe
         (CURL_METER, "curl: (7) Failed to connect to 127.0.0.1 port 1 after 0 ms: Couldn't connect to server"),
         (TRACEBACK, "KeyError: 'x'"),
         (SQLALCHEMY, SQLALCHEMY.splitlines()[3]),
+        (SQLITE_NO_COLUMN, "Error: in prepare, no such column: amuont"),
+        (SQLITE_SYNTAX, 'Parse error: near "selct": syntax error'),
         ("\x1b[31mERROR: no\x1b[0m\nfinished at 10:00\n", "ERROR: no"),
         ("Loading\nstep 3 of 7\n", "step 3 of 7"),
         ("        ^\n", ""),
