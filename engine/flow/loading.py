@@ -166,7 +166,7 @@ def load_flows(target: str) -> dict[str, Flow]:
 
 def _read_file(path: str, recorded: Mapping[str, bytes] | None = None) -> tuple[Path, bytes]:
     """Return the resolved path of a flow file and its text. Raises FlowError."""
-    content = None if recorded is None else recorded.get(str(Path(path).resolve()))
+    content = recorded.get(str(Path(path).resolve())) if recorded else None
     code = read_source(path) if content is None else content
     source = Path(path).resolve()
     if not is_text(str(source)):

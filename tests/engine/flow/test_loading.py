@@ -109,8 +109,9 @@ def test_what_is_no_file_is_reported_and_not_waited_for(tmp_path: Path, monkeypa
         ("a\0b.py", "cannot be read: .*embedded null"),
         ("x" * 5000, "cannot be read: File name too long"),
     ):
-        with pytest.raises(FlowError, match=why):
-            load_flow(target)
+        for recorded in (None, {}):
+            with pytest.raises(FlowError, match=why):
+                load_flow(target, recorded=recorded)
     listening.close()
 
 
