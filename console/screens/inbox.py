@@ -144,7 +144,7 @@ class InboxScreen(TaskScreen):
     def on_news(self, news: BoardUpdate) -> None:
         """Update the list for changed tasks."""
         self._is_recount_due |= bool(news.delta.moves)
-        changed = self.inbox.apply(news.delta)
+        changed = self.inbox.apply(news.delta) or news.delta.is_run_changed
         self.console.memory.on_events(news.events, bool(news.delta.moves))
         if self not in self.app.screen_stack:
             return
@@ -199,7 +199,9 @@ class InboxScreen(TaskScreen):
         ]
         rows = [*self.inbox.rows(), *(InboxRow("", run=one.run.run_id) for one in others)]
         before = self.table.cursor_key
-        if rows == self.table.order:
+        if rows == self.table.order == []:
+            self.table.update_rows()
+        elif rows == self.table.order:
             self.table.rows_changed({row for row in self.table.in_view() if row.task is None})
         else:
             self.table.set_order(rows)

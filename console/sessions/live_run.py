@@ -253,15 +253,18 @@ class LiveRun:
                 raise SnapshotNeeded("the first event has arrived")
             self._update_status()
 
-    def _read_status(self) -> SessionStatus:
+    def _read_status(self, *, is_up_to_date: bool = False) -> SessionStatus:
+        """Read the status. An executor counts as gone once all that it has written is known (``is_up_to_date``)."""
         status = self.session.status
+        if self.status.executor.alive and not (status.executor.alive or is_up_to_date):
+            status = replace(status, executor=self.status.executor)
         if self._gone_since is None or self.board is None or status.connection_problem is not None:
             return status
         age = self.monotonic_seconds - self._gone_since
         return replace(status, link=Link.STALE, problem=self.error_message, data_age_seconds=age)
 
-    def _update_status(self) -> None:
-        self.status = self._read_status()
+    def _update_status(self, *, is_up_to_date: bool = False) -> None:
+        self.status = self._read_status(is_up_to_date=is_up_to_date)
         self._observer.on_status()
 
     def _set_error(self, error: RedriveError) -> None:
@@ -309,7 +312,7 @@ class LiveRun:
 
     def _buffer(self, batch: Sequence[Event]) -> None:
         if not batch:
-            self._update_status()
+            self._update_status(is_up_to_date=not self._pending)
             return
         self._pending.extend(batch)
         if len(self._pending) >= PENDING_EVENTS_MAX:

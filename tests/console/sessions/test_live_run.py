@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
+from msgspec.structs import replace
 from redrive.console.model.board import Board, BoardUpdate, RunSnapshot
 from redrive.console.model.replay import initial_projection
 from redrive.console.sessions import live_run
@@ -183,6 +184,22 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
     revenue.set_status(executor=ExecutorState())
     await until(lambda: watcher.signs > before)
     assert not live.status.executor.alive
+    live.close()
+
+
+async def test_an_executor_is_gone_once_what_it_wrote_last_is_known(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    revenue.status = replace(revenue.status, executor=ExecutorState())
+    revenue.emit(revenue.builder.start("notify"))
+    await until(lambda: watcher.news)
+    live.reload()
+    await until(lambda: len(watcher.boards) == 2)
+    assert live.status.executor.alive
+    revenue.emit()
+    await until(lambda: not live.status.executor.alive)
     live.close()
 
 
