@@ -144,17 +144,22 @@ class _TaskOutput:
         """Print output since the last call. ``lines_max``: only so many lines at the end of it."""
         row = projection.tasks[self.task]
         while (stream := self._next_stream(row)) is not None:
-            is_ended = row.attempts[stream.attempt].outcome != "running"
-            last: deque[OutputLine] = deque(maxlen=lines_max)
-            async for line in stream.read_new(is_ended):
-                last.append(line)
-                if lines_max is None:
-                    self.printer.print(stream, [last.pop()])
-            self.printer.print(stream, last)
+            attempt = row.attempts[stream.attempt]
+            is_ended = attempt.outcome != "running"
+            if attempt.output_bytes or not is_ended:  # nothing is read of what wrote nothing
+                await self._print_stream(stream, is_ended, lines_max)
             self.is_read = is_ended
             if not is_ended:
                 return
             self.printer.print_failure(row.name, row.attempts[stream.attempt])
+
+    async def _print_stream(self, stream: OutputReader, is_ended: bool, lines_max: int | None) -> None:
+        last: deque[OutputLine] = deque(maxlen=lines_max)
+        async for line in stream.read_new(is_ended):
+            last.append(line)
+            if lines_max is None:
+                self.printer.print(stream, [last.pop()])
+        self.printer.print(stream, last)
 
     def _next_stream(self, row: TaskRow) -> OutputReader | None:
         """The stream to read now; None: there is nothing more to read."""
