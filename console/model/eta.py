@@ -1,9 +1,9 @@
 """The estimated end of a run, from past durations of its tasks and the longest remaining path.
 
 A task starts neither before its parents are done nor before its own instant, as that of a requeue with a rate. Tasks
-below a dead letter are not counted: the time of a human's decision is unknown. Sensors are not either. There is no
-estimate while the path that decides begins with a task that runs far longer than expected, or such tasks hold all
-slots.
+below a dead letter are not counted: the time of a human's decision is unknown. Sensors and tasks that an open breaker
+holds are not either. There is no estimate while the path that decides begins with a task that runs far longer than
+expected, or such tasks hold all slots.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...engine.core.breaker import HOLDING
 from ...engine.core.projection import TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import work_us
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import MOVING, TaskState
@@ -86,8 +88,8 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     dead = {name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER}
     for_human = {name for name in dead if board.row(name).canary is None} | board.held_tasks().keys()
     held = dead | for_human | set(board.names_waiting_below(*dead, *for_human))
-    sensing = [row.name for row in sensing_tasks(board)]
-    left_out = held.union(sensing, board.names_waiting_below(*sensing))
+    endless = [*(row.name for row in sensing_tasks(board)), *_tasks_at_outages(board)]
+    left_out = held.union(endless, board.names_waiting_below(*endless))
     work = [
         _Work(_remaining_us(row, expected.duration(name), now_us), max((row.next_retry_at or 0) - now_us, 0))
         if row.state in MOVING and name not in left_out
@@ -108,6 +110,15 @@ def sensing_tasks(board: Board) -> list[TaskRow]:
     """The sensors that have not found anything yet, in the order of the flow: nobody knows how long they wait."""
     rows = (board.row(name) for name in board.active)
     return sorted((row for row in rows if row.state is TaskState.SENSING), key=lambda row: row.position)
+
+
+def _tasks_at_outages(board: Board) -> list[str]:
+    """The tasks that an open breaker holds: nobody knows how long the outage of their downstream lasts."""
+    down = {name for name, status in board.snapshot.breakers.items() if status.state in HOLDING}
+    if not down:
+        return []
+    rows = (board.row(name) for name in board.timed)
+    return [row.name for row in rows if row.state is not TaskState.RUNNING and spec_of(row).downstream in down]
 
 
 class _Work(NamedTuple):

@@ -130,6 +130,15 @@ def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
     assert "eta 5s then blocked: 2 held" in words
 
 
+def test_nobody_knows_when_an_outage_ends():
+    projection = projection_of([("get", []), ("sum", ["get"])], {"get": {"downstream": "api"}})
+    projection.tasks["get"].state = TaskState.READY
+    board = Board(projection)
+    assert estimate(board, START, HISTORY) is not None
+    board.snapshot.breakers["api"] = status_of("OPEN", START + 10 * S)
+    assert estimate(board, START, HISTORY) is None
+
+
 def test_a_task_that_runs_far_longer_than_expected_ends_the_forecast():
     projection = projection_of([*((f"part_{number}", []) for number in range(4)), ("load", [])])
     for number in range(4):
