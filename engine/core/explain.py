@@ -140,6 +140,8 @@ def _state_text(case: TaskCase) -> str:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
             return f"whose {_interrupted_attempt(case)}"
+        case TaskState.RETRYING if case.context.runner.is_alive and case.reason in waiting.BREAKER_WAITS:
+            return f"held by the breaker of {case.spec.downstream}"
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.CANCELLED if row.failure_mode == states.DEADLINE_MODE:

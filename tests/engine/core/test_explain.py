@@ -175,6 +175,13 @@ def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
     assert sentence(projection, breakers={"api": breaker}) == expected
 
 
+def test_a_retry_that_a_breaker_holds_is_not_due():
+    api = {"spec": {"downstream": "api"}, "next_retry_at": NOW - 23 * S, "failures": 1, "max_attempts": 5}
+    projection = projection_of(("get", [], "RETRYING", api), ("task", ["get"], "PENDING", {}))
+    breakers = {"api": status_of("OPEN", NOW + 12 * S)}
+    assert sentence(projection, breakers=breakers) == "waits for get, held by the breaker of api"
+
+
 def test_a_row_says_as_the_sentence_that_an_operator_holds_the_breaker():
     projection = projection_of(("task", [], "READY", {"spec": {"downstream": "api"}}))
     context = ExplainContext({"api": status_of("FORCED_OPEN")})
