@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...engine.core.breaker import BreakerState, BreakerStatus
+from ...engine.core.breaker import HOLDING, BreakerState, BreakerStatus
 from ...engine.core.causes import PageBody, describe_history
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
@@ -83,12 +83,14 @@ def _breaker_head(guard: BreakerStatus, context: RunContext) -> Line:
 
 def _breaker_lines(guard: BreakerStatus, context: RunContext) -> Iterator[Line]:
     spec, dot = guard.spec, context.glyphs.dot
-    calls, failures, *_ = guard.totals(context.now_us)
-    share = f" ({failures * 100 // calls} %)" if failures else ""
+    calls, failures, _, repeats = guard.totals(context.now_us)
+    percent = 100 * (failures - repeats) // max(calls - repeats, 1)
+    share = f" ({percent} %{' without retries' if repeats else ''})" if failures else ""
+    none = "no calls but probes" if guard.state in HOLDING else "no calls"
+    rule = f" {dot} opens after {spec.minimum_calls} in a row, or well above {spec.failure_rate * 100:g} %"
     yield [
-        Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else "no calls"),
-        Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
-        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
+        Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else none),
+        Piece(f" in {format_seconds(spec.window_seconds)}{'' if guard.state in HOLDING else rule}", Role.DIM),
     ]
     yield [
         Piece("retries ", Role.DIM),
