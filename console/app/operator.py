@@ -32,7 +32,7 @@ from ..keys.actions import ANSWERS, BY_NAME
 from ..keys.keymap import keys_of, shown_key
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
-from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
+from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal
 from ..model.replay import last_undoable
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..present.tasks import RunContext
@@ -287,7 +287,7 @@ class OperatorActions:
     def can_undo(self) -> bool:
         """Whether an act of this run can be taken back, by what is known here."""
         act, board = last_undoable(self._acts), self._console.live.board
-        return act is not None and board is not None and _undone_names(act[1], board) is not None
+        return act is not None and board is not None and _undone_names(*act, board) is not None
 
     async def _find_undo(self, board: Board) -> None:
         act = last_undoable(await self._latest_acts(board))
@@ -296,9 +296,9 @@ class OperatorActions:
             return
         event, acted = act
         when = format_duration(self._console.live.now_us - event.at)
-        names = _undone_names(acted, board)
+        names = _undone_names(event, acted, board)
         if names is None:
-            self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")
+            self.show_warning(f"too late: what the last {acted.act} ({when} ago) let start has started")
             return
         what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
         question = confirmations.undo_question(what, names)
@@ -550,12 +550,12 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
     return options
 
 
-def _undone_names(acted: OperatorActed, board: Board) -> Sequence[str] | None:
-    """The tasks that an undo of an act would change; None if they are all those of a requeue, and have started."""
-    names = list(acted.was)
-    if acted.act == "requeue":
-        unstarted = set(progress_of(acted, board).unstarted)
-        names = [name for name in names if name in unstarted]
-        if not names and list(requeued_names(acted)):
-            return None
-    return names
+def _undone_names(event: Event, acted: OperatorActed, board: Board) -> Sequence[str] | None:
+    """The tasks that an undo of an act would change; None if all that it changed has started since, or one below."""
+
+    def has_started(name: str) -> bool:
+        near = (board.projection.tasks.get(one) for one in (name, *board.dag.children(name)))
+        return any(row is not None and (row.started_at or 0) > event.at for row in near)
+
+    names = [name for name in acted.was if name in board.projection.tasks and not has_started(name)]
+    return names if names or not acted.was else None

@@ -253,18 +253,25 @@ async def test_p_pauses_and_then_goes_on(revenue: FakeSession, clock: StillClock
 async def test_an_old_act_is_undone_after_a_question(revenue: FakeSession, clock: StillClock):
     was = {"clean_refunds": {"state": "DEAD_LETTER"}}
     revenue.lists["journal"] = [
-        _act("one", "skip", was, clock.now - 60 * S),
-        _act("two", "requeue", was, clock.now - 50 * S),
-        _act("three", "undo", {}, clock.now - 40 * S, options={"command": "two"}),
+        _act("one", "skip", was, clock.now - 3 * S),
+        _act("two", "requeue", was, clock.now - 2 * S),
+        _act("three", "undo", {}, clock.now - S, options={"command": "two"}),
     ]
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "4")
         assert "z undo…" in rows_of(app)[-1], "an act can be taken back"
         await press(app, pilot, "z")
-        assert "skip by bob@ops-2 1m00 ago" in text_of(app)
+        assert "skip by bob@ops-2 3s ago" in text_of(app)
         assert "clean_refunds" in text_of(app)
         await press(app, pilot, "a")
         assert revenue.commands[0].options == {"command": "one"}
+
+
+async def test_an_act_after_which_a_task_below_has_started_is_too_late_to_undo(revenue: FakeSession, clock: StillClock):
+    revenue.lists["journal"] = [_act("one", "approve", {"extract_orders": {"state": "READY"}}, START)]
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "z")
+        assert "too late: what the last approve" in rows_of(app)[-1]
 
 
 def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = None) -> dict:
