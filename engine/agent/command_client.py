@@ -72,7 +72,8 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:
-        raise StorageError(f"{state_path} could not be changed: {error}") from error
+        hint = "; end the program that has locked it, and try again" if "locked" in str(error) else ""
+        raise StorageError(f"{state_path} could not be changed: {error}{hint}") from error
 
 
 # --- What running tasks use now, as their executor reads it from /proc on request ------------------------------------
