@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ... import __version__
-from ...engine.core.views import run_code, run_view
+from ...engine.core.views import RUN_CODES, run_code, run_view
 from ...engine.domain.breakers import HOLDING_BREAKERS
 from ...engine.domain.rows import RunFacts
-from ...engine.domain.states import RunState
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 PORT = 9108
-_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "WAITING", "CUT OFF", "NOT SEEN", "IDLE", "SERVED")
 
 #: Name without ``redrive_`` -> its help and its labels.
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -238,7 +236,7 @@ def add_run(samples: Samples, run: RunFacts, file_row: FileRow, now_us: int) -> 
     labels, counts = (run.dag_name, file_row.path), known_counts(run)
     runner = runner_of(run, status_of(file_row))
     state = run_code(run, runner, counts).removesuffix(" PAUSED")  # without what else holds it
-    for one in _RUN_STATES:
+    for one in RUN_CODES:
         samples.set("run_state", one == state, *labels, one)
     samples.set_seconds("run_start_timestamp_seconds", run.started_at, *labels)
     samples.set_seconds("run_duration_seconds", run_view(run, runner, now_us, counts).clock, *labels)

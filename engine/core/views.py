@@ -316,6 +316,11 @@ _BY_RUNNER = {
     RunnerKind.UNSEEN: UNSEEN,
     RunnerKind.LEFT: IDLE,
 }
+#: Each state that ``run_code`` returns, without the pause beside it.
+RUN_CODES = (
+    *map(str, RunState),
+    *(style.word.upper() for style in (BLOCKED, PAUSED, ONLY_WAITS, CUT_OFF, *_BY_RUNNER.values())),
+)
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
 _OPEN = frozenset([*MOVING, OperatorPrompt.APPROVAL])
 

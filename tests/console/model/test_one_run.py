@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 import redrive.engine.store
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.cli.metrics import Samples, add_run
@@ -50,6 +50,10 @@ PAST = st.integers(START, NOW)
 ENDED = [str(state) for state in RunState if state is not RunState.RUNNING]
 
 
+#: The executor of the run lives, and gives no sign of life.
+SILENT = ExecutorState(True, 9 * S, None, 7, "r", silent_since=NOW - 9 * S)
+
+
 class Rows(NamedTuple):
     """A run, its tasks: state, and whether the task is an approval or was ended by the deadline; and who runs it."""
 
@@ -76,6 +80,7 @@ def rows(draw: st.DrawFn) -> Rows:
     gone_at = draw(st.none() | PAST)
     executors = (
         ExecutorState(True, 0, None, 7, "r"),
+        SILENT,
         ExecutorState(True, 0, None, 7, "other"),
         ExecutorState(False, None, gone_at, 7, "r", draw(st.booleans())),
         ExecutorState(False),
@@ -124,6 +129,7 @@ def insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -
 
 @settings(deadline=None)
 @given(rows())
+@example(Rows({"state": "RUNNING"}, [("RUNNING", False)], SILENT, None))
 def test_all_say_the_same_state(found: Rows) -> None:
     file_row, latest, summary, board, status = read(found)
     run, runner = board.projection.run, runner_of(board.projection.run, status)
