@@ -55,7 +55,7 @@ WAL_LARGE_BYTES = 64 * 1024 * 1024
 
 
 class DoctorFinding(NamedTuple):
-    """One line of the output."""
+    """A line of the output of ``doctor``."""
 
     level: Literal["ok", "note", "warning", "error"]
     what: str
@@ -291,7 +291,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     for listing in lists.runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
-        text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
+        text = f"{listing.run.run_id}: {listing.run.state}, {counted(total, 'task')}"
         text += f", {len(stuck)} could start" if stuck else ""
         if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
             yield _unfinished(connection, path, listing.run.run_id, text)
