@@ -132,7 +132,7 @@ def words(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("`", ""))
 
 
-@pytest.mark.parametrize("place", ["README.md", "console/manual/poison.md", "console/manual/retries.md"])
+@pytest.mark.parametrize("place", ["README.md", "console/manual/poison.md"])
 def test_the_rule_is_said_in_the_same_words_everywhere(place: str) -> None:
     assert words(POISON_RULE) in words((ROOT / place).read_text(encoding="utf-8"))
     assert words(POISON_RULE) in words(RetryPolicy.__doc__ or "")
