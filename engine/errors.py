@@ -174,7 +174,7 @@ class StorageError(StateFileError):
 
 
 class UnreadableFileError(StorageError):
-    """This user may not read the file, or its disk cannot: nobody knows here what it holds."""
+    """The file cannot be read, by this user or from its disk: nobody knows here what it holds."""
 
 
 class ExecutorBusyError(RedriveError):

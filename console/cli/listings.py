@@ -272,7 +272,7 @@ async def load_board(session: Session, projection: RunProjection) -> Board:
 
 
 def cause_without_tasks(fingerprint: str, title: str, message: str, since: int, held: int = 0) -> InboxCause:
-    """What needs a human and is not about tasks, in the form of a cause."""
+    """A need of a human that is not about tasks, in the form of a cause."""
     return InboxCause(fingerprint, None, title, message, (), 0, held, since, since, since)
 
 

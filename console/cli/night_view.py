@@ -27,7 +27,7 @@ _ADDRESS = "a played night"
 
 
 class ConsoleView:
-    """One run of a night. ``end_us``: the end of the night, microseconds UTC."""
+    """A run of a night as the console shows it. ``end_us``: the end of the night, microseconds UTC."""
 
     def __init__(
         self, projection: RunProjection, events: Sequence[Event], connection: sqlite3.Connection, end_us: int

@@ -536,7 +536,7 @@ def _show_preview(preview: acts.ActPreview, place: ActPlace) -> None:
 
 
 def preview_lines(preview: acts.ActPreview) -> Iterator[str]:
-    """One line for each kind of change, then the refusals."""
+    """A line for each kind of change, then the refusals."""
     for words, names in consequences(preview):
         yield f"{words} ({len(names)}): {', '.join(names)}"
     yield from preview.notes

@@ -42,7 +42,7 @@ _ANY_TIME_US = 2**62
 
 
 class Delta(msgspec.Struct):
-    """What a batch of events changed. ``moves``: (task, counted before as, counted now as), in order."""
+    """The changes by a batch of events. ``moves``: (task, counted before as, counted now as), in order."""
 
     tasks: set[str] = set()
     moves: list[tuple[str, CountedState, CountedState]] = []
@@ -319,7 +319,7 @@ class Board:
         return explain_task(self.projection, name, now_us, self._explain_context(runner))
 
     def view(self, name: str, now_us: int, runner: RunnerStatus) -> TaskView:
-        """What is true of a task at an instant."""
+        """The task at an instant."""
         return task_view(self.projection, name, now_us, self._explain_context(runner))
 
     def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus) -> tuple[tuple[str, str], ...]:
@@ -327,7 +327,7 @@ class Board:
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
     def waits(self, names: Iterable[str], now_us: int) -> dict[str, WaitReason | None]:
-        """What tasks wait for, by name."""
+        """The waits of tasks, by name."""
         context = self._explain_context(ALIVE)
         return {name: wait_of(self.projection, name, now_us, context) for name in names}
 

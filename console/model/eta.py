@@ -38,7 +38,7 @@ class DurationRange(NamedTuple):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """When the tasks that can run are done.
+    """The instant at which the tasks that can run are done.
 
     Attributes:
         left: from now on, until the last of them ends.
@@ -122,7 +122,7 @@ def _tasks_at_outages(board: Board) -> list[str]:
 
 
 class _Work(NamedTuple):
-    """What is left of one task."""
+    """The work that is left of a task."""
 
     left: DurationRange
     wait_us: int  # until its instant
@@ -137,7 +137,7 @@ def _slack_us(deadline_us: int | None, now_us: int, left: DurationRange) -> int 
 
 
 def _finish(board: Board, work: Sequence[_Work | None]) -> tuple[DurationRange, tuple[str, ...]]:
-    """How long the tasks take: each after its parents and its instant, and all through the slots; and the longest path.
+    """The time that tasks take, each after its parents and its instant, all through the slots; and the longest path.
 
     ``work``: by the number of the task; None for a task that is not counted.
     """
@@ -226,7 +226,7 @@ def _band(durations: Sequence[int]) -> DurationRange:
 
 
 def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> DurationRange:
-    """What is left of a task once its parents are done and its instant has come."""
+    """The time that is left of a task once its parents are done and its instant has come."""
     elapsed = max(now_us - (row.started_at or now_us), 0) if row.state is TaskState.RUNNING else 0
     low, high = expected
     if elapsed == 0 and low >= _LEFT_MIN_US:

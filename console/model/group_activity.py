@@ -1,4 +1,4 @@
-"""When the tasks of a group ran, waited and failed, as sorted instants.
+"""The instants at which the tasks of a group ran, waited and failed, sorted.
 
 A cell of a time axis costs a few bisections, however many tasks there are, and a change of one task a few insertions.
 """
@@ -16,7 +16,7 @@ from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TIMED, TaskSta
 
 
 class CellActivity(NamedTuple):
-    """What falls into one cell: attempts that run, waits between attempts, failures after which a task was tried again,
+    """The content of a cell: attempts that run, waits between attempts, failures after which a task was tried again,
     failures that ended a task, and dead letters."""
 
     running: int
@@ -80,17 +80,17 @@ class GroupActivity:
 
     @property
     def first_start(self) -> int | None:
-        """When the first attempt began."""
+        """The start of the first attempt."""
         return self._at(0)
 
     @property
     def last_end(self) -> int | None:
-        """When the latest of the ended attempts ended."""
+        """The end of the latest of the ended attempts."""
         return self._at(1, -1)
 
     @property
     def oldest_running(self) -> int | None:
-        """When the oldest attempt that still runs began; None if none runs."""
+        """The start of the oldest attempt that still runs; None if none runs."""
         return self._at(2)
 
     @property
@@ -100,7 +100,7 @@ class GroupActivity:
 
     @property
     def next_due(self) -> int | None:
-        """When the next waiting task continues."""
+        """The instant at which the next waiting task continues."""
         return self._at(8)
 
     @property

@@ -71,7 +71,7 @@ def added_message(title: str, message: str) -> str:
 
 
 class InboxRow(NamedTuple):
-    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, the number of further tasks
+    """A row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, the number of further tasks
     (``hidden``), or another run (``run``; no cause)."""
 
     cause: str
@@ -333,7 +333,7 @@ _WAITS_FOR_HUMAN = HUMAN_WAITS.keys() - {WaitReason.DECISION}
 
 
 def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus) -> WaitReason | None:
-    """What all of ``names`` wait for, if that is one wait that a human ends and no failure; else None."""
+    """The wait of all of ``names``, if that is one that a human ends and no failure; else None."""
     reasons = {board.view(name, now_us, runner).reason for name in names[:COMPARED_MAX]}
     (reason,) = reasons if len(reasons) == 1 else (None,)
     return reason if reason in _WAITS_FOR_HUMAN else None
@@ -491,7 +491,7 @@ class AttemptTexts(NamedTuple):
 
 
 class EvidenceData(msgspec.Struct, frozen=True):
-    """What was read for one task besides the board.
+    """The data of a task that were read besides the board.
 
     ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
     history of its cause. Of an approval ``answers``: the acts that answered it before, the latest last; ``logs``: what

@@ -1,4 +1,4 @@
-"""What an operator chooses of a list: rows by a filter, and their order."""
+"""The choices of an operator in a list: rows by a filter, and their order."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def parse_filter(typed: str) -> Filter:
 
 
 def searched_text(row: TaskRow) -> str:
-    """What filters of tasks search: name, state, and the word for it on the screen."""
+    """The text that filters of tasks search: name, state, and the word for it on the screen."""
     return f"{row.name} {row.state} {STATE_STYLES[row.state].word}".casefold()
 
 
 def search_pattern(typed: str) -> re.Pattern[str]:
-    """What to search lines for: the very text; case does not matter."""
+    """The pattern of a search in lines: the very text; case does not matter."""
     return re.compile(re.escape(typed), re.IGNORECASE)
 
 

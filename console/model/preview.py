@@ -330,7 +330,7 @@ def _holders(overlay: _Overlay, names: set[str]) -> tuple[tuple[str, tuple[str, 
 
 
 class RedriveProgress(NamedTuple):
-    """How far a redrive has come. ``unstarted``: tasks that can still be taken back; ``last_at``: the last instant."""
+    """The progress of a redrive. ``unstarted``: tasks that can still be taken back; ``last_at``: the last instant."""
 
     total: int
     started: int

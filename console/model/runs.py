@@ -44,11 +44,11 @@ class WaitingRun(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> int:
-        """How much a badge counts for it."""
+        """The number that a badge counts for the need."""
         return attention_count([self.need, *self.others])
 
     def count_of(self, kind: NeedKind) -> int:
-        """How many tasks need this, or 1 for the run as a whole."""
+        """The number of tasks that need this, or 1 for the run as a whole."""
         return sum(need.counted for need in (self.need, *self.others) if need.kind is kind)
 
 
@@ -82,7 +82,7 @@ def waiting_runs(
 
 
 def needs_of_board(board: Board, status: SessionStatus | None, now_us: int) -> list[Need]:
-    """What a run needs, by the rule of the lists. ``status``: None where nobody knows who runs it, as in the past."""
+    """The needs of a run, by the rule of the lists. ``status``: None where nobody knows who runs it, as in the past."""
     run = board.projection.run
     is_late = run.deadline_at is not None and run.ended_at is not None and run.ended_at > run.deadline_at
     is_well = run.ended_at is not None and run.state not in (RunState.FAILED, RunState.PARTIAL) and not is_late
@@ -144,7 +144,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
 
     @property
     def runner(self) -> RunnerStatus:
-        """Who runs the latest run."""
+        """The process that runs the latest run."""
         return ALIVE if self.run is None else runner_of(self.run, status_of(self.file_row))
 
     @property
@@ -166,17 +166,17 @@ class FleetEntry(msgspec.Struct, frozen=True):
 
     @property
     def attention_count(self) -> int:
-        """How much waits for a human: the badge of the inbox."""
+        """The number of things that wait for a human: the badge of the inbox."""
         return attention_count(self.needs)
 
     @property
     def notice_count(self) -> int:
-        """How much is listed until somebody has acknowledged it."""
+        """The number of things that are listed until somebody has acknowledged them."""
         return sum(need.is_notice for need in self.needs)
 
     @property
     def next_at(self) -> int | None:
-        """When the next of its scheduled runs starts, in microseconds UTC."""
+        """The start of the next of its scheduled runs, in microseconds UTC."""
         return min((row.next_at for row in self.coming if row.next_at is not None), default=None)
 
     @property
@@ -217,7 +217,7 @@ def zone_of(row: ServedSchedule) -> tzinfo | None:
 def fleet_entries(
     file_rows: Sequence[FileRow], now_us: int, order: FleetOrder = FleetOrder.ATTENTION
 ) -> list[FleetEntry]:
-    """One entry per state file, in an order."""
+    """An entry per state file, in an order."""
     hosts = {file_row.path: _host_of(file_row.path) for file_row in file_rows}
     is_named = len(set(hosts.values())) > 1
     entries = (
@@ -250,7 +250,7 @@ def _order_of_starts(run: RunFacts | None, now_us: int) -> tuple[bool, int]:
 
 
 def status_of(file_row: FileRow) -> SessionStatus:
-    """Who runs the runs of a state file, as a session on the file would say it."""
+    """The executor of a state file, as a session on the file would say it."""
     stuck_run = next((row.stuck_run_id for row in file_row.supervised if row.stuck_run_id is not None), None)
     executor, pid = file_row.executor or NO_EXECUTOR, file_row.service_pid
     return SessionStatus(Link.LIVE, None, None, executor, pid, stuck_run, file_row.health or NO_HEALTH)
@@ -287,7 +287,7 @@ RUNS_MAX = 40
 
 
 class Pace(NamedTuple):
-    """How long something took beside what is usual. ``times``: of the usual; ``is_slow``, ``is_quick``: by far."""
+    """A duration beside what is usual. ``times``: of the usual; ``is_slow``, ``is_quick``: by far."""
 
     times: float
     is_slow: bool
@@ -311,7 +311,7 @@ class TaskTrend(msgspec.Struct, frozen=True):
 
     @property
     def durations(self) -> list[int]:
-        """How long the task took where it succeeded, ascending."""
+        """The durations of the task where it succeeded, ascending."""
         return sorted(cell.ok_us for cell in self.cells if cell is not None and cell.ok_us is not None)
 
     @property

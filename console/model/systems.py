@@ -43,7 +43,7 @@ Item: TypeAlias = BreakerStatus | PageRow | QuarantineGroup
 
 
 class SystemsRow(NamedTuple):
-    """One row of the list: the head of a section (``key`` None), an item, a task that a breaker holds, or the number
+    """A row of the list: the head of a section (``key`` None), an item, a task that a breaker holds, or the number
     of further rows (``hidden``)."""
 
     section: Section

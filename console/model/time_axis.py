@@ -64,7 +64,7 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What decides into which cells the past falls; a pause that lasts until now grows without changing it."""
+        """The values that place the past in cells; a pause that lasts until now grows without changing them."""
         bounds = [at for pause in self.shortened for at in (pause.start, pause.end)]
         return self.start, self.per_cell, self.cells, self.wait_cells, len(self.pauses), *bounds[:-1]
 

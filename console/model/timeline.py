@@ -93,7 +93,7 @@ class TimelineRows:
         return [name for place in sorted(found) for name in found[place]][:count]
 
     def activity(self, index: int) -> GroupActivity:
-        """When the tasks of a group ran; computed at first use, then updated."""
+        """The instants of the tasks of a group; computed at first use, then updated."""
         if index not in self._activities:
             self._activities[index] = GroupActivity(self._board.row(name) for name in self.members(index))
         return self._activities[index]
@@ -217,7 +217,7 @@ def _start_key(row: TaskRow) -> tuple[int, int]:
 
 
 class BreakerPeriods:
-    """When the breakers of a run let no call through, or a probe alone: by downstream, the state from each instant."""
+    """The periods in which breakers let no call pass, or a probe alone: by downstream, the state from each instant."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._states: dict[str, list[tuple[int, str]]] = {}

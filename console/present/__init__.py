@@ -1,1 +1,1 @@
-"""How it reads: values in, styled text out. Knows no screen."""
+"""The texts of the screens: values in, styled text out. Knows no screen."""

@@ -146,7 +146,7 @@ def has_room_for_past(row: TaskRow, rows: int) -> bool:
 
 
 def static_lines(row: TaskRow, context: RunContext, rows: int) -> list[Line]:
-    """What changes little, of which as much as has ``rows`` rows: its usual duration, its neighbours, its rules."""
+    """The facts of a task that change little, in ``rows`` rows: its usual duration, its neighbours, its rules."""
     lines: list[Line] = []
     for part in (_typical_durations(row, context), *_relatives(row, context), _rules(row)):
         found = list(part)
@@ -155,7 +155,7 @@ def static_lines(row: TaskRow, context: RunContext, rows: int) -> list[Line]:
 
 
 def asked_lines(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
-    """What an approval asks about: what the tasks above it returned, who answered before, and what they wrote."""
+    """The subject of an approval: what the tasks above it returned, who answered before, and what they wrote."""
     lines: list[Line] = []
     for parent in context.board.dag.parents(row.name):
         if returned := _returned(context.board.row(parent).result, columns):
@@ -170,7 +170,7 @@ def asked_lines(row: TaskRow, context: RunContext, found: EvidenceData, columns:
 
 
 def answer_line(event: Event) -> Line:
-    """Who answered an approval before, and why."""
+    """The earlier answer to an approval: by whom, and why."""
     act = "approved" if isinstance(event.payload, OperatorActed) and event.payload.act == "approve" else "rejected"
     who = f"{act} by {one_line(event.actor or 'somebody')}"
     return [Piece(f"   {wall_day(event.at)}  ", Role.DIM), Piece(who), Piece(f": {one_line(event.reason or '')}")]
@@ -195,7 +195,7 @@ def _value_text(value: object) -> str:
 
 
 def past_durations(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
-    """How long the task took in each attempt, beside its timeout, in about ``rows`` rows."""
+    """The durations of the attempts of a task, beside its timeout, in about ``rows`` rows."""
     past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], context.view(row.name).clock)
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
         return []
@@ -214,7 +214,7 @@ def _blocking_lines(row: TaskRow, context: RunContext, columns: int) -> Iterator
 
 
 def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
-    """What a running task uses now, and the last line that it wrote."""
+    """The usage of a running task, and the last line that it wrote."""
     if usage is None:
         return
     children = f"{usage.children} child process{'' if usage.children == 1 else 'es'}" if usage.children else ""

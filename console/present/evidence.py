@@ -110,7 +110,7 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
 
 
 def past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
-    """What the advice on limits compares with."""
+    """The durations with which the advice on limits compares."""
     return [
         advice.past_duration(one.started_at, one.duration_us, one.outcome, one.max_rss_kb)
         for one in attempts
@@ -152,7 +152,7 @@ def attempt_table(
 
 
 def attempt_line(attempt: AttemptRow, context: RunContext, columns: int, checks: int = 0) -> Line:
-    """One attempt in one row. ``checks``: how many checks before it found nothing either."""
+    """An attempt in one row. ``checks``: the number of checks before it that found nothing either."""
     view = context.attempt(attempt)
     explained = tasks.short_failure(without_locals(attempt.explain or ""))
     failure = explained or attempt.error or attempt.where or view.style.word
@@ -361,7 +361,7 @@ def cause_page(cause: model.InboxCause, context: RunContext, found: model.Eviden
 
 
 def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
-    """What waits, since when, and what it holds."""
+    """The waiting tasks, since when they wait, and what they hold."""
     yield _kinds_line(cause, context)
     yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(context.now_us - cause.oldest)} ago")
     yield from _below(cause.tasks, context)
@@ -391,7 +391,7 @@ def _counted(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
 
 
 def _kinds_line(cause: model.InboxCause, context: RunContext) -> Line:
-    """How many of its tasks are in the inbox for which kind of reason."""
+    """The number of its tasks in the inbox by kind of reason."""
     kinds = Counter(model.kind_of(context.board.row(name), context.view(name).reason) for name in cause.tasks)
     return _labelled_value(
         "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
@@ -399,7 +399,7 @@ def _kinds_line(cause: model.InboxCause, context: RunContext) -> Line:
 
 
 def _fields(texts: Sequence[model.AttemptTexts], context: RunContext, columns: int) -> Iterator[Line]:
-    """What the fingerprint of the latest failure is made of."""
+    """The parts of the fingerprint of the latest failure."""
     if texts and (text := detail_text(texts[-1].long.fingerprint_detail, context.glyphs.dot)):
         yield from labelled("taken from", one_line(text), columns)
 

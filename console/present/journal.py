@@ -80,7 +80,7 @@ def event_row(
 
 
 def _times(event: Event, tries: Tries | None, glyphs: Glyphs) -> Line:
-    """How often the same was tried and in what time, before the end of the latest try."""
+    """The number of equal tries and their time, before the end of the latest try."""
     if tries is None:
         return []
     count, took = number(tries.count), format_duration(event.at - tries.began_at)

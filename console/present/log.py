@@ -108,7 +108,7 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
 
 
 def _match_count_text(heading: LogHeading) -> str:
-    """What the search has found; empty for a match."""
+    """The result of a search; empty for a match."""
     if heading.is_searching:
         return ": searching"
     if heading.is_given_up:
@@ -158,12 +158,12 @@ def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
 
 
 def missing_output_text(dropped_bytes: int) -> str:
-    """How much of an output was dropped: ``2.9 MB dropped``."""
+    """The size of the output that was dropped: ``2.9 MB dropped``."""
     return f"{format_bytes(dropped_bytes)} dropped"
 
 
 def unsearched_output_text(dropped_bytes: int | None) -> str:
-    """What a search without a result has not seen; empty if it has seen everything."""
+    """The output that a search without a result has not seen; empty if it has seen everything."""
     return f" in what is kept; {missing_output_text(dropped_bytes)}" if dropped_bytes else ""
 
 

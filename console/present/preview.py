@@ -1,4 +1,4 @@
-"""What an act would do, in words: one list for the shell, for the question before an act, and for the inbox."""
+"""The consequences of an act, in words: one list for the shell, for the question before an act, and for the inbox."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS = (
 
 
 class Consequence(NamedTuple):
-    """What follows for some tasks: ``words`` end a sentence about them."""
+    """A consequence for some tasks: ``words`` end a sentence about them."""
 
     words: str
     names: Sequence[str]
 
 
 def consequences(preview: ActPreview) -> Iterator[Consequence]:
-    """What would become of each task: it is named once, but for one that is skipped and still holds others."""
+    """The consequences for each task: it is named once, but for one that is skipped and still holds others."""
     released = set(preview.released)
     held = {name: holders for name, holders in preview.holders.items() if name not in preview.stopped}
     for kind, words in _KINDS:

@@ -68,7 +68,7 @@ class CauseEvidence(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is made of.
+    """The data of a report.
 
     ``causes``: the first CAUSES_MAX of ``causes_total``; ``acts``: acts of operators and their notes, in order.
     ``runner``: who runs the run. ``near_limits``: earlier attempts of the tasks of ``tasks_near_limits``.
@@ -85,7 +85,7 @@ class ReportData:
 
     @property
     def run_view(self) -> RunView:
-        """What is true of the run."""
+        """The run at the instant of the report."""
         return run_view(self.board.projection.run, self.runner, self.now_us, self.board.counts)
 
     @cached_property
@@ -108,7 +108,7 @@ def headline(data: ReportData) -> str:
 
 
 def fact_lines(data: ReportData) -> list[str]:
-    """When and where the run was, and how many tasks are in which state."""
+    """The time and place of the run, and the number of tasks in each state."""
     board, run = data.board, data.board.projection.run
     ended = f" to {wall_day(run.ended_at)}" if run.ended_at is not None else ", not ended"
     counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
@@ -121,7 +121,7 @@ def fact_lines(data: ReportData) -> list[str]:
 
 
 def slots_line(spent: Mapping[str, SlotSeconds]) -> str:
-    """What the ended attempts cost, the dearest way to end first."""
+    """The cost of the ended attempts, the dearest way to end first."""
     costs = sorted(spent.items(), key=lambda item: -item[1].seconds)
     parts = [f"{one_line(how)} {cost.seconds:,.1f} in {number(cost.attempts)}" for how, cost in costs]
     wasted = sum(cost.wasted_seconds for cost in spent.values())
@@ -168,7 +168,7 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
 
 
 class _Lanes(NamedTuple):
-    """What the rows of the timeline are made of."""
+    """The parts of the rows of the timeline."""
 
     data: ReportData
     listed: TimelineRows
@@ -231,7 +231,7 @@ def cause_lines(one: CauseEvidence, data: ReportData) -> list[Line]:
 
 
 def left_out_causes(data: ReportData) -> str:
-    """How many causes have no page; empty if all have one."""
+    """The number of causes without a page; empty if all have one."""
     left_out = data.causes_total - len(data.causes)
     if not data.causes_total:
         return "Nothing needs a human."
@@ -239,7 +239,7 @@ def left_out_causes(data: ReportData) -> str:
 
 
 def act_lines(data: ReportData) -> list[Line]:
-    """What operators did and noted, the latest ones of many."""
+    """The acts and notes of operators, the latest ones of many."""
     started_at, shown = data.board.projection.run.started_at, data.acts[-_ACTS_MAX:]
     earlier = len(data.acts) - len(shown)
     lines: list[Line] = [[Piece(f"{number(earlier)} earlier acts", Role.DIM)]] if earlier else []

@@ -29,7 +29,7 @@ class Phase(Enum):
 
 
 class ScreenState(NamedTuple):
-    """What is on the screen.
+    """The state of the screen.
 
     Attributes:
         place: the visible view.
@@ -47,7 +47,7 @@ class ScreenState(NamedTuple):
 
 
 class TourStage(NamedTuple):
-    """One job. In sentences, ``{about}``, ``{dead}``, ``{holds}`` and ``{rows}`` are read from the board.
+    """A job of the tour. In sentences, ``{about}``, ``{dead}``, ``{holds}`` and ``{rows}`` are read from the board.
 
     Attributes:
         abouts: where the cursor is put: on the first that is a dead letter, else on the first.

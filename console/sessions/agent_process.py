@@ -1,4 +1,4 @@
-"""One ssh process with an agent behind it: sends requests, receives responses and events."""
+"""An ssh process with an agent behind it: sends requests, receives responses and events."""
 
 from __future__ import annotations
 

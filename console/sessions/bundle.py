@@ -1,4 +1,4 @@
-"""What ssh carries to a host where nothing is installed: a command line, and a compressed bundle of sources.
+"""The load of ssh for a host where nothing is installed: a command line, and a compressed bundle of sources.
 
 Any login shell can parse the command line; everything else goes through standard input, so that no shell parses
 paths or settings.

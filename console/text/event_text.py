@@ -91,7 +91,7 @@ def _texts(text: _Text[Any], event: Event) -> Iterable[str]:
 
 
 def describe_event(event: Event) -> str:
-    """One sentence, without task, actor and reason."""
+    """The sentence of an event, without task, actor and reason."""
     return next(iter(_texts(_words_of(event).sentence, event)), "") or _default_text(event)
 
 

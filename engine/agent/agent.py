@@ -1,4 +1,4 @@
-"""What ssh carries: reads a state file on its own host, sends its events, and passes on commands of operators.
+"""The agent that ssh carries: reads a state file on its host, sends its events, and passes on commands of operators.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -50,7 +50,7 @@ AgentRequest = Dict[str, Any]
 
 
 class Output(object):
-    """One compressed stream of JSON lines; whole messages from any thread."""
+    """A compressed stream of JSON lines; whole messages from any thread."""
 
     def __init__(self, descriptor: int, marker: str) -> None:
         self._descriptor = descriptor
@@ -147,7 +147,7 @@ class EventStream(object):
 
 
 class Agent(object):
-    """One loop: requests, changes of the file, signs of life."""
+    """The loop of the agent: requests, changes of the file, signs of life."""
 
     def __init__(self, settings: Dict[str, Any], sources: Dict[str, str], source: Input, output: Output) -> None:
         self._sources = sources

@@ -81,7 +81,7 @@ class ExecutorConnection(object):
 
 
 def read_only_reason(state_path: str) -> Optional[str]:
-    """One sentence that says why this user cannot send commands; None if the user can."""
+    """Return why this user cannot send commands, in a sentence; None if the user can."""
     if os.access(socket_path(state_path), os.W_OK):
         return None
     lock = lock_path(state_path)

@@ -49,7 +49,7 @@ _EXCEPTIONS = option_types.name_tuple("exception names", "'builtins.ConnectionEr
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a task is started, which failures are tried again, and after which waits.
+    """The rules of retries: the number of starts, the failures that are tried again, and the waits before.
 
     The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
     to ``cap``. A wait that the downstream asks for (``RetryAfter``) is added. Waits are seconds, or texts such

@@ -52,7 +52,7 @@ class CommandOptions(msgspec.Struct, frozen=True):
 
 
 class DaskOptions(msgspec.Struct, frozen=True):
-    """Which workers of a Dask cluster may run a task, as Dask itself reads it."""
+    """The workers of a Dask cluster that may run a task, as Dask itself reads it."""
 
     resources: tuple[tuple[str, float], ...] = ()  # name and amount that the task needs of its worker
     workers: tuple[str, ...] = ()  # addresses, hosts or names; empty: any

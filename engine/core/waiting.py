@@ -117,7 +117,7 @@ _ENDED = frozenset([RunnerKind.LEFT, RunnerKind.DEAD, RunnerKind.GONE, RunnerKin
 
 
 class RunnerStatus(msgspec.Struct, frozen=True):
-    """Who runs the tasks of a run.
+    """The process that runs the tasks of a run, or should.
 
     Attributes:
         executor: the latest one of the state file, without its age.
@@ -146,7 +146,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
 
     @property
     def gone_at(self) -> int | None:
-        """When the latest executor ended, microseconds UTC; None while it lives, or if there was none."""
+        """The end of the latest executor, microseconds UTC; None while it lives, or if there was none."""
         return self.executor.gone_at
 
     def keeps_end_of(self, row: TaskRow) -> bool:

@@ -41,7 +41,7 @@ class Scope(Enum):
 
 
 class Act(NamedTuple):
-    """One operator act.
+    """An operator act.
 
     Attributes:
         name: ``Command.act``.
@@ -374,7 +374,7 @@ class Target(NamedTuple):
 
 
 class Author(NamedTuple):
-    """Who makes a change, as its events say; without an actor, the executor itself."""
+    """The author of a change, as its events say; without an actor, the executor itself."""
 
     actor: Optional[str] = None
     reason: Optional[str] = None
@@ -385,7 +385,7 @@ BY_EXECUTOR = Author()
 
 
 class Command(NamedTuple):
-    """One act of an operator.
+    """An act of an operator, as it is sent.
 
     Attributes:
         id: chosen by the sender; a command that arrives twice is applied once.
@@ -405,7 +405,7 @@ class Command(NamedTuple):
 
     @property
     def author(self) -> Author:
-        """Who its events name."""
+        """The author that its events name."""
         return Author(self.actor, self.reason or None, self.id or None)
 
     def as_json(self) -> Dict[str, object]:

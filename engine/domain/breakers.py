@@ -1,4 +1,4 @@
-"""What an operator does to a breaker: the acts, when one is refused, and the row that it makes.
+"""The acts of an operator on a breaker: when one is refused, and the row that it makes.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 

@@ -30,7 +30,7 @@ OWN_INSTANT = "\x01"  # on the wire: the instant of an event in its own payload,
 
 
 class EventRow(NamedTuple):
-    """One row of table ``event``: the columns of an ``Event``, and its payload as JSON text."""
+    """A row of table ``event``: the columns of an ``Event``, and its payload as JSON text."""
 
     seq: int
     at: int
@@ -48,7 +48,7 @@ class EventRow(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event. ``seq`` orders all events of a state file; the numbers may have gaps."""
+    """An event of a run. ``seq`` orders all events of a state file; the numbers may have gaps."""
 
     seq: int
     at: int  # microseconds UTC

@@ -10,7 +10,7 @@ from .events import JsonObject
 
 
 class BreakerRow(NamedTuple):
-    """One row of table ``breaker``. ``opened_at``: since when calls are held, whatever probes have found."""
+    """A row of table ``breaker``. ``opened_at``: since when calls are held, whatever probes have found."""
 
     downstream: str
     state: str
@@ -28,7 +28,7 @@ class BreakerRow(NamedTuple):
 
 
 class PageRow(NamedTuple):
-    """One row of table ``page``, with parsed JSON; ``counted`` is the column ``count``; PAGE_HEADS has no ``body``."""
+    """A row of table ``page``, with parsed JSON; ``counted`` is the column ``count``; PAGE_HEADS has no ``body``."""
 
     id: int
     cause: str
@@ -160,7 +160,7 @@ NO_HEALTH = Health()
 
 
 class RunRow(NamedTuple):
-    """One row of table ``run``.
+    """A row of table ``run``.
 
     Attributes:
         state: the value of a RunState.
@@ -213,7 +213,7 @@ class RunRow(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """One run of a file. ``counts``: state -> tasks in it; ``asked``: how many READY ones wait for an approval."""
+    """A run of a file. ``counts``: tasks by state; ``asked``: the number of READY ones that wait for an approval."""
 
     run: RunRow
     counts: Dict[str, int]

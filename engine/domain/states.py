@@ -70,7 +70,7 @@ class DeadLetterKind(str, Enum):
 
 
 class SkipCause(str, Enum):
-    """Who decided to skip a task."""
+    """The decider of a skip."""
 
     OPERATOR = "operator"  # permitted failure: satisfies children
     CONDITION = "condition"  # the task itself: its branch is not taken

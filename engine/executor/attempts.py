@@ -53,7 +53,7 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Released(msgspec.Struct, frozen=True):
-    """What the end of an attempt sets free.
+    """The slots and pools that the end of an attempt sets free.
 
     ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
     """

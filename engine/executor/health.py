@@ -1,4 +1,4 @@
-"""What an executor publishes that a full disk keeps out of the state file.
+"""The health of an executor, which it publishes because a full disk keeps it out of the state file.
 
 The file is made in its full size when the executor starts, and overwritten in place: that needs no room on the disk.
 Only the executor that holds the lock of the state file writes it.

@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What an executor takes from the machine it runs on: a played night gives it another machine.
+    """The parts of a machine that an executor uses: a played night gives it another machine.
 
     Attributes:
         acquire: locks the state file and makes the runner of the attempts.

@@ -197,7 +197,7 @@ class FollowUp(msgspec.Struct, frozen=True):
 
 
 class Timers:
-    """One timer per key; arming a key again replaces its timer. ``fire(key)`` is called in the event loop."""
+    """Timers by key; arming a key again replaces its timer. ``fire(key)`` is called in the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_us: Callable[[], int], fire: Callable[[str], None]) -> None:
         self._loop = loop

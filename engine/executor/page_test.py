@@ -13,7 +13,7 @@ from .resume_plan import check_trust, flow_path_of, read_flow
 
 
 class SenderResult(NamedTuple):
-    """What a sender made of the message: an error, a note that nothing could be tried, or else it was accepted."""
+    """The result of a sender: an error, a note that nothing could be tried, or else the message was accepted."""
 
     sender: str
     error: str = ""

@@ -1,4 +1,4 @@
-"""Who is told of a run beside its state file: a listener, whoever is paged or pinged, readers of the health file."""
+"""Those who are told of a run beside its state file: listeners, receivers of pages and pings, readers of its health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resume would run, and what it would change, before it does so."""
+"""The plan of a resume: the run that it would go on with and the changes that it would make, before it does so."""
 
 from __future__ import annotations
 

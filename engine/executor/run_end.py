@@ -37,7 +37,7 @@ BLOCKED = "BLOCKED"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """How a run ended; ``result["extract"]`` is what the task ``extract`` returned.
+    """The end of a run; ``result["extract"]`` is what the task ``extract`` returned.
 
     Attributes:
         run_id: the name of the run.
@@ -239,7 +239,7 @@ async def apply_retention(writer: Writer, flow: FlowSpec, run_id: str, is_stoppi
 
 
 def _step(transaction: Transaction, retention: RetentionRule, run_id: str) -> PruneStep:
-    """One step, with an event if it deletes runs."""
+    """Do a step, with an event if it deletes runs."""
     step = prune_step(transaction, retention, run_id)
     if step.runs:
         transaction.author = RETENTION

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a flow in a file is imported by the zygote alone
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How an ``Executor`` runs.
+    """Options of an ``Executor``.
 
     Parameters:
         max_parallel: attempts at a time, at least 1. None: the flow's own setting, or 4.
@@ -61,7 +61,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Which flow to run, as which run, in which state file."""
+    """The flow to run, the run that it is, and the state file."""
 
     flow: Flow | str | None  # None: the flow file that the run in the state file names
     run_id: str | None

@@ -49,7 +49,7 @@ CommandMessage = Mapping[str, object]  # one JSON object a line
 
 
 class LoopControl(Protocol):
-    """What the server needs of the running executor; ``loop.RunLoop`` implements it."""
+    """The part of the running executor that the server needs; ``loop.RunLoop`` implements it."""
 
     attempts: AttemptManager
     shutdown: Shutdown

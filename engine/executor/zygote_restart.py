@@ -42,7 +42,7 @@ RETRY_CHECK_SECONDS = 1.0
 
 
 class ReloadResult(NamedTuple):
-    """What became of changed files. ``sentence``: for the operator; empty if nothing changed."""
+    """The result of a reload of changed files. ``sentence``: for the operator; empty if nothing changed."""
 
     ok: bool = True
     sentence: str = ""

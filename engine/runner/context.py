@@ -93,7 +93,7 @@ class _Place:
 
 
 class Context:
-    """One attempt as its task sees it: the parameter ``ctx`` of a task function. The engine makes it.
+    """The attempt as its task sees it: the parameter ``ctx`` of a task function. The engine makes it.
 
     Attributes:
         run_id, task: text: the names of the run and of the task.

@@ -47,7 +47,7 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\
 
 
 class FlowSource(msgspec.Struct, frozen=True):
-    """One flow file to read. ``is_named``: an operator named it; else it was found in a folder."""
+    """A flow file to read. ``is_named``: an operator named it; else it was found in a folder."""
 
     target: str  # as an operator names it: FILE, or FILE:OBJECT
     file: str
@@ -62,7 +62,7 @@ class FoundFlow(msgspec.Struct, frozen=True):
 
 
 class FlowFile(msgspec.Struct, frozen=True):
-    """What reading a flow file gave. ``flows``: by variable; ``error``: why it cannot be read."""
+    """A flow file that was read. ``flows``: by variable; ``error``: why it cannot be read."""
 
     target: str
     flows: Mapping[str, FoundFlow] = {}
@@ -70,7 +70,7 @@ class FlowFile(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """What the text of a file says without an import. ``error``: why it cannot be read."""
+    """The text of a file, read without an import. ``error``: why it cannot be read."""
 
     mentions_flow: bool = False
     imports: frozenset[str] = frozenset()  # the last parts of the names of modules

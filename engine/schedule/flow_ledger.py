@@ -1,4 +1,4 @@
-"""What became of the logical times of a flow: rows of the ledger in the supervisor's file, with their reasons."""
+"""The fates of the logical times of a flow: rows of the ledger in the supervisor's file, with their reasons."""
 
 from __future__ import annotations
 

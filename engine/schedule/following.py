@@ -1,4 +1,4 @@
-"""What a flow that follows others knows of them now: which of its days are ready, for what the others wait.
+"""The state of a flow that follows others: which of its days are ready, and for what the others wait.
 
 ``core/predecessors.py`` decides; this module collects what it decides from.
 """

@@ -1,4 +1,4 @@
-"""What the services of one supervisor share, and how they start executors."""
+"""The parts that the services of a supervisor share, and the start of executors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Launcher = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
 
 
 class Supervision(msgspec.Struct, frozen=True):
-    """What the services of one supervisor share. ``wake()``: a service has something to do.
+    """The parts that the services of a supervisor share. ``wake()``: a service has something to do.
 
     ``gaps``: when nothing could be decided, from and until, and why.
     """

@@ -137,7 +137,7 @@ def _history_row(cause: CauseKey, runs: List[Tuple[str, int]], episodes: List[Ca
 
 
 class _Search(object):
-    """One request: data that several causes share is read once."""
+    """A request for histories: data that several causes share is read once."""
 
     def __init__(self, connection: sqlite3.Connection, run_id: str, dag_name: str) -> None:
         self._connection = connection

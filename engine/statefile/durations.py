@@ -1,4 +1,4 @@
-"""How long tasks usually take, from their successful attempts in the latest runs of a flow.
+"""The usual durations of tasks, from their successful attempts in the latest runs of a flow.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 

@@ -1,4 +1,4 @@
-"""What the living processes of a state file know, and the file does not say.
+"""The health file: what the living processes of a state file know, and the file does not say.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 

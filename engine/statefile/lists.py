@@ -29,7 +29,7 @@ Row = TypeVar("Row", bound=NamedTuple)
 
 
 class QuarantineRow(NamedTuple):
-    """One row of table ``quarantine``; long lists have only the start of its texts."""
+    """A row of table ``quarantine``; long lists have only the start of its texts."""
 
     id: int
     run_id: str
@@ -98,7 +98,7 @@ ROW_STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolv
 
 
 class ScheduleRow(NamedTuple):
-    """One row of table ``schedule``."""
+    """A row of table ``schedule``."""
 
     dag_name: str
     expression: str
@@ -160,7 +160,7 @@ class NeedRow(NamedTuple):
 
 
 class PastAttemptRow(NamedTuple):
-    """One attempt of a task in any run of the file."""
+    """An attempt of a task in any run of the file."""
 
     run_id: str
     attempt: int

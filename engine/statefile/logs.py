@@ -129,7 +129,7 @@ def _count(connection: sqlite3.Connection, run_id: str, size: int) -> None:
 
 
 class _LogRow(NamedTuple):
-    """One row of table ``log``. ``stored_bytes``: what it takes, perhaps packed; ``text``: where it is asked for."""
+    """A row of table ``log``. ``stored_bytes``: its size, perhaps packed; ``text``: where it is asked for."""
 
     id: int
     at: int

@@ -1,4 +1,4 @@
-"""What needs a human on a machine: the one rule, over facts about every state file and every schedule.
+"""The needs of a human on a machine: the one rule, over facts about every state file and every schedule.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -21,7 +21,7 @@ BREAKER_GRACE_US = 600000000  # that a breaker may be open
 
 
 class Need(NamedTuple):
-    """One thing that needs a human. Instants in microseconds UTC.
+    """A thing that needs a human. Instants in microseconds UTC.
 
     Attributes:
         is_notice: it is listed until somebody has acknowledged it, but nothing waits for it.

@@ -47,7 +47,7 @@ def open_sidecar(path: str, flags: int, state_path: str) -> int:
 
 
 def trusted_users(state_path: str) -> Set[int]:
-    """Who may own what lies beside a state file: this user, root, and the owner of the state file."""
+    """Return who may own the files beside a state file: this user, root, and the owner of the state file."""
     found = {0, os.geteuid()}
     try:
         found.add(os.stat(state_path).st_uid)

@@ -97,7 +97,7 @@ NETWORK_TYPES = frozenset(
 
 
 class Mount(NamedTuple):
-    """One mounted file system."""
+    """A mounted file system."""
 
     point: str
     type: str

@@ -35,7 +35,7 @@ INCREMENTAL = 2  # value of ``PRAGMA auto_vacuum``
 
 
 class RetentionRule(NamedTuple):
-    """Which ended runs to keep: the latest ``runs`` of each flow, or those that ended in the last ``seconds``."""
+    """The ended runs to keep: the latest ``runs`` of each flow, or those that ended in the last ``seconds``."""
 
     runs: Optional[int] = None
     seconds: Optional[float] = None

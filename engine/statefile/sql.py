@@ -27,7 +27,7 @@ def in_list(words: Iterable[str]) -> str:
 
 
 def marks(values: Sized) -> str:
-    """One question mark for each value."""
+    """Return a question mark for each value."""
     return ",".join("?" * len(values))
 
 

@@ -1,4 +1,4 @@
-"""What a state change writes: one guarded UPDATE of the task and one event, in the caller's transaction.
+"""State changes: one guarded UPDATE of the task and one event, in the caller's transaction.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 

@@ -1,4 +1,4 @@
-"""Which tasks start: promotes them, wakes them, claims them; what is written of an attempt that runs."""
+"""The start of tasks: promotes them, wakes them, claims them; and what is written of an attempt that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends: a task that nobody decides about in time, a run at its deadline, and a run by its verdict.
+"""Ends by time and verdict: a task that nobody decides about, a run at its deadline, and a run by its verdict.
 
 ``domain/states.py`` states the rule of the deadline (SPEC 4.7).
 """

@@ -1,4 +1,4 @@
-"""What the executors of one user share on a machine: pools of slots, and what is known of downstreams."""
+"""Facts that the executors of a user share on a machine: pools of slots, and what is known of downstreams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SLOT, _WAIT = "slot-", "wait-"
 
 
 class PoolEntry(msgspec.Struct, frozen=True):
-    """Who holds a slot of a pool, or, with ``slot`` None, waits for one. ``since``: microseconds UTC."""
+    """The holder of a slot of a pool, or, with ``slot`` None, who waits for one. ``since``: microseconds UTC."""
 
     flow: str
     run_id: str
@@ -103,7 +103,7 @@ class MachinePools:
             os.close(descriptor)
 
     def holders(self, pool: str) -> list[PoolEntry]:
-        """Who holds the pool now, this executor included."""
+        """Return the holders of the pool, this executor included."""
         return [entry for entry in read_pools(self._folder) if entry.pool == pool and entry.slot is not None]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of the rows that an attempt quarantines: provisional until it succeeds, then held for an operator.
+"""The rows that an attempt quarantines: provisional until it succeeds, then held for an operator.
 
 A row counts only if its attempt succeeds; otherwise retries would count it twice. Requeued rows run through the same
 task in a new generation: a row that fails again is held again, the others are resolved (SPEC 000.31, 004.38, 4.15).

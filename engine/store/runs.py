@@ -310,7 +310,7 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 
 
 class RunSource(NamedTuple):
-    """What a run was started with. ``flow_path``: where its flow is now; None: a program has built it."""
+    """The source of a run. ``flow_path``: where its flow is now; None: a program has built it."""
 
     flow_path: str | None = None
     params: Mapping[str, object] = {}

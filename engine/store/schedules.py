@@ -83,7 +83,7 @@ def decode_spec(text: str) -> ServedFlow | None:
 
 
 class LedgerMark(msgspec.Struct, frozen=True):
-    """How far the ledger of a supervisor knows a state file: ``until`` a logical time, and a row of table ``run``.
+    """The point up to which the ledger knows a state file: ``until`` a logical time, and a row of table ``run``.
 
     ``schedule``: the schedule by which the times until now were decided; None: that of the flow.
     """
@@ -360,7 +360,7 @@ def _revert_times_ahead(transaction: Transaction, served: ServedFlow) -> None:
 
 
 def started_and_never_ended(connection: sqlite3.Connection, run_id: str) -> int | None:
-    """When a run has started that has not ended since, not even for a while; None: it is another one."""
+    """Return when a run started that has not ended since, not even for a while; None: it is another one."""
     sql = (
         "SELECT started_at FROM run WHERE run_id = ? AND NOT EXISTS (SELECT 1 FROM event"
         " WHERE event.run_id = run.run_id AND kind = 'run' AND old = 'RUNNING' AND new <> 'RUNNING')"
@@ -650,7 +650,7 @@ def schedules_in(state_path: str) -> list[ServedSchedule]:
 
 
 def excused_starts(served: ServedFlow, row: ServedSchedule | None = None, state_path: str = "") -> Excused:
-    """What operators decided about starts to come; without ``row``: as the file of the supervisors says."""
+    """Return the decisions of operators about starts to come; without ``row``: as the file of the supervisors says."""
     schedule = served.schedule
     if schedule.start_within_us is None and not schedule.follows:
         return NONE_EXCUSED

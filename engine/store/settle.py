@@ -279,7 +279,7 @@ _ANSWERED = "SELECT max(attempt) FROM attempt WHERE run_id = ? AND name = ? AND 
 
 
 class StoredTask(NamedTuple):
-    """What the state file holds when an attempt ends: of its task, and of its output. One statement reads it."""
+    """The columns that the end of an attempt needs, of its task and of its output. One statement reads them."""
 
     failures: int = 0
     losses: int = 0

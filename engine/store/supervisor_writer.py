@@ -166,7 +166,7 @@ class SupervisorFile:
         self._write("UPDATE supervisor SET stopped_at = ? WHERE id = ?", now_us, self._id)
 
     def stored(self) -> list[ServedSchedule]:
-        """What this and earlier supervisors wrote, and operators decided."""
+        """Return what this and earlier supervisors wrote, and operators decided."""
         with translated_errors(self.path):
             return stored(self._connection)
 
@@ -180,7 +180,7 @@ class SupervisorFile:
             return {row.id: row for row in stored(self._connection)}
 
     def claim(self, target: str, flow: str, state_path: str) -> ServedSchedule:
-        """What is known of a flow: the schedule is its own, whichever file it is in.
+        """Return what is known of a flow: the schedule is its own, whichever file it is in.
 
         One that is new inherits that of the flow which this place had under another name.
         """

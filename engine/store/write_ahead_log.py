@@ -30,7 +30,7 @@ OnDone = Callable[[Any, BaseException | None], None]  # the result, or the excep
 
 
 class WorkThread(Protocol):
-    """What runs the work of a writer: a thread, or in a played night the caller."""
+    """The thread that runs the work of a writer, or in a played night the caller."""
 
     def start(self, work: Callable[[], object], on_done: OnDone, *, is_batch: bool = False) -> None:
         """Do ``work`` after all that was started before, and call ``on_done`` in the same thread.
@@ -118,7 +118,7 @@ def free_copy_path(path: str) -> str:
 
 
 class PartlySaved(NamedTuple):
-    """How many runs of a damaged file were saved, of how many."""
+    """The number of runs of a damaged file that were saved, of how many."""
 
     kept: int
     runs: int
@@ -340,7 +340,7 @@ class FileLengths:
 
 
 def _last_commit(connection: sqlite3.Connection) -> tuple[object, ...]:
-    """What the last commits of an executor changed, of which each is the end of an index or of a table."""
+    """Return what the last commits of an executor changed, of which each is the end of an index or of a table."""
     queries = (
         "SELECT max(seq) FROM event",
         "SELECT run_id, state, ended_at FROM run ORDER BY rowid DESC LIMIT 1",

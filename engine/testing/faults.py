@@ -23,7 +23,7 @@ Error = BaseException | type[BaseException] | Callable[[], BaseException]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When there is a fault, and which attempts it meets. ``share``: so many of them, by the dice of the night."""
+    """The time of a fault, and the attempts that it meets. ``share``: so many of them, by the dice of the night."""
 
     attempt: int | Collection[int] | None = None
     times: int | None = None  # the first ones of each task

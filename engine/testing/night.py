@@ -79,7 +79,7 @@ OpenView = Callable[[RunProjection, Sequence[Event], sqlite3.Connection, int], N
 
 
 class Night:
-    """One run of a night; ``runs`` has all of them. Seconds count from the start of the night.
+    """A run of a night; ``runs`` has all of them. Seconds count from the start of the night.
 
     Attributes:
         run_id: the name of the run, which is the latest one of the night.
@@ -155,7 +155,7 @@ class Night:
         return list(self._row(task).attempts.values())
 
     def result(self, task: str) -> Any:
-        """What a task returned."""
+        """The value that a task returned."""
         text = self._row(task).result
         return None if text is None else json.loads(text)
 
@@ -166,11 +166,11 @@ class Night:
             raise StageError(f"run {self.run_id!r} has no task {task!r}") from None
 
     def starts(self, task: str | None = None) -> int:
-        """How many attempts were started, of all tasks, or of one with the children of that map task."""
+        """The number of attempts that were started, of all tasks, or of one with the children of that map task."""
         return len(self._starts(task))
 
     def start_seconds(self, task: str | None = None) -> list[float]:
-        """When they were started."""
+        """The starts of these attempts, in seconds."""
         return [start.seconds for start in self._starts(task)]
 
     def _starts(self, task: str | None) -> list[AttemptStart]:
@@ -178,7 +178,7 @@ class Night:
         return [start for start in ours if task is None or task in (start.task, start.task.partition("[")[0])]
 
     def calls(self, downstream: str) -> list[float]:
-        """When a downstream was called, by the attempts of its tasks."""
+        """The calls of a downstream by the attempts of its tasks, in seconds."""
         return [start.seconds for start in self._starts(None) if start.downstream == downstream]
 
     def waits(self, task: str) -> list[float]:

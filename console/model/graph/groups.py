@@ -50,7 +50,7 @@ class GraphGroup(msgspec.Struct):
 
 
 class GroupRow(NamedTuple):
-    """One row of the list: a group (``task`` None, ``hidden`` 0), a task in it, or the number of further tasks."""
+    """A row of the list: a group (``task`` None, ``hidden`` 0), a task in it, or the number of further tasks."""
 
     group: int
     task: int | None = None
@@ -285,7 +285,7 @@ FAN_MAX = 24  # the same, of one level
 
 
 class ZoomStep(StrEnum):
-    """What the screen shows, from far to near: the groups, the tasks as a list, or drawn; or what a filter found."""
+    """The step of a zoom, from far to near: the groups, the tasks as a list, or drawn; or what a filter found."""
 
     GROUPS = "groups"
     ROWS = "rows"

@@ -87,7 +87,7 @@ class Graph:
 
     @property
     def step(self) -> ZoomStep:
-        """What is shown."""
+        """The step of the zoom that is shown."""
         return self.zoom if self.found is None else ZoomStep.FOUND
 
     @property
@@ -121,7 +121,7 @@ class Graph:
 
     @property
     def rows(self) -> TaskRows:
-        """One row per task."""
+        """A row per task."""
         if self._rows is None:
             self._rows = TaskRows(self.dag)
         return self._rows
@@ -344,7 +344,7 @@ GROUP_ROWS = 2  # text rows of each group in the drawing
 
 
 class Overview(Enum):
-    """What is drawn above the rows. BESIDE: all tasks, above the list alone, so that details are beside both;
+    """The drawing above the rows. BESIDE: all tasks, above the list alone, so that details are beside both;
     PART: of the same drawing what is near the selected task, where it has no room."""
 
     NOTHING = 0

@@ -1,1 +1,1 @@
-"""Which failure is this, and what is it worth: fingerprints, classes, and why an attempt hung."""
+"""What is known of a failure: its fingerprints, its class, and why an attempt hung."""
