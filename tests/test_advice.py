@@ -8,7 +8,8 @@ from support.checkout import ROOT
 #: Acts, and readings of one run. ``serve``, ``fleet`` and ``schedule`` alone speak of the whole machine.
 ADVISED = re.compile(
     r"redrive (resume|requeue|skip|approve|reject|cancel|abandon|postpone|extend|pause|unpause|stop|reload|rerun|undo"
-    r"|ack|note|doctor|why|tasks|events|systems \w+)\b(?! (?:[A-Z{]|gives it|--json$))"
+    r"|ack|note|doctor|why|tasks|events|systems \w+|schedule (?:unpause|skip-next|start|dismiss|forget|acknowledge))"
+    r"\b(?! (?:[A-Z{]|gives it|--json$))"
 )
 
 

@@ -75,6 +75,11 @@ def _act(need: Need, decision: str, *options: str) -> str:
     return shell_command(["redrive", "schedule", decision, need.flow or "", *options])
 
 
+def _not_started(need: Need, now_us: int) -> str:
+    ends = f", {_act(need, 'dismiss')} removes them" if need.detail == MISSED else ""
+    return f"{_due(need, now_us)}: {_act(need, 'times')} says why{ends}"
+
+
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
@@ -85,12 +90,10 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.FAILED_START: lambda need, now_us: (
         f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"
     ),
-    NeedKind.NOT_STARTED: lambda need, now_us: (
-        f"{_due(need, now_us)}: redrive schedule on its machine says why, and what to do"
-    ),
+    NeedKind.NOT_STARTED: _not_started,
     NeedKind.ASKED_START: lambda need, now_us: (
         f"a start that {need.detail or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
-        " redrive schedule on its machine says what to do"
+        f" {_act(need, 'start')} asks again, {_act(need, 'dismiss')} removes it"
     ),
     NeedKind.STUCK: lambda need, now_us: (
         f"cannot be resumed since {instant(need.since, now_us)}: {need.detail};"

@@ -69,7 +69,7 @@ def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int 
         time = "" if at_us >= FOREVER else f"{datetime.fromtimestamp(at_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
     else:
         time = logical_text(row, at_us)
-    until = f"until {time}" if time else "until redrive schedule unpause"
+    until = f"until {time}" if time else f"until {shell_command(('redrive', 'schedule', 'unpause', row.flow))}"
     words = _DECISIONS[act].format(until=until, time=time, count=count, known=row.missed_times)
     return one_line(f"{row.flow}: {words}")
 

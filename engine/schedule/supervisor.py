@@ -20,6 +20,7 @@ import msgspec
 from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
 from ..core.supervision import spread_starts
+from ..domain.text import shell_command
 from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError, StateFileError
 from ..executor.executor import handle_signals
 from ..executor.host import Starter
@@ -506,8 +507,10 @@ class Supervisor:
 
     def _lose_flow(self, target: str, why: str) -> None:
         """Serve a flow that is in no file as one that cannot start: nobody may have meant that."""
-        if self._services[target].gone_since is None:
-            self._services[target].lose_flow(f"{why}; redrive schedule forget ends it")
+        service = self._services[target]
+        if service.gone_since is None:
+            forget = shell_command(("redrive", "schedule", "forget", service.served.name))
+            service.lose_flow(f"{why}; {forget} ends it")
 
     def _end_service(self, target: str, why: str) -> None:
         """End a schedule for good, also in its state file, as soon as no run holds that."""
