@@ -445,16 +445,9 @@ class Attempt(RunningAttempt):
             return
         usage = self.duration()
         if self.ending is None and not self.is_forced:
-            is_with_process = not is_blameless and not is_with_zygote
-            self.settle(
-                lost(
-                    why,
-                    usage,
-                    is_blameless=is_blameless,
-                    is_with_zygote=is_with_zygote,
-                    is_with_process=is_with_process,
-                )
-            )
+            is_alone = not is_blameless and not is_with_zygote
+            ended = lost(why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote, is_with_process=is_alone)
+            self.settle(ended)
         else:
             self.end(usage)
 

@@ -186,7 +186,7 @@ def killed(evidence: Evidence, number: int) -> Failure:
     """Describe a process that was killed by a signal that redrive did not send."""
     sender = "oom" if evidence.out_of_memory else "unknown"
     identity = fingerprint_of_signal(number, sender, evidence.stack, evidence.project_root, evidence.command)
-    found = Classification(classify_signal(number, sender))
+    found = Classification(FailureClass.OUT_OF_MEMORY if evidence.out_of_memory else classify_signal(number))
     verdict = by_rules(parse_rules(evidence.rules), ErrorFacts(), "", number) or found
     kind, diagnostic = f"signal:{number}:{sender}", _memory(evidence) if evidence.out_of_memory else ""
     return failure_of_end(kind, identity.explain, verdict, identity, diagnostic, {"signal": number})

@@ -112,9 +112,9 @@ def classify_exit(exit_code: int) -> FailureClass:
     return tables.EXIT_CODES.get(exit_code, FailureClass.UNCLASSIFIED)
 
 
-def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
-    """Return the class of a death by signal. ``sender``: ``executor``, ``oom`` or ``unknown``."""
-    return tables.SENDERS.get(sender) or tables.SIGNALS.get(signal, FailureClass.AMBIGUOUS)
+def classify_signal(signal: int) -> FailureClass:
+    """Return the class of a death by a signal of which nobody knows who sent it."""
+    return tables.SIGNALS.get(signal, FailureClass.AMBIGUOUS)
 
 
 def parse_retry_after(value: str, date: str | None = None) -> float | None:

@@ -142,7 +142,6 @@ def program_fields(end: ProgramEnd) -> Fields:
 #: What is known about who sent a signal, in words.
 _SENDER_WORDS = {
     "oom": "out of memory: killed by the kernel",
-    "executor": "killed by redrive",
     "limit": "over its limit of memory",
 }
 
@@ -150,7 +149,7 @@ _SENDER_WORDS = {
 def fingerprint_of_signal(
     number: int, sender: str, stack_text: str = "", project_root: str | None = None, command: str | None = None
 ) -> Fingerprint:
-    """Return the fingerprint of a signal and the crash dump. ``sender``: executor, oom, limit or unknown."""
+    """Return the fingerprint of a signal and the crash dump. ``sender``: oom, limit or unknown."""
     words = _SENDER_WORDS.get(sender) or f"ended by {signal_name(number) or f'signal {number}'}"
     kind = ("signal", f"{number} from {sender}")
     frame = innermost_of_stack(stack_text)

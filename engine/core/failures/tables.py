@@ -129,9 +129,6 @@ SIGNALS = by_code(
     }
 )
 
-#: By sender of the signal, if it is known.
-SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
-
 #: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).
 ERRNOS = by_code(
     {

@@ -446,20 +446,17 @@ class TestProcesses:
         assert classify_exit(code) is expected
 
     @for_each(
-        "signal, sender, expected",
+        "signal, expected",
         [
-            (9, "oom", FailureClass.OUT_OF_MEMORY),
-            (9, "unknown", TRANSIENT),
-            (9, "executor", FailureClass.TIMEOUT),
-            (15, "unknown", TRANSIENT),
-            (11, "unknown", UNCLASSIFIED),
-            (25, "unknown", PERMANENT),
-            (64, "unknown", AMBIGUOUS),
+            (9, TRANSIENT),
+            (15, TRANSIENT),
+            (11, UNCLASSIFIED),
+            (25, PERMANENT),
+            (64, AMBIGUOUS),
         ],
     )
-    def test_signals(self, signal, sender, expected):
-        """4.1: the sender decides first."""
-        assert classify_signal(signal, sender) is expected
+    def test_signals(self, signal, expected):
+        assert classify_signal(signal) is expected
 
     def test_a_program_that_the_task_ran_counts_by_its_exit_code(self):
         program = [sys.executable, "-c", "import sys; sys.stderr.write('try later'); sys.exit(75)"]
