@@ -22,6 +22,7 @@ from ..core.spec import FlowSpec, TaskSpec, collector_paused, decode_task_spec, 
 from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
+from ..domain.rows import RunRow
 from ..domain.states import RunState, TaskState
 from ..domain.task_options import child_bounds
 from ..domain.text import shell_command
@@ -168,18 +169,10 @@ def load_run(
     """
     with read_snapshot(connection), collector_paused():
         run = read_run(connection, run_id)
-        run_id = run.run_id
-        seq = latest_seq(connection)
-        is_whole = successes == "all"
-        names = None if is_whole else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
-        share: Share = dict[object, object]().setdefault
-        tasks = _read_tasks(connection, run_id, share, names, () if is_whole else _read_successes(connection, run_id))
-        parents, children = _read_edges(connection, run_id, tasks, names)
-        if has_attempts:
-            _read_attempts(connection, run_id, tasks, share, names)
-        if is_whole:
-            _read_changed(connection, run_id, tasks, share)
-    return RunProjection(run, tasks, parents, children, seq, has_attempts)
+        if successes == "all":
+            return _load(connection, run, None, (), has_attempts)
+        names = [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run.run_id,))]
+        return _load(connection, run, names, _read_successes(connection, run.run_id), has_attempts)
 
 
 def load_part(
@@ -195,16 +188,26 @@ def load_part(
     """
     with read_snapshot(connection), collector_paused():
         run = read_run(connection, run_id)
-        run_id = run.run_id
-        wanted = names_of_part(connection, run, names, has_blockers)
-        if wanted is None:
-            return load_run(connection, run_id)
-        seq = latest_seq(connection)
-        share: Share = dict[object, object]().setdefault
-        tasks = _read_tasks(connection, run_id, share, wanted, ())
-        parents, children = _read_edges(connection, run_id, tasks, wanted)
-        _read_attempts(connection, run_id, tasks, share, wanted)
-    return RunProjection(run, tasks, parents, children, seq)
+        return _load(connection, run, names_of_part(connection, run, names, has_blockers))
+
+
+def _load(
+    connection: sqlite3.Connection,
+    run: RunRow,
+    names: Sequence[str] | None,
+    others: Iterable[TaskRow] = (),
+    has_attempts: bool = True,
+) -> RunProjection:
+    """Load the tasks ``names``, None: all, with the instants of their latest events. ``others``: as they were read."""
+    run_id, seq = run.run_id, latest_seq(connection)
+    share: Share = dict[object, object]().setdefault
+    tasks = _read_tasks(connection, run_id, share, names, others)
+    parents, children = _read_edges(connection, run_id, tasks, names)
+    if has_attempts:
+        _read_attempts(connection, run_id, tasks, share, names)
+    if names is None:
+        _read_changed(connection, run_id, tasks, share)
+    return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
