@@ -53,11 +53,11 @@ REQUESTS_SETTLED_US = 2_000_000  # since a change of their folder: longer than a
 
 
 class _KnownFile(msgspec.Struct):
-    """A flow file. ``retry_at``: when it is read again, if that failed; in microseconds UTC."""
+    """A flow file. ``retry_at``: when it is read again, if that failed; on the monotonic clock."""
 
     source: FlowSource
     stamp: Stamp
-    retry_at: int | None = None
+    retry_at: float | None = None
     is_read: bool = False
     holidays: dict[str, Stamp] = {}  # the files of dates that its flows name, as they were
 
@@ -215,9 +215,6 @@ class Supervisor:
         self._report("", f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
         for service in self._services.values():
             service.shift_clock(jump_us)
-        for known in self._files.values():
-            if known.retry_at is not None:
-                known.retry_at += jump_us
 
     def _use_decisions(self) -> None:
         rows = self._shared.file.changed()
@@ -364,7 +361,7 @@ class Supervisor:
         known = self._files.get(source.target)
         if known is None or known.stamp != stamp or not known.has_its_holidays:
             return True
-        return known.retry_at is not None and known.retry_at <= self._clock.now_us()
+        return known.retry_at is not None and known.retry_at <= self._clock.monotonic()
 
     async def _read(self, python: str, files: Mapping[str, _KnownFile]) -> None:
         """Read files. An import may take long: its file may be removed, or be changed and read anew, meanwhile."""
@@ -378,7 +375,7 @@ class Supervisor:
         finally:
             for known in files.values():
                 if not known.is_read:
-                    known.retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+                    known.retry_at = self._clock.monotonic() + RETRY_SECONDS
 
     def _on_read(self, reading: asyncio.Task[None]) -> None:
         self._readings.discard(reading)
@@ -394,7 +391,7 @@ class Supervisor:
         known.is_read = True
         paths = [flow.spec.schedule.holidays_path for flow in flows.values() if flow.spec.schedule]
         known.holidays = {path: stamp_of(path) for path in paths if path is not None}
-        known.retry_at = None if error is None else self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+        known.retry_at = None if error is None else self._clock.monotonic() + RETRY_SECONDS
         if error is not None:
             self._use_broken_file(known.source, error)
             return
@@ -453,7 +450,7 @@ class Supervisor:
             state_path = self._state_path(target, served.name)
         except RedriveError as error:
             self._record_broken(target, str(error))
-            self._files[source.target].retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+            self._files[source.target].retry_at = self._clock.monotonic() + RETRY_SECONDS
             return
         self._forget_broken(target)
         for other in [one for one, known in self._services.items() if known.state_path == state_path]:
