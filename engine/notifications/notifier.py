@@ -168,6 +168,9 @@ class Notifier:
 
     async def _serve(self) -> None:
         self._sent = await self._submit(lambda transaction: pages.recently_sent(transaction.connection, transaction.at))
+        self._digest_at = await self._submit(
+            lambda transaction: pages.last_digest_at(transaction.connection, transaction.at)
+        )
         while True:
             last, on_idle = self._is_closing, self._on_idle
             self._wake.clear()

@@ -333,6 +333,12 @@ def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:
     return [at for (at,) in rows]
 
 
+def last_digest_at(connection: sqlite3.Connection, now: int) -> int | None:
+    """Return when any executor of this file sent the last digest; ``now`` if that lies ahead of the clock."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'digest_at'").fetchone()
+    return None if row is None else min(int(row[0]), now)
+
+
 def read_pages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageRow]:
     """Return pages in the order of ``ids``."""
     return [page for page_id in ids for page in query(connection, PAGES, {"id": page_id})]
@@ -354,6 +360,8 @@ def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str, to
 
     ``told_by``: the flow whose page has told the receivers.
     """
+    if how == "digest":
+        transaction.connection.execute("INSERT OR REPLACE INTO meta VALUES ('digest_at', ?)", (str(transaction.at),))
     for page_id, count in counts.items():
         transaction.connection.execute(
             "UPDATE page SET sent_at = coalesce(sent_at, ?), sent_count = ?, send_error = NULL, told_by = ?"

@@ -409,3 +409,18 @@ async def steps(service: FlowService, times: int = 4) -> None:
     service.wake()
     for _ in range(times):
         await service.step()
+
+
+async def test_a_flow_that_is_late_for_long_sends_a_digest_in_each_window(tmp_path: Path) -> None:
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        raise FlowError("it cannot start")
+
+    flow, clock, messages = Flow("f", schedule="every 1m", start_within="30s"), CreepingClock(), tmp_path / "messages"
+    flow.page("command", line=f'echo "$REDRIVE_PAGE_TITLE" >> {messages}')
+    with service_of(flow, clock, launch, tmp_path) as service:
+        service.acquire()
+        for _ in range(25):
+            await steps(service)
+            clock.now += 60_000_000
+        service.release()
+    assert messages.read_text().splitlines() == ["f has not started", *(f"f: 1 cause, {n} failures" for n in (11, 21))]
