@@ -227,7 +227,8 @@ def _label(graph: Graph, name: str, run: Segment, context: RunContext, lit: High
     shown = context.names.short(name, max(room, size.name_cells), context.glyphs.more)
     selected = name == graph.selected
     label_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(row, context, lit)
-    is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and row.state is TaskState.RUNNING
+    is_running = row.state is TaskState.RUNNING and context.runner.is_alive
+    is_filled = lit.has_bars and not size.fact_cells and label_role == Role.TEXT and is_running
     line = [
         _sign(name, context),
         Piece(" "),

@@ -53,6 +53,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
+from ..widgets.dialog import Modal
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .console import Console, Debouncer
@@ -256,6 +257,7 @@ class ConsoleScreen(Screen[None]):
         """Leave no explanation for the return: what it says is of now."""
         if self.key_bar.about is not None:
             self.key_bar.clear_message()
+        self.show_key_bar()
 
     def on_screen_resume(self) -> None:
         self.show_frame()
@@ -367,9 +369,11 @@ class ConsoleScreen(Screen[None]):
         return {}
 
     def show_key_bar(self) -> None:
-        """Show the keys that act now, or why none does."""
+        """Show the keys that act now, or why none does; below a box, which has its own, none."""
         position = self.console.time_travel.position
-        if position is None:
+        if isinstance(self.app.screen, Modal):
+            self.key_bar.show(())
+        elif position is None:
             self.key_bar.show(self.hints(), lock_sentence(self.console))
         else:
             self.key_bar.show(past_hints(self.console, self.PLACE) or self.hints(), self.past_summary(position))

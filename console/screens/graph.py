@@ -50,6 +50,8 @@ class GraphScreen(TaskScreen):
         self.map_view.can_focus = False
         self.group_map = GroupMap(self.run_context, self._on_group_clicked)
         self.silhouette_view = SilhouetteView(self.run_context, self._on_selected)
+        for drawn in (self.map_view, self.group_map, self.silhouette_view):
+            drawn.display = False  # a tick that comes before the size is known must not lay out thousands of tasks
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
         self._above = Vertical(id="above")
         self._grid = Grid(id="panes")

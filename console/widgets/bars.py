@@ -137,7 +137,7 @@ class KeyBar(LineView):
         self._message_number = 0
 
     def show(self, hints: Sequence[KeyHint], locked: str | None = None) -> None:
-        """Show these keys; ``locked``: why the keys that change the run are disabled now."""
+        """Show these keys, and that of help if there are any; ``locked``: why keys that change the run do nothing."""
         if (hints, locked) != (self._hints, self._locked):
             self._hints, self._locked = hints, locked
             self.refresh()
@@ -209,7 +209,7 @@ class KeyBar(LineView):
             if hint != _HELP and size <= room:
                 room -= size
                 shown.append(hint)
-        return locked, [*shown, _HELP]
+        return locked, [*shown, _HELP] if self._hints or locked else shown
 
 
 _CLAUSE = " · "

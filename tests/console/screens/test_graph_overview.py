@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.model.board import Board
-from redrive.console.model.graph.drawing import LABEL_SIZES
+from redrive.console.model.graph.drawing import LABEL_SIZES, TaskDrawings
 from redrive.console.model.graph.view import Graph, Overview, part_rows
 from redrive.console.present import states
 from redrive.console.present.graph import Highlight, drawing_row
 from redrive.console.present.silhouette import critical_path_with_times, silhouette_lines, silhouette_marks
 from redrive.console.present.tasks import RunContext, TaskNames
+from redrive.console.screens.graph import GraphScreen
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.views import part_done, task_view
@@ -44,6 +45,14 @@ async def test_names_are_shortened_so_that_the_whole_graph_is_drawn(steps, is_wh
         assert (screen._overview is Overview.TASKS) == is_whole
         drawn = screen.map_view.graph
         assert (drawn.drawing.width < 120) == is_whole
+
+
+async def test_nothing_is_laid_out_before_the_size_is_known(clock, monkeypatch):
+    """The layout of 9,000 tasks takes seconds, and a busy machine ticks before it has painted."""
+    async with open_console(pipeline(3), clock, "2"):
+        screen = GraphScreen()
+        monkeypatch.setattr(TaskDrawings, "current", property(lambda self: pytest.fail("laid out")))
+        screen.tick(clock.now)
 
 
 async def test_of_a_drawing_without_room_the_part_near_the_selected_task_is_in_view(clock):

@@ -81,13 +81,14 @@ async def test_a_message_takes_the_place_of_the_keys_until_it_is_cleared(stage) 
 async def test_a_message_goes_by_itself_but_not_a_later_one(stage) -> None:
     keys = KeyBar()
     async with stage(keys) as app:
+        keys.show([("q", "quit")])
         keys.show_message([Piece("first")], seconds=0.01)
         keys.show_message([Piece("second")])
         await app.pilot.pause(0.1)
         assert app.lines[0] == " second"
         keys.show_message([Piece("third")], seconds=0.01)
         await app.pilot.pause(0.2)
-        assert app.lines[0] == " ? keys"
+        assert app.lines[0] == " q quit  ? keys"
 
 
 async def test_locked_keys_say_why(stage) -> None:
