@@ -361,7 +361,7 @@ def cause_page(cause: model.InboxCause, context: RunContext, found: model.Eviden
 
 
 def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
-    """The waiting tasks, since when they wait, and what they hold."""
+    """The kinds of the waiting tasks, since when they wait, and what they hold."""
     yield _kinds_line(cause, context)
     yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(context.now_us - cause.oldest)} ago")
     yield from _below(cause.tasks, context)

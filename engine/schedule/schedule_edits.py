@@ -46,7 +46,7 @@ class ScheduleEdits:
 
     @property
     def replaced_at(self) -> int | None:
-        """Return when the flow file replaced the schedule that holds in the state file; None: it did not."""
+        """The instant at which the flow file replaced the schedule of the state file; None: it did not."""
         return self._pending[0][1] if self._pending else None
 
     def match(self, progress: ScheduleRow | None, replaced: Schedule | None, served: ServedFlow, read_at: int) -> bool:
