@@ -163,8 +163,8 @@ class SshOptions(NamedTuple):
 
         ``may_prompt``: ssh may ask for passwords and second factors on the terminal.
         """
-        paths = [option for option in self.added if option.startswith("ControlPath=")]  # ahead even of the operator's
-        words = [*_program(), "-T", *_words((*paths, *self.options, *self.added))]
+        options = sorted((*self.options, *self.added), key=AROUND.__ne__)  # ahead even of the operator's
+        words = [*_program(), "-T", *_words(options)]
         for option in _ALWAYS if may_prompt else (_NO_PROMPTS, *_ALWAYS):
             words += ["-o", option]
         if address.port is not None:
