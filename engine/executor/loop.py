@@ -417,6 +417,7 @@ class RunLoop:
     def _shift_times(self, jump_us: int) -> None:
         self.downstreams.shift_clock(jump_us)
         self._watchdog.shift_clock(jump_us)
+        self._storage.shift_clock(jump_us)
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:

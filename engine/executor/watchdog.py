@@ -262,6 +262,11 @@ class StorageHealth:
     def _date(self) -> None:
         self.since = None if self.problem is None else self.since or self._clock.now_us()
 
+    def shift_clock(self, jump_us: int) -> None:
+        """Let a problem have lasted as long as before a step of the clock."""
+        if self.since is not None:
+            self.since += jump_us
+
     def emit(self, what: str, sentence: str) -> None:
         """Write an event; a missing file can still be written through its open descriptor."""
         payload = StorageChanged(what, sentence)

@@ -14,6 +14,9 @@ def test_a_storage_that_recovers_at_the_last_write_of_a_closing_executor_is_no_f
 
     health = StorageHealth(SystemClock(), refuse, lambda events: None)
     health.on_writer_change(StorageChange.DEGRADED, "the disk is full")
-    assert health.problem == "the disk is full"
+    assert health.problem == "the disk is full" and health.since is not None
+    before = health.since
+    health.shift_clock(-3_600_000_000)
+    assert health.since == before - 3_600_000_000  # the clock was set back meanwhile
     health.on_writer_change(StorageChange.RECOVERED, "the state file is written again")
     assert health.problem is None
