@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from itertools import takewhile
 
 import click
@@ -221,8 +222,12 @@ def shared_prefix(names: Sequence[str], least: int = _PREFIXED_MIN) -> str:
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text on standard output, or on standard error. ``nl``: with a newline at the end."""
-    click.echo(sanitize_lines(text), err=err, nl=nl)
+    """Print a text on standard output, or on standard error. ``nl``: with a newline at the end.
+
+    A reader of standard error that has left changes nothing: the exit code says how a command ended.
+    """
+    with suppress(BrokenPipeError) if err else nullcontext():
+        click.echo(sanitize_lines(text), err=err, nl=nl)
 
 
 class JsonLine(str):

@@ -238,6 +238,14 @@ def test_output_that_cannot_be_written_is_one_sentence(folder: Path, begin: str,
     assert done.stderr == f"redrive: the output cannot be written: {why}\n"
 
 
+def test_an_error_whose_reader_has_left_keeps_its_exit_code(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([REDRIVE, "tasks", "missing"], cwd=folder, stdout=writer, stderr=writer, timeout=120)
+    os.close(writer)
+    assert done.returncode == 2
+
+
 def test_a_current_folder_that_was_removed_is_a_sentence(tmp_path):
     line = f"mkdir gone && cd gone && rmdir ../gone && {quoted(REDRIVE)} tasks ../night.db"
     done = subprocess.run(["sh", "-c", line], capture_output=True, cwd=tmp_path)
