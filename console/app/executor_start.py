@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 
 class ExecutorStarter:
-    """The start of an executor for the run that is followed."""
+    """The start of an executor for the run that is followed.
+
+    ``is_expected``: the latest act was confirmed with an executor, whose first sign of life may not have come yet.
+    """
+
+    is_expected = False
 
     def __init__(self, console: ViewConsole) -> None:
         self._console = console

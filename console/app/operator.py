@@ -390,7 +390,8 @@ class OperatorActions:
             return f"the run is paused: {shown_key('pause')} unpauses"
         if grace.holders:
             return f"held by {confirmations.named(grace.holders)}"
-        return console.runner.absence or countdown
+        absence = console.runner.absence
+        return "an executor starts" if absence and self.executor.is_expected else absence or countdown
 
     # --- Asking ---------------------------------------------------------------------------------------------------
 
@@ -519,14 +520,16 @@ class OperatorActions:
         for task, word, _ in answer.results:
             if word == DONE:
                 self._console.handle_task_act(task)
+        self.executor.is_expected = answer.ok and goes_on
         if answer.ok and on_done is not None:
             on_done(command, answer)
         else:
             self._show_answer(answer)
-        if answer.ok and goes_on:
+        if self.executor.is_expected:
             try:
                 await self.executor.start(command.run_id or "")
             except RedriveError as error:
+                self.executor.is_expected = False
                 self.show_warning(f"{answer.message}; but no executor could be started: {error}")
 
     def _show_answer(self, answer: Answer) -> None:

@@ -205,6 +205,7 @@ async def test_a_requeue_starts_the_executor_that_it_needs_after_one_question(
         await press(app, pilot, "a")
         await settle(app, pilot)
         assert ([command.act for command in revenue.commands], len(started)) == (["requeue"], 1)
+        assert "clean_refunds requeued · an executor starts · z takes it back" in rows_of(app)[-1]
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(
