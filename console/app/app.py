@@ -24,7 +24,7 @@ from ..present.header import lock_reason
 from ..present.runs import deadline_note
 from ..screens.console import run_latest
 from ..sessions.live_run import LiveRun
-from ..sessions.session import LiveSession
+from ..sessions.session import LiveSession, Session
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.tty import Tty
@@ -198,13 +198,13 @@ class ConsoleApp(ViewConsole):
         if board is None or self.live.is_past or screen.PLACE not in _SHOWING_USAGE or self.live.status.is_stale:
             return
         if board.counts[TaskState.RUNNING] and self.runner.is_alive:
-            run_latest(screen, partial(self._read_usage, board), "usage")
+            run_latest(screen, partial(self._read_usage, board, self.live.session), "usage")
         else:
             board.usage = {}
 
-    async def _read_usage(self, board: Board) -> None:
+    async def _read_usage(self, board: Board, session: Session) -> None:
         try:
-            board.usage = {one.task: one for one in await self.live.session.usage()}
+            board.usage = {one.task: one for one in await session.usage()}
         except RedriveError:
             board.usage = {}  # the frame shows what is wrong with the connection
 
@@ -226,10 +226,11 @@ class ConsoleApp(ViewConsole):
         board = self.live.board
         if board is not None and self.other_runs.is_due(board.projection.run.run_id, self.live.status):
             # the header shows a broken connection; the next event reads again
-            run_latest(self, partial(self._read_other_runs, board), "other runs", shows_errors=False)
+            read = partial(self._read_other_runs, board, self.live.session)
+            run_latest(self, read, "other runs", shows_errors=False)
 
-    async def _read_other_runs(self, board: Board) -> None:
-        if await self.other_runs.refresh(self.live.session, board.projection.run.run_id):
+    async def _read_other_runs(self, board: Board, session: Session) -> None:
+        if await self.other_runs.refresh(session, board.projection.run.run_id):
             for screen in self._mounted_screens():
                 screen.on_other_runs()
             self.show_frames()

@@ -38,7 +38,7 @@ from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..present.tasks import RunContext
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
-from ..sessions.session import listed_events, new_command, unanswered
+from ..sessions.session import Session, listed_events, new_command, unanswered
 from ..text.figures import clock
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -290,7 +290,7 @@ class OperatorActions:
         return act is not None and board is not None and _undone_names(*act, board) is not None
 
     async def _find_undo(self, board: Board) -> None:
-        act = last_undoable(await self._latest_acts(board))
+        act = last_undoable(await _latest_acts(board, self._console.live.session))
         if act is None:
             self.show_warning("there is no act of this run that can be undone")
             return
@@ -319,16 +319,11 @@ class OperatorActions:
         """Find a redrive that another or an earlier console has started."""
         self._redrive, self._acts = None, ()
         # without a connection, the header shows no progress
-        run_latest(self._console, partial(self._find_redrive, board), "redrive", shows_errors=False)
+        find = partial(self._find_redrive, board, self._console.live.session)
+        run_latest(self._console, find, "redrive", shows_errors=False)
 
-    async def _find_redrive(self, board: Board) -> None:
-        self.on_events(await self._latest_acts(board))
-
-    async def _latest_acts(self, board: Board) -> Sequence[Event]:
-        run_id = board.projection.run.run_id
-        return await listed_events(
-            self._console.live.session, lists.JOURNAL, run_id=run_id, acts=1, limit=_JOURNAL_ROWS
-        )
+    async def _find_redrive(self, board: Board, session: Session) -> None:
+        self.on_events(await _latest_acts(board, session))
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Follow the latest requeue of several tasks, and acts whose answer is missing."""
@@ -502,14 +497,14 @@ class OperatorActions:
         run_id = run_id or board.projection.run.run_id
         command = new_command(act, run_id, targets, reason, options or {})
         goes_on, self._goes_on = self._goes_on, False
-        self._console.run_worker(self._deliver(command, on_done, goes_on=goes_on), group="acts")
+        deliver = self._deliver(command, self._console.live.session, on_done, goes_on=goes_on)
+        self._console.run_worker(deliver, group="acts")
 
     async def _deliver(
-        self, command: Command, on_done: Callable[[Command, Answer], None] | None, *, goes_on: bool
+        self, command: Command, session: Session, on_done: Callable[[Command, Answer], None] | None, *, goes_on: bool
     ) -> None:
         self._sent[command.id] = SentAct(command, self._monotonic())
         try:
-            session = self._console.live.session
             answer = await session.send(command)
         except RedriveError as error:
             if not isinstance(error, NoAnswerError):
@@ -551,6 +546,11 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
     if len(causes) == 1 and set(causes[0].tasks) == set(names) and is_sole_cause(board, causes[0]):
         options["fingerprint"] = causes[0].fingerprint
     return options
+
+
+async def _latest_acts(board: Board, session: Session) -> Sequence[Event]:
+    run_id = board.projection.run.run_id
+    return await listed_events(session, lists.JOURNAL, run_id=run_id, acts=1, limit=_JOURNAL_ROWS)
 
 
 def _undone_names(event: Event, acted: OperatorActed, board: Board) -> Sequence[str] | None:

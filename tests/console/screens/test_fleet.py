@@ -405,6 +405,20 @@ async def test_the_order_of_the_fleet_by_key_and_by_mouse():
         assert "sort: needs a human" in rows_of(app)[0] and flows(app)[0] == "revenue"
 
 
+async def test_a_run_that_was_read_while_the_cursor_left_its_row_ends_nothing(revenue: Any, clock, monkeypatch):
+    async with list_on(revenue, clock, Files(FILES)) as (app, pilot):
+        leave_file, board = app.leave_file, app.live.board
+        assert board is not None
+
+        def leave_late() -> None:
+            leave_file()
+            app.operator_actions.on_board_replaced(board)
+
+        monkeypatch.setattr(app, "leave_file", leave_late)
+        await keys(app, pilot, "j")
+        assert app.is_running and not app.return_code
+
+
 async def test_the_keys_act_on_the_cause_of_the_row(revenue: Any, clock: StillClock):
     """With the previews of a run: one task at once, to be taken back; why, pause, a note, its views by their keys."""
     files = Files([file_row("revenue", "RUNNING", ALIVE, runs=unfinished("revenue", dead=1)), *FILES[4:]])
