@@ -58,7 +58,7 @@ _LEAD = Width(2, gap=0)  # whether it is open
 _SIGN = Width(1, gap=0)
 _NAME = Width(9, 30, is_name=True)
 _REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
-_AGE = Width(8, is_right=True)
+_AGE = Width(5, is_right=True)
 _BAR_CELLS_MIN = 3
 _RETRIES_FROM = 76  # columns
 
@@ -308,10 +308,10 @@ def held_row(name: str, context: RunContext, columns: int) -> Line:
     return row_line(
         columns - 1,
         (Width(1, gap=6), sign_of(STATE_STYLES[row.state], glyphs)),
-        (Width(9, 30, is_name=True), name),
+        (Width(9, max(9, min(context.names.longest, 30)), is_name=True), name),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
-        (Width(15, gap=2), f"waits {context.since(waits_from)}"),
-        (Width(28, FILL, rank=1, gap=0), Piece(one_line(row.error or ""), Role.DIM)),
+        (Width(10, gap=2), f"waits {context.since(waits_from)}"),
+        (Width(28, FILL, rank=1), Piece(one_line(row.error or ""), Role.DIM)),
         more=glyphs.more,
     )
 

@@ -32,6 +32,7 @@ from .tasks import RunContext
 
 _INDENT = 3
 _TOKEN_BAR_CELLS = 10
+_HELD_NAMED = 12
 
 
 def subject_lines(subject: Item, more: Any, context: RunContext, columns: int) -> list[Line]:
@@ -120,7 +121,7 @@ def _changes(changes: Sequence[Event], context: RunContext) -> Iterator[Line]:
 def _held_text(guard: BreakerStatus) -> Iterator[str]:
     yield f"holds {counted(len(guard.held), 'task')}" if guard.held else "holds no task"
     if guard.held:
-        yield f": {first_names(guard.held)}"
+        yield f": {first_names(guard.held, _HELD_NAMED)}"
     if guard.running:
         yield f"; {counted(guard.running, 'call')} on the way"
 

@@ -481,7 +481,12 @@ class ConsoleScreen(Screen[None]):
 
     def on_empty_table_key_pressed(self) -> None:
         """Say why the key did nothing."""
-        self.console.show_message("the list is empty")
+        self.console.show_message(self.nothing_listed)
+
+    @property
+    def nothing_listed(self) -> str:
+        """Why the list has no row for a key."""
+        return "the list is empty"
 
     # --- The filter -----------------------------------------------------------------------------------------------
 

@@ -139,6 +139,10 @@ class SystemsScreen(DetailedList):
         row = self.board.projection.tasks.get(event.task or "")
         return row is not None and spec_of(row).downstream is not None
 
+    @property
+    def nothing_listed(self) -> str:
+        return super().nothing_listed if self.systems.loaded_sections else "its lists are being read"
+
     def _update_past(self) -> None:
         """Show the breakers of the board in the past; pages and rows are only counted."""
         past = self.console.live.is_past
