@@ -341,8 +341,18 @@ def _below(names: Sequence[str], context: RunContext) -> Iterator[Line]:
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int) -> list[Line]:
-    """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
+def cause_page(
+    cause: model.InboxCause,
+    context: RunContext,
+    found: model.EvidenceData,
+    columns: int,
+    *,
+    has_attempts: bool = False,
+) -> list[Line]:
+    """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them.
+
+    ``has_attempts``: with the attempts of that task.
+    """
     reason = wait_of(cause.tasks, context)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
     head = two_sided(
@@ -356,7 +366,11 @@ def cause_page(cause: model.InboxCause, context: RunContext, found: model.Eviden
         *indented(_sentence(verdict_of(cause.tasks, context)), columns, Role.STRONG),
         *(indented(message, columns) if (message := message_of(cause)) else ()),
         [],
-        *(_cause_of_wait(cause, context) if reason is not None else _cause_of_failure(cause, context, found, columns)),
+        *(
+            _cause_of_wait(cause, context)
+            if reason is not None
+            else _cause_of_failure(cause, context, found, columns, has_attempts=has_attempts)
+        ),
     ]
 
 
@@ -368,7 +382,7 @@ def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Lin
 
 
 def _cause_of_failure(
-    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int
+    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int, *, has_attempts: bool
 ) -> list[Line]:
     return [
         *cause_history_lines(found.memory, context.now_us, columns),
@@ -376,9 +390,17 @@ def _cause_of_failure(
         *_fields(found.texts, context, columns),
         *_spark_line(cause, context, columns),
         *_below(cause.tasks, context),
+        *(_first_task(context.board.row(cause.tasks[0]), context, found, columns) if has_attempts else ()),
         *rule_of_poison(context.board.row(cause.tasks[0]), columns),
         *text_lines(found.texts, 0, context, columns),
     ]
+
+
+def _first_task(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+    """The attempts of the task whose texts stand for the cause, and whether earlier runs had this failure."""
+    yield from tasks.section(one_line(row.name), "the first of them")
+    yield from _history(row, context, found.history)
+    yield from attempt_table(row, model.compare(model.failures_of(row)), context, columns, found.texts)
 
 
 def _counted(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
