@@ -158,6 +158,7 @@ async def _lines_of_files(
     paths = list(dict.fromkeys(need.path for need in needs)) if only is None else [only.path]
     plans = {path: _plan([need for need in needs if need.path == path], only, as_json) for path in paths}
     read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
+    unreadable = {file_row.path for file_row in found if file_row.problem is not None}  # their needs say why
     for path in read:
         files.begin(path, [question for run_id in plans[path].read for question in inbox_queries(run_id)])
     for path in paths:
@@ -169,8 +170,9 @@ async def _lines_of_files(
             lines += await files.read(path, partial(_lines_of_file, plan=plans[path], as_json=as_json))
         except RedriveError as error:  # of one host or file; what the others need stands all the same
             kind = NeedKind.UNREACHABLE if isinstance(error, LinkError) else NeedKind.UNREADABLE
-            lost = Need(kind, path, 0, detail=str(error))
-            lines += [_line_of_need(one, place, as_json, now_us[path]) for one in (lost, *of_file)]
+            is_said = kind is NeedKind.UNREADABLE and path in unreadable
+            lost = [] if is_said else [Need(kind, path, 0, detail=str(error))]
+            lines += [_line_of_need(one, place, as_json, now_us[path]) for one in (*lost, *of_file)]
     return lines
 
 

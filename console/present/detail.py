@@ -20,7 +20,7 @@ from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.inbox import EvidenceData, compare, failures_of, verdict
 from ..model.runs import trend_of_attempts
 from ..text.figures import age, number, wall_day
-from ..text.pieces import Line, Piece, Role, count_rows, first_that_fits, fit, two_sided, width, wrap
+from ..text.pieces import Line, Piece, Role, count_rows, first_that_fits, fit, two_sided, width, wrap, wrap_within
 from ..text.text import cells, one_line, pad
 from . import tasks
 from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, verdict_lines
@@ -74,9 +74,9 @@ def summary_lines(row: TaskRow, context: RunContext, columns: int, rows: int) ->
     free = max(rows - len(below), 1)
     heads = [[*head, *_conclusion(row, context, is_brief=is_brief)] for is_brief in (False, True)]
     is_sentence = free > 1 and row.state in NEEDS_HUMAN | NOT_STARTED
-    wrapped = wrap(heads[0], columns, 1) if is_sentence else [first_that_fits(heads, columns)]
-    lines = [*wrapped[: free - 1], [piece for line in wrapped[free - 1 :] for piece in line], *below]
-    return [fit(line, columns, context.glyphs.more) for line in lines[:rows] if line]
+    more = context.glyphs.more
+    top = wrap_within(heads[0], columns, free, 1, more) if is_sentence else [first_that_fits(heads, columns)]
+    return [fit(line, columns, more) for line in [*top, *below][:rows]]
 
 
 def _conclusion(row: TaskRow, context: RunContext, *, is_brief: bool) -> Line:

@@ -22,11 +22,11 @@ from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of, status_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
 from ..text.figures import age, need_human, number
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, join, width
+from ..text.pieces import Line, Piece, Role, indented, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
 from .executors import executor_word
-from .inbox import mend_lines, mends_of, selection_lines, wait_of
-from .needs import loss_of, need_sentence
+from .inbox import mend_lines, mends_of, need_head, selection_lines, wait_of
+from .needs import failure_words, loss_of, need_sentence, problem_of
 from .next_start import CANNOT_START, NOT_SERVED, StartKind, awaited_text, start_of_entry, start_sentence, start_word
 from .run_grid import run_words
 from .schedules import paused_text, schedule_state
@@ -35,7 +35,6 @@ from .tasks import RunContext, task_line
 
 _RUNNING = RUN_STYLES[RunState.RUNNING]
 _NEXT_FROM = 100  # columns
-_NOTES_COUNTED = 10  # from so many on, their number has no room
 _NAME_CELLS_MIN = 8  # of a task beside its error
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
@@ -120,8 +119,8 @@ def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Pie
 
 #: Where the list says it shorter than a line alone: the columns beside it have the rest.
 _SHORT: Mapping[NeedKind, Callable[[Need, int], str]] = {
-    NeedKind.DEAD_LETTERS: lambda need, now_us: need.detail or counted(need.counted, "dead letter"),
-    NeedKind.FAILED_TASKS: lambda need, now_us: need.detail or counted(need.counted, "failed task"),
+    NeedKind.DEAD_LETTERS: lambda need, now_us: failure_words(need) or counted(need.counted, "dead letter"),
+    NeedKind.FAILED_TASKS: lambda need, now_us: failure_words(need) or counted(need.counted, "failed task"),
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for your yes or no",
     NeedKind.BLOCKED: lambda need, now_us: "nothing of it can start",
     NeedKind.FAILED: lambda need, now_us: need.detail or need_sentence(need, now_us),
@@ -145,6 +144,7 @@ MENDS: Mapping[NeedKind, tuple[str, ...]] = {
     NeedKind.PAGER: ("view_systems",),
     NeedKind.HELD_ROWS: ("view_systems",),
 }
+_FAILURES = frozenset([NeedKind.DEAD_LETTERS, NeedKind.FAILED_TASKS])
 #: What one looks for above the rows: it is of the machine, not of one flow.
 OF_MACHINE = frozenset([NeedKind.UNREACHABLE, NeedKind.STORAGE, NeedKind.SCHEDULER_DEAD, NeedKind.PAGER])
 
@@ -200,9 +200,15 @@ def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
 
 
 def alarms_of(entry: FleetEntry) -> list[Need]:
-    """What waits for a human, first of the run that the row shows."""
+    """What waits for a human, first of the run that the row shows; of its failures the cause of most tasks."""
     found = [one for one in entry.needs if not one.is_notice and one.kind is not NeedKind.UNREACHABLE]
-    return sorted(found, key=lambda one: entry.run is not None and one.run_id not in (None, entry.run.run_id))
+    run_id = entry.run and entry.run.run_id
+    found.sort(key=lambda one: one.run_id not in (None, run_id or one.run_id))
+    if found and found[0].kind is NeedKind.DEAD_LETTERS:
+        alike = [one for one in found if one.kind in _FAILURES and one.run_id == found[0].run_id]
+        widest = max(alike, key=lambda one: one.counted)
+        found.sort(key=lambda one: one is not widest)
+    return found
 
 
 def _slowness(entry: FleetEntry, now_us: int) -> str:
@@ -223,8 +229,8 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
     A sentence that is whole without its keys has none: the last line of the screen shows those of the row.
     """
     why = why_of(entry, _now_us(entry, context))
-    is_here = not entry.file_row.path.startswith("ssh://")  # an executor starts beside its file
-    keys = [(key, name) for name in why.mends if (key := context.label(name)) and (is_here or name != "resume_here")]
+    mends = [name for name in why.mends if name != "resume_here" or _is_here(entry)]
+    keys = [(key, name) for name in mends if (key := context.label(name))]
     named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
     shown = join(named)
     if cells(why.sentence) + 2 + width(shown) > size:
@@ -237,6 +243,11 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
         said, shown, room = brief, [], size
     text = [Piece(shorten(said, room, context.glyphs.more), why.role)]
     return [*text, Piece("  "), *shown] if shown else text
+
+
+def _is_here(entry: FleetEntry) -> bool:
+    """Whether the file is on this machine: an executor starts beside its file."""
+    return not entry.file_row.path.startswith("ssh://")
 
 
 def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:
@@ -272,12 +283,15 @@ def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
     return named_rule(*("", "") if entry is None else (_flow_name(entry), entry.file_row.path), glyphs, columns)
 
 
-def entry_lines(entry: FleetEntry, problem: str, now_us: int) -> list[Line]:
+def entry_lines(entry: FleetEntry, problem: str, now_us: int, columns: int) -> list[Line]:
     """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
-    lines: list[Line] = [[Piece(f" {need_sentence(need, now_us)}")] for need in entry.needs[:_CAUSE_LINES_MAX]]
+    needs = [*alarms_of(entry), *(one for one in entry.needs if one.is_notice)][:_CAUSE_LINES_MAX]
+    lines = [row for need in needs for row in indented(need_sentence(need, now_us), columns)]
     lines += _schedule_lines(entry, now_us, " ")
-    why = one_line(problem or entry.file_row.problem or "")
-    return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
+    if problem:
+        return [*lines, *indented(problem, columns, Role.WARNING)]
+    is_slow = entry.run is not None and not _is_here(entry)
+    return [*lines, [], [Piece(" reading its run ...", Role.DIM)]] if is_slow else lines
 
 
 def _schedule_lines(entry: FleetEntry, now_us: int, indent: str) -> list[Line]:
@@ -295,8 +309,12 @@ def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], context: RunConte
         lines += _cause_lines(causes, context, columns)
     else:
         found = [(need, _where(need, run.run_id)) for need in entry.needs if need.kind not in OF_MACHINE]
+        can_resume = not entry.executor.may_live and _is_here(entry)
         for need, where in sorted(found, key=lambda one: bool(one[1]))[:2]:
-            lines.append([Piece(f"   {need_sentence(need, now_us)}{one_line(where)}")])
+            if where:
+                lines.append([Piece(f"   {need_sentence(need, now_us)}{one_line(where)}")])
+            else:
+                lines += need_head(need, context, columns, can_resume=can_resume, indent=3)
         if view.is_moving and (task := context.board.current_task()) is not None:
             lines.append(task_line(context.board.row(task), context, columns, cells(one_line(task))))
     return [*lines, *_schedule_lines(entry, now_us, "   ")]
@@ -311,7 +329,7 @@ def _cause_lines(causes: Sequence[InboxCause], context: RunContext, columns: int
     elif mends_of(names, context):
         lines += mend_lines(names, context, columns)
     if len(causes) > 1:
-        lines.append(_by_key("view_inbox", f"{counted(len(causes) - 1, 'more cause')} in its inbox"))
+        lines.append(_by_key("view_inbox", f"lists {counted(len(causes) - 1, 'more cause')}"))
     return lines
 
 
@@ -403,7 +421,7 @@ def legend(glyphs: Glyphs) -> list[Line]:
     """The signs of the list beside those of states."""
     heights = "".join(glyphs.spark[:6:2])
     return [
-        [Piece("1 note", Role.DIM), Piece(" so many notices, which can wait")],
+        [Piece("notice", Role.DIM), Piece(" something to look at, which can wait")],
         [Piece(heights, Role.DIM), Piece(" a night's duration beside the usual one")],
         [Piece(glyphs.spark[5], Role.WARNING), Piece(" far longer than usual")],
     ]
@@ -423,7 +441,7 @@ def _needs_text(entry: FleetEntry) -> str:
     """What waits for a human; if nothing does, what is only listed until somebody has acknowledged it."""
     if entry.attention_count or not entry.notice_count:
         return number(entry.attention_count) if entry.attention_count else ""
-    return counted(entry.notice_count, "note") if entry.notice_count < _NOTES_COUNTED else "notes"
+    return "notice" if entry.notice_count == 1 else "notices"
 
 
 def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int) -> Columns[FleetEntry, RowContext]:
@@ -431,21 +449,23 @@ def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int)
 
     In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody.
     """
-    readable = [one for one in entries if one.file_row.problem is None]
     if size >= _NEXT_FROM:
-        return measured(FLEET_COLUMNS, readable, context)
+        return measured(FLEET_COLUMNS, entries, context)
     shown = [one._replace(screen=_why_or_next) if one.name == "why" else one for one in FLEET_COLUMNS]
-    return measured([one for one in shown if one.name != "next_at"], readable, context)
+    return measured([one for one in shown if one.name != "next_at"], entries, context)
 
 
 def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
     """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
     if entry.file_row.problem is None:
         return screen_row(listed, entry, context, columns, context.glyphs.more)
-    name = _flow_name(entry) if entry.file_row.supervised else _file_name(entry)
-    problem = [Piece(f"{name}  "), Piece(one_line(entry.file_row.problem), Role.WARNING)]
+    widths = {one.name: one.width for one in listed if one.width is not None}
     return row_line(
-        columns, (_NEEDS, _needs_with_sign(entry, context)), (Width(0, FILL), problem), more=context.glyphs.more
+        columns,
+        (widths["needs_human"], _needs_with_sign(entry, context)),
+        (widths["flow"], _flow_name(entry)),
+        (Width(0, FILL), Piece(problem_of(entry.file_row.path, entry.file_row.problem), Role.WARNING)),
+        more=context.glyphs.more,
     )
 
 
@@ -454,6 +474,11 @@ def _flow_name(entry: FleetEntry, context: RowContext | None = None) -> str:
     file = _file_name(entry)
     other = file if entry.flow is not None and entry.file_row.has_file and file != f"{entry.flow}.db" else ""
     return " ".join(filter(None, (entry.host, entry.flow or file, other)))
+
+
+def _flow_or_place(entry: FleetEntry, context: RowContext) -> str:
+    """The flow; where none is known, the name of the file or the address of the host."""
+    return entry.flow or _name(entry)
 
 
 def _file_name(entry: FleetEntry) -> str:
@@ -502,10 +527,13 @@ def _waiting_runs(entry: FleetEntry, context: RowContext) -> list[str]:
     return [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)]
 
 
-def _path_or_problem(entry: FleetEntry, context: RowContext) -> str:
-    """The path of the file or its problem; of a host that cannot be reached, its address and the reason."""
-    path, problem = entry.file_row.path, entry.file_row.problem
-    return problem or path if entry.file_row.has_file else ": ".join(filter(None, (path, problem)))
+def _why_text(entry: FleetEntry, context: RowContext) -> str:
+    return why_of(entry, _now_us(entry, context)).sentence
+
+
+def _why_or_problem(entry: FleetEntry, context: RowContext) -> str:
+    """In the shell, which has no line above the rows for a host that cannot be reached."""
+    return _why_text(entry, context) or one_line(entry.file_row.problem or "")
 
 
 def _why(entry: FleetEntry, context: RowContext) -> Callable[[int], Line]:
@@ -525,7 +553,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     Column("needs_human", "NEEDS", lambda one, context: one.attention_count, _needs, _NEEDS, _needs_with_sign),
     Column("notices", None, lambda one, context: one.notice_count),
     Column("waiting_runs", None, _waiting_runs),
-    Column("flow", "FLOW", lambda one, context: one.flow, None, Width(12, 24, is_name=True), _flow_name),
+    Column("flow", "FLOW", lambda one, context: one.flow, _flow_or_place, Width(12, 24, is_name=True), _flow_name),
     Column(
         "state", "STATE", lambda one, context: latest_code(one.file_row) or None, _state_word, Width(9, 11), _state_sign
     ),
@@ -548,7 +576,7 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
     ),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),
-    Column("state_file", "FILE", lambda one, context: one.file_row.path, _path_or_problem),
+    Column("state_file", "FILE", lambda one, context: one.file_row.path),
     Column("problem", None, lambda one, context: one.file_row.problem),
-    Column("why", "WHY", lambda one, context: why_of(one, _now_us(one, context)).sentence or None, None, _WHY, _why),
+    Column("why", "WHY", lambda one, context: _why_text(one, context) or None, _why_or_problem, _WHY, _why),
 )

@@ -40,7 +40,7 @@ from ..text.columns import (
 )
 from ..text.figures import SECOND, instant, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap, wrap_within
 from ..text.text import cells, one_line, pad
 from .needs import need_sentence
 from .preview import consequences
@@ -52,6 +52,7 @@ _FOLD, AGE = Width(1, gap=0), Width(5, is_right=True)
 _KIND_FROM = 76  # cells of a row that has the kind of its failure
 _NAME_CELLS, _MESSAGE_CELLS_MIN = 32, 16
 _NAMED_MAX, _RUNNING_NAMED = 4, 12
+_HEAD_ROWS_MAX = 2  # of the tasks under the cursor
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
 
@@ -145,16 +146,21 @@ def need_lines(
     running = [row.name for row in context.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if context.runner.is_alive else "Ran when it was lost"
     heading = heading if context.runner.kind is not RunnerKind.SILENT else "Ran when last heard of"
+    return [
+        *need_head(need, context, columns, can_resume=can_resume),
+        *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, context),
+        *(() if is_brief else _around(running, context)),
+    ]
+
+
+def need_head(need: Need, context: RunContext, columns: int, *, can_resume: bool, indent: int = 1) -> list[Line]:
+    """What a run needs, and what ends it, by key."""
     ends, said = _ends_of(need, context, can_resume=can_resume), need_sentence(need, context.now_us)
     if need.kind is NeedKind.LATE and not need.is_notice:
         allowed_us = need.since - context.board.projection.run.started_at
         said = f"{run_sentence(need, context.now_us)}, {format_duration(allowed_us)} after the start"
-    return [
-        *indented(said, columns, Role.STRONG),
-        *(_by_key(*ends) if ends else ()),
-        *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, context),
-        *(() if is_brief else _around(running, context)),
-    ]
+    by_key = [[Piece(" " * (indent - 1)), *line] for line in (_by_key(*ends) if ends else ())]
+    return [*indented(said, columns, Role.STRONG, indent), *by_key]
 
 
 def _around(names: Sequence[str], context: RunContext, *, has_details: bool = False) -> Iterator[Line]:
@@ -335,7 +341,7 @@ def other_run_lines(other: WaitingRun) -> list[Line]:
 
 
 def selection_lines(names: Sequence[str], context: RunContext, columns: int) -> list[Line]:
-    """The selected tasks in two rows: names, times and error; then the verdict, as far as there is room."""
+    """The selected tasks in two or three rows: names, times and error; then the verdict, as far as there is room."""
     rows = [context.board.row(name) for name in names]
     shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
     who = one_line(rows[0].name) if len(names) == 1 else counted(len(names), "task")
@@ -353,7 +359,7 @@ def selection_lines(names: Sequence[str], context: RunContext, columns: int) -> 
         head += [Piece(f" {context.glyphs.dot} ", Role.DIM), Piece(part)]
     verdicts = (verdict_of(names, context, is_brief=is_brief) for is_brief in (False, True))
     lines = [[Piece(f"   {found[:1].upper()}{found[1:]}.", Role.STRONG)] for found in verdicts]
-    return [head, first_that_fits(lines, columns)]
+    return [*wrap_within(head, columns, _HEAD_ROWS_MAX, 3, context.glyphs.more), first_that_fits(lines, columns)]
 
 
 def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
@@ -428,6 +434,8 @@ def verdict_of(names: Sequence[str], context: RunContext, *, is_brief: bool = Fa
             return f"{said} {number(errors)} different errors; nothing changed between{where}"
         return f"same failure every time; nothing changed between attempts{where}"
     if same == len(several):
+        if is_brief:
+            return f"{number(same)} of {number(len(found))} failed alike again, the others once; nothing changed{where}"
         again = f"{number(same)} of {number(len(found))} failed again the same way with nothing changed between"
         return f"{again}; the others failed once{where}"
     return f"{number(same)} of {number(len(several))} failed the same way with nothing changed between{where}"

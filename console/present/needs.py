@@ -8,6 +8,7 @@ from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import MISSED, Need, attention_count
+from ...engine.statefile.opening import NAME_ANOTHER
 from ..model.board import Link, SessionStatus, runner_of
 from ..text.figures import instant, need_human
 from ..text.text import one_line
@@ -20,6 +21,18 @@ _ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKin
 def need_sentence(need: Need, now_us: int) -> str:
     """A need in a few words, without its file, flow and run."""
     return one_line(_SENTENCES[need.kind](need, now_us))
+
+
+def failure_words(need: Need) -> str:
+    """``load: no route``, of several tasks ``5 tasks: no route``. An error that begins with its task names it once."""
+    task, _, error = need.detail.partition(": ")
+    who = task if need.counted == 1 else counted(need.counted, "task")
+    return f"{who}: {error.removeprefix(f'{task}: ')}" if error else need.detail
+
+
+def problem_of(path: str, problem: str) -> str:
+    """Why a file cannot be read, beside its name: without its path, and without what a command could do instead."""
+    return one_line(problem.removeprefix(f"{path} ").removesuffix(NAME_ANOTHER))
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:
@@ -82,7 +95,7 @@ def _not_started(need: Need, now_us: int) -> str:
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
-    NeedKind.UNREADABLE: lambda need, now_us: need.detail,
+    NeedKind.UNREADABLE: lambda need, now_us: problem_of(need.path, need.detail),
     NeedKind.STORAGE: lambda need, now_us: (
         f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"
     ),

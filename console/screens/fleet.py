@@ -31,7 +31,7 @@ from ..present.tasks import TaskNames
 from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
 from ..text.figures import number
-from ..text.pieces import Line, Piece, Role, wrap
+from ..text.pieces import Line, Piece, Role, wrap_within
 from ..text.text import one_line
 from ..widgets.bars import Bar, Rule
 from ..widgets.line_view import LineView
@@ -41,7 +41,8 @@ from .console import Console
 from .task_pages import TextsView, read_page
 
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
-_MACHINE_ROWS_MAX, _ROWS_OF_NEED = 3, 2  # of what the machine needs
+_MACHINE_ROWS_MAX = 3  # of what the machine needs
+_SHARE_OF_NEED = 12  # a need of the machine has one row of so many of the screen, and two at least
 _PANEL_ROWS_MIN = 4
 _MARGIN = 1
 _WHOLE_SIZES = (*SPREAD_SIZES, *TALL_SIZES, LABEL_SIZES[0])  # the first that fits; with whole names
@@ -177,7 +178,8 @@ class FleetScreen(MachineScreen):
         if len(lines) > _MACHINE_ROWS_MAX:
             more = f"   {len(lines) - _MACHINE_ROWS_MAX + 1} more"
             lines = [*lines[: _MACHINE_ROWS_MAX - 1], [Piece(more, Role.WARNING)]]
-        lines = [row for line in lines for row in wrap(line, self.app.size.width, indent=3)[:_ROWS_OF_NEED]]
+        columns, most = self.app.size.width, max(2, self.app.size.height // _SHARE_OF_NEED)
+        lines = [row for line in lines for row in wrap_within(line, columns, most, 3, self.console.glyphs.more)]
         self.machine_bar.set_row_count(len(lines))
         self.machine_bar.show_lines(lines)
         room = self.app.size.height - _FRAME_ROWS - len(lines)
@@ -275,7 +277,7 @@ class FleetScreen(MachineScreen):
             return []
         if board is None or self._graph is None:
             now_us = self.console.live.clock_us + entry.file_row.clock_offset_us
-            return present.entry_lines(entry, self._run_problem, now_us)
+            return present.entry_lines(entry, self._run_problem, now_us, self._panel_columns)
         return present.run_lines(entry, self._causes, self.run_context(), self._panel_columns)
 
     def _fit_drawing(self) -> None:

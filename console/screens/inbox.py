@@ -31,7 +31,7 @@ from .task_pages import DetailView, Subject, TaskScreen
 
 _FRAME_ROWS = 6  # header, tabs, rules, heading, keys
 _WHO_ROWS, _ACT_ROWS = 3, 2
-_TEXTS_ROWS_MIN, _EMPTY_ROWS = 3, 4  # of texts that are worth showing; of a list without rows
+_TEXTS_ROWS_MIN, _EMPTY_ROWS = 3, 1  # of texts that are worth showing; of a list without rows
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
 
@@ -73,7 +73,7 @@ class InboxScreen(TaskScreen):
     @property
     def _list_rows(self) -> int:
         """The rows between the heading and the lower rule."""
-        below = _WHO_ROWS * bool(self.who_bar.display) + _ACT_ROWS * bool(self.consequences_bar.display)
+        below = self.who_bar.row_count * bool(self.who_bar.display) + _ACT_ROWS * bool(self.consequences_bar.display)
         return self.screen_rows - _FRAME_ROWS - below
 
     def _place_texts(self) -> None:
@@ -370,6 +370,7 @@ class InboxScreen(TaskScreen):
             acts = present.estimate_lines(len(names), self.board.waiting_below(*names))
         else:
             acts = present.consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names))
+        self.who_bar.set_row_count(max(_WHO_ROWS, len(who)))  # one more for a long error
         self.who_bar.show_lines(who)
         self.consequences_bar.show_lines(acts)
 

@@ -171,6 +171,14 @@ def wrap(line: Iterable[Piece], size: int, indent: int | None = 0) -> list[Line]
     return [crop(pieces, *first), *([*lead, *crop(pieces, *span)] for lead, span in zip(below, rest, strict=True))]
 
 
+def wrap_within(line: Iterable[Piece], size: int, rows: int, indent: int = 0, more: str = "…") -> list[Line]:
+    """Wrap a line to at most ``rows`` rows; what has no room there is cut with ``more``."""
+    found = wrap(line, size, indent)
+    if len(found) <= rows:
+        return found
+    return [*found[: rows - 1], fit([*found[rows - 1], Piece(" "), *found[rows][bool(indent) :]], size, more)]
+
+
 def indented(text: str, columns: int, role: str = Role.TEXT, indent: int = 1) -> list[Line]:
     """A text wrapped in ``columns`` with blanks before each row."""
     return wrap([Piece(" " * indent), Piece(one_line(text), role)], columns - 1, indent)

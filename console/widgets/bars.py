@@ -18,7 +18,7 @@ from textual.widget import Widget
 from ..keys.actions import BY_NAME, ScreenName, actions_of
 from ..keys.keymap import key_name, key_of_label
 from ..text.glyphs import ASCII, UTF8
-from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap
+from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap_within
 from ..text.text import cells, one_line, sanitize
 from .line_view import LineView
 
@@ -163,7 +163,7 @@ class KeyBar(LineView):
 
     def _wrap_message(self) -> None:
         message, columns = self._message, self.columns
-        self._rows = wrap([Piece(" "), *message], columns - 1, indent=1)[:_MESSAGE_ROWS_MAX] if message else []
+        self._rows = wrap_within([Piece(" "), *message], columns - 1, _MESSAGE_ROWS_MAX, 1) if message else []
         height = max(len(self._rows), 1) if columns else 1
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height

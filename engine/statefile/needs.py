@@ -93,7 +93,8 @@ def _needs_of_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
         return
     yield from _needs_of_storage(file_row)
     if file_row.problem is not None:
-        yield Need(NeedKind.UNREADABLE, file_row.path, 0, detail=file_row.problem)
+        if file_row.health is None or file_row.health.storage_since is None:  # else its executor says why
+            yield Need(NeedKind.UNREADABLE, file_row.path, 0, detail=file_row.problem)
         return
     executor = file_row.executor or NO_EXECUTOR
     for run in file_row.runs:

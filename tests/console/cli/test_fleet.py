@@ -70,7 +70,7 @@ def test_files_that_need_a_human_come_first_with_their_count(states: Path) -> No
     heading, *rows = run_redrive("fleet").stdout.splitlines()
     assert re.split("  +", heading) == [column.title for column in FLEET_COLUMNS if column.title]
     assert rows[0].split()[:4] == ["2", "blocked", "BLOCKED", "0/2"] and str(states / "blocked.db") in rows[0]
-    assert rows[0].endswith("task_0: no")
+    assert rows[0].endswith("2 tasks: no")
     assert rows[1].split()[0] == "1" and rows[2].split()[:3] == ["done", "SUCCESS", "2/2"]
 
 

@@ -380,7 +380,7 @@ def test_a_file_that_cannot_be_read_is_no_reason_for_silence(machine: Machine) -
     (machine.states / "odd.db").write_text("no database")
     done = machine.inbox()
     assert done.returncode == machine.quiet_code() == 3
-    assert "odd.db is not a redrive state file" in done.stdout
+    assert "odd.db: is not a redrive state file" in done.stdout
     assert machine.inbox(machine.states / "odd.db").returncode == 2
 
 

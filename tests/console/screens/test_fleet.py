@@ -31,7 +31,7 @@ from redrive.console.text.pieces import plain
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
-from redrive.engine.statefile.lists import ScheduleRow
+from redrive.engine.statefile.lists import NeedRow, ScheduleRow
 from redrive.engine.statefile.state_files import FileRow
 from redrive.engine.statefile.supervisor_file import NightSummary
 from support.marks import parametrize_mostly_long
@@ -210,7 +210,7 @@ def test_notices_have_a_word_and_stand_where_nothing_else_waits():
     entries = fleet_entries(file_rows, START, FleetOrder.ATTENTION)
     rows = {one.flow: plain(fleet_row(one, FLEET_COLUMNS, RowContext(START, UTF8), 120)) for one in entries}
     assert [one.notice_count for one in entries] == [1, 1]
-    assert rows["late"].startswith(" 1 note  late") and rows["both"].startswith(" ◆1      both")
+    assert rows["late"].startswith(" notice  late") and rows["both"].startswith(" ◆1      both")
     assert "1 thing needs a human · 2 notices" in heading_of(file_rows, "here")
 
 
@@ -224,7 +224,7 @@ async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 70)) as pilot:
         await pilot.press("?")
-        assert "so many need a human" in text_of(app) and "1 note so many notices" in text_of(app)
+        assert "so many need a human" in text_of(app) and "notice something to look at" in text_of(app)
         for words in ("schedule: Every schedule: what comes", "quit: "):
             assert words in text_of(app)
         await pilot.press("?")
@@ -249,6 +249,19 @@ def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it
         (entry,) = fleet_entries([file_row("rates", "RUNNING", runs=runs)], START)
         texts.append((run_to_show(entry), why_of(entry, START)[0]))
     assert texts == [(own.run_id, "1 dead letter"), ("night-1", "1 dead letter, in run night-1")]
+
+
+def test_of_several_causes_the_row_names_that_of_most_tasks_and_no_task_twice():
+    (run,) = unfinished("rates", dead=3, blocked=True)
+    causes = [
+        NeedRow("dead letters", run.run_id, "rates", at, count, text, text)
+        for at, count, text in ((START - 2, 1, "audit: audit: 401"), (START - 1, 2, "load_1: no column"))
+    ]
+    texts = []
+    for listed in (causes, causes[:1]):
+        (entry,) = fleet_entries([file_row("rates", "RUNNING", runs=[run], listed=listed)], START)
+        texts.append(why_of(entry, START)[0])
+    assert texts == ["2 tasks: no column", "audit: 401"]
 
 
 def test_a_long_name_loses_its_middle_before_its_error_is_cut():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.pieces import Piece, Role, plain, width, wrap
+from redrive.console.text.pieces import Piece, Role, plain, width, wrap, wrap_within
 from redrive.console.text.text import sanitize
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
@@ -17,6 +17,12 @@ def test_a_sentence_is_folded_at_its_spaces():
 
 def test_a_blank_after_a_full_row_does_not_make_it_longer():
     assert [plain(row) for row in wrap([Piece("look for the key r/1")], 16)] == ["look for the key", "r/1"]
+
+
+def test_what_has_no_room_in_the_last_row_is_cut_with_a_mark():
+    line = [Piece("move the other file away && rm it")]
+    assert [plain(row).rstrip() for row in wrap_within(line, 14, 2, 2)] == ["move the other", "  file away &…"]
+    assert wrap_within(line, 40, 2) == wrap(line, 40)
 
 
 def test_later_rows_are_indented():

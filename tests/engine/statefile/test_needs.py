@@ -116,6 +116,8 @@ CASES: dict[str, tuple[FileRow, list[str], int]] = {
     ),
     "no more runs": (FileRow("f", schedules=[schedule(None)]), [], 0),
     "unreadable": (FileRow("f", problem="f is damaged"), ["UNREADABLE"], 3),
+    "unreadable, full disk": (FileRow("f", problem="f is damaged", full_since=NOW), ["UNREADABLE", "STORAGE"], 3),
+    "replaced": (FileRow("f", problem="not the open file", health=Health(storage_since=NOW)), ["STORAGE"], 3),
 }
 
 
