@@ -17,7 +17,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus, waits_for_approval
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, waits_for_approval
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import advised, counted, format_duration
@@ -252,13 +252,14 @@ async def inbox_of_run(
 def _act_lines(cause: InboxCause, projection: RunProjection, session: Session) -> Iterator[str]:
     """The commands that decide about the tasks of a cause; none for another wait, whose message names the command."""
     row = projection.tasks[cause.tasks[0]]
+    is_paused = cause.fingerprint == WaitReason.PAUSE
     acts = ("requeue",) if row.state in NEEDS_HUMAN else ("approve", "reject") if waits_for_approval(row) else ()
     by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
     has_ended = runner_of(projection.run, session.status).has_ended
-    options: dict[str, object] = {"resume": has_ended and not is_remote(session.address)}
+    options: dict[str, object] = {"resume": has_ended and not is_paused and not is_remote(session.address)}
     options |= {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
     arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
-    for act in acts:
+    for act in ("unpause",) if is_paused else acts:
         line = shell_line(act, *arguments)
         if line is not None:
             yield f"  {one_line(line)}"
@@ -397,7 +398,6 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
                 runner_of(one.run, status),
                 durations[one.run.dag_name],
                 waiting.get(one.run.run_id),
-                one_line(executor_advice(one.run, status, address, now_us)),
                 one.counts,
                 executor_json(one.run, status, address, now_us),
             )
@@ -409,7 +409,9 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
             return [*table]
         command = advised("runs", address, None, [*session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
-        lines = [present.place_line(None, address), *table, *more]
+        advised_runs = ((one.run.run_id, executor_advice(one.run, status, address, now_us)) for one in shown)
+        notes = [one_line(f"{run_id}: {advice}") for run_id, advice in advised_runs if advice]
+        lines = [present.place_line(None, address), *table, *more, *notes]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
     def asks(run_id: str | None) -> Sequence[Query]:

@@ -124,7 +124,6 @@ class ListedRun(msgspec.Struct, frozen=True):
     runner: RunnerStatus = ALIVE
     durations: Sequence[int] = ()
     waiting: WaitingRun | None = None
-    note: str = ""
     stored: Mapping[str, int] = {}
     executor: Mapping[str, object] = {}
 
@@ -233,7 +232,6 @@ _RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
     Column("params", "PARAMS", lambda row, place: row.run.params, _params, Width(12, FILL, rank=5, gap=2)),
     Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2, is_spare=True)),
-    Column("note", "", None, lambda row, place: row.note),
     Column("counts", value=lambda row, place: row.stored),
     Column("dead_letters", value=lambda row, place: row.stored.get(TaskState.DEAD_LETTER, 0)),
     field("executor"),
