@@ -247,13 +247,21 @@ def acknowledge_question(names: Sequence[str], context: RunContext) -> Question:
     return _question_of_tasks("Acknowledge", names, context, facts, f"acknowledge {len(names):,}")
 
 
-def breaker_question(breaker: BreakerStatus, how: str, title: str) -> Question:
-    """The question before a breaker is set by hand, with its effect on tasks. ``title``: of the act, as Force open."""
-    verb, _, state = title.lower().partition(" ")
+#: How a breaker is set by hand -> the title of the question before the name, and what accepting it does.
+_BREAKER_WORDS = {
+    "close": ("Close", "close it"),
+    "open": ("Force open", "force it open"),
+    "disable": ("Disable", "disable it"),
+}
+
+
+def breaker_question(breaker: BreakerStatus, how: str) -> Question:
+    """The question before a breaker is set by hand, with its effect on tasks."""
+    title, accept = _BREAKER_WORDS[how]
     return Question(
         title=f"{title} {breaker.name}",
         facts=[*_breaker_effects(breaker, how)],
-        accept=f"{verb} it {state}".strip(),
+        accept=accept,
         reason="optional" if how == "close" else "required",  # a forced state lasts until an operator changes it
     )
 

@@ -13,7 +13,6 @@ from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command, act_refusal
 from ...engine.domain.breakers import breaker_refusal
 from ...engine.domain.rows import PageRow
-from ..keys.actions import BY_NAME
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
 from ..model.systems import ChosenRows, RowsAct
@@ -55,9 +54,8 @@ class SystemsActions:
         if how == "probe":
             self._send_breaker(found, how)
         else:
-            action = BREAKER_ACTIONS[how]
-            question = confirmations.breaker_question(found, how, BY_NAME[action].label.rstrip("…").capitalize())
-            actions.confirm(action, question, lambda reply: self._send_breaker(found, how, reply.reason))
+            question = confirmations.breaker_question(found, how)
+            actions.confirm(BREAKER_ACTIONS[how], question, lambda reply: self._send_breaker(found, how, reply.reason))
 
     def _send_breaker(self, breaker: BreakerStatus, how: str, reason: str = "") -> None:
         self._actions.send("breaker", (), reason or DEFAULT_REASON, {"downstream": breaker.name, "how": how})

@@ -318,8 +318,7 @@ def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: R
         row = board.row(name)
         error = f" · {row.error}" if row.error and row.error not in sentence else ""
         state = Piece(state_code(row, runner), row_style(row, runner).role)
-        why = f"{sentence.removeprefix(f'{row.state.lower()}: ')}{error}"
-        yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(why)}")]
+        yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(sentence + error)}")]
 
 
 def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:

@@ -151,8 +151,8 @@ async def _lines_of_files(
     lines: list[Shown] = [] if is_only or as_json else [summary_sentence(needs) + where]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
-        causes = dict.fromkeys(need.detail for need in unserved)
-        lines += [_unserved_line([need for need in unserved if need.detail == cause]) for cause in causes]
+        causes = dict.fromkeys(need.error for need in unserved)
+        lines += [_unserved_line([need for need in unserved if need.error == cause]) for cause in causes]
         needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
     only = found[0] if is_only else None
     paths = list(dict.fromkeys(need.path for need in needs)) if only is None else [only.path]
@@ -171,7 +171,7 @@ async def _lines_of_files(
         except RedriveError as error:  # of one host or file; what the others need stands all the same
             kind = NeedKind.UNREACHABLE if isinstance(error, LinkError) else NeedKind.UNREADABLE
             is_said = kind is NeedKind.UNREADABLE and path in unreadable
-            lost = [] if is_said else [Need(kind, path, 0, detail=str(error))]
+            lost = [] if is_said else [Need(kind, path, 0, error=str(error))]
             lines += [_line_of_need(one, place, as_json, now_us[path]) for one in (*lost, *of_file)]
     return lines
 
@@ -182,7 +182,7 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     due = [one.since for one in needs if 0 < one.since < now_us]
     first = f"; the first start was due {format_duration(now_us - min(due))} ago" if due else ""
     words = f"{counted(len(flows), 'schedule')} ({first_names(flows)}){first}"
-    hang = needs[0].detail
+    hang = needs[0].error
     return one_line(
         f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
     )
@@ -250,7 +250,7 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
     facts: dict[str, list[tuple[object, ...]]] = {}
     for need in needs:
         if need.kind in OF_RUNS and need.run_id is not None and not need.is_notice:
-            fact = (need.kind, need.fingerprint, need.counted, need.detail)
+            fact = (need.kind, need.fingerprint, need.counted, need.subject, need.error)
             facts.setdefault(need.run_id, [(need.flow,)]).append(fact)
     latest = {tuple(found): run_id for run_id, found in facts.items()}  # needs are in the order of their runs
     return {run_id: latest[tuple(found)] for run_id, found in facts.items() if latest[tuple(found)] != run_id}

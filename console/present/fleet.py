@@ -26,7 +26,7 @@ from ..text.pieces import Line, Piece, Role, indented, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
 from .executors import executor_word
 from .inbox import mend_lines, mends_of, need_head, selection_lines, wait_of
-from .needs import failure_words, loss_of, need_sentence, problem_of
+from .needs import error_of, loss_of, need_sentence, problem_of
 from .next_start import CANNOT_START, NOT_SERVED, StartKind, awaited_text, start_of_entry, start_sentence, start_word
 from .run_grid import run_words
 from .schedules import paused_text, schedule_state
@@ -117,13 +117,12 @@ def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Pie
 # --- What a row needs, in one sentence with the key that mends it ----------------------------------------------------
 
 
-#: Where the list says it shorter than a line alone: the columns beside it have the rest.
-_SHORT: Mapping[NeedKind, Callable[[Need, int], str]] = {
-    NeedKind.DEAD_LETTERS: lambda need, now_us: failure_words(need) or counted(need.counted, "dead letter"),
-    NeedKind.FAILED_TASKS: lambda need, now_us: failure_words(need) or counted(need.counted, "failed task"),
-    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for your yes or no",
-    NeedKind.BLOCKED: lambda need, now_us: "nothing of it can start",
-    NeedKind.FAILED: lambda need, now_us: need.detail or need_sentence(need, now_us),
+#: The failures of tasks: the list says the first one, for the columns beside it have how many there are.
+_FAILURES = frozenset([NeedKind.DEAD_LETTERS, NeedKind.FAILED_TASKS, NeedKind.FAILED])
+#: What the list says shorter than a line alone.
+_SHORT: Mapping[NeedKind, Callable[[Need], str]] = {
+    NeedKind.APPROVAL: lambda need: f"{need.subject} waits for your yes or no",
+    NeedKind.BLOCKED: lambda need: "nothing of it can start",
 }
 #: What can be done about a need from here: actions, the first that is best.
 MENDS: Mapping[NeedKind, tuple[str, ...]] = {
@@ -150,12 +149,21 @@ OF_MACHINE = frozenset([NeedKind.UNREACHABLE, NeedKind.STORAGE, NeedKind.SCHEDUL
 
 
 class Why(NamedTuple):
-    """Why a row needs a look, the actions that mend it, and its role. ``brief``: the sentence where it has no room."""
+    """Why a row needs a look, the actions that mend it, and its role.
 
-    sentence: str = ""
+    ``task``: which has failed, ``text`` is its error then; ``brief``: the sentence where it has no room.
+    """
+
+    text: str = ""
     mends: tuple[str, ...] = ()
     role: Role = Role.DIM
     brief: str = ""
+    task: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """``load: no route``."""
+        return f"{self.task}: {self.text}" if self.task else self.text
 
 
 def why_of(entry: FleetEntry, now_us: int) -> Why:
@@ -164,15 +172,13 @@ def why_of(entry: FleetEntry, now_us: int) -> Why:
     alarm = next(iter(alarms_of(entry)), None)
     paused = next((one for one in entry.file_row.runs if one.paused_since is not None and one.ended_at is None), None)
     if alarm is not None and not (alarm.kind in (NeedKind.BLOCKED, NeedKind.LOST) and paused is not None):
-        words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
-        brief = loss_of(alarm, now_us).why if alarm.kind is NeedKind.LOST else ""
-        return Why(one_line(f"{words}{_where(alarm, run and run.run_id)}"), _mends_now(entry, alarm), Role.TEXT, brief)
+        where = _where(alarm, run and run.run_id)
+        return _why_of_alarm(alarm, where, now_us)._replace(mends=_mends_now(entry, alarm), role=Role.TEXT)
     if paused is not None and paused.paused_since is not None:
         since, why = age(now_us - paused.paused_since), one_line(pause_author(paused))
         mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
         role = Role.WAITING if alarm is None else Role.TEXT
-        _, colon, reason = why.partition(": ")  # SINCE says for how long, and the flow below by whom
-        return Why(f"paused for {since} {why}", mends, role, f"{PAUSED.word}{colon}{reason}")
+        return Why(f"paused for {since} {why}", mends, role, f"{PAUSED.word} {why}")  # SINCE says for how long
     if entry.schedule is not None and (pause := paused_text(entry.schedule, now_us)):
         return Why(f"schedule {pause}", ("schedule",))
     if awaited := awaited_text([one for row in entry.file_row.supervised for one in row.after]):
@@ -182,6 +188,18 @@ def why_of(entry: FleetEntry, now_us: int) -> Why:
     if needs:
         return Why(need_sentence(needs[0], now_us), _mends_now(entry, needs[0]))
     return Why()
+
+
+def _why_of_alarm(need: Need, where: str, now_us: int) -> Why:
+    if need.kind in _FAILURES and (need.subject or need.error):
+        error, is_several = error_of(need), need.counted > 1 and need.kind is not NeedKind.FAILED
+        if error and not is_several:
+            return Why(one_line(f"{error}{where}"), task=one_line(need.subject))
+        return Why(one_line((f"{counted(need.counted, 'task')}: {error}" if error else need.subject) + where))
+    short = _SHORT.get(need.kind)
+    words = need_sentence(need, now_us) if short is None else short(need)
+    brief = loss_of(need, now_us).why if need.kind is NeedKind.LOST else ""
+    return Why(one_line(f"{words}{where}"), brief=brief)
 
 
 def _where(need: Need, run_id: str | None) -> str:
@@ -251,15 +269,12 @@ def _is_here(entry: FleetEntry) -> bool:
 
 
 def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:
-    """Return the sentence; of ``task: error`` without room what the error leaves for the name, else a third."""
-    name, colon, error = why.sentence.partition(": ")
-    if cells(why.sentence) <= room:
-        return why.sentence
-    if why.brief or not colon or " " in name:
-        return why.brief or why.sentence
-    left = room - cells(colon + error)
+    """Return the sentence; of a failure without room what the error leaves for the name of the task, else a third."""
+    if cells(why.sentence) <= room or not why.task:
+        return why.sentence if cells(why.sentence) <= room else why.brief or why.sentence
+    left = room - cells(why.text) - 2
     left = left if left > _NAME_CELLS_MIN else room // 3
-    return f"{shorten_middle(name, left, glyphs.more)}{colon}{error}" if left > _NAME_CELLS_MIN else error
+    return f"{shorten_middle(why.task, left, glyphs.more)}: {why.text}" if left > _NAME_CELLS_MIN else why.text
 
 
 def _label_of(action: str) -> str:
@@ -389,7 +404,7 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
     for entry in entries:
         for need in entry.needs:
             if need.kind in OF_MACHINE:
-                key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.detail
+                key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.error
                 found.setdefault(key, []).append((entry, need))
     waiting = [one_line(one.file_row.path) for one in entries if _is_connecting(one)]
     lines: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.statefile.lists import NeedKind
-from ...engine.statefile.needs import MISSED, Need, attention_count
+from ...engine.statefile.needs import Need, attention_count
 from ...engine.statefile.opening import NAME_ANOTHER
 from ..model.board import Link, SessionStatus, runner_of
 from ..text.figures import instant, need_human
@@ -21,13 +21,6 @@ _ENDS = {NeedKind.FAILED: "failed", NeedKind.PARTIAL: "ended partially", NeedKin
 def need_sentence(need: Need, now_us: int) -> str:
     """A need in a few words, without its file, flow and run."""
     return one_line(_SENTENCES[need.kind](need, now_us))
-
-
-def failure_words(need: Need) -> str:
-    """``load: no route``, of several tasks ``5 tasks: no route``. An error that begins with its task names it once."""
-    task, _, error = need.detail.partition(": ")
-    who = task if need.counted == 1 else counted(need.counted, "task")
-    return f"{who}: {error.removeprefix(f'{task}: ')}" if error else need.detail
 
 
 def problem_of(path: str, problem: str) -> str:
@@ -45,7 +38,7 @@ def summary_sentence(needs: Iterable[Need]) -> str:
 
 
 def _due(need: Need, now_us: int) -> str:
-    if need.detail == MISSED:
+    if need.is_missed:
         at = f"{'of' if need.counted == 1 else 'since'} {instant(need.since, now_us)}"
         return f"{counted(need.counted, 'start')} missed {at}"
     return f"due {format_duration(now_us - need.since)} ago and not started"
@@ -53,7 +46,7 @@ def _due(need: Need, now_us: int) -> str:
 
 def _scheduler(need: Need, now_us: int) -> str:
     due = f"{_due(need, now_us)}; " if 0 < need.since < now_us else ""
-    why = f"its supervisor {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
+    why = f"its supervisor {need.error}" if need.error else "no process serves its schedule: redrive serve starts one"
     return f"{due}{why}"
 
 
@@ -61,15 +54,26 @@ def _run(need: Need, now_us: int) -> str:
     """How late a run is; of an ended one also what came after it: ``02:00:03 failed, 5 later runs succeeded``."""
     if need.kind is NeedKind.LATE and not need.is_notice:
         return f"late by {format_duration(now_us - need.since)}"
-    later = f": {need.detail}" if need.detail else ""
+    failure = failure_of(need)
+    later = f": {failure}" if failure else ""
     if need.later_successes:
         later = f", {counted(need.later_successes, 'later run')} succeeded"
     return f"{instant(need.since, now_us)} {_ENDS[need.kind]}{later}"
 
 
+def error_of(need: Need) -> str:
+    """The error of the first task; one that begins with its task does not name it again."""
+    return need.error.removeprefix(f"{need.subject}: ")
+
+
+def failure_of(need: Need) -> str:
+    """``load: no route``: the first task and its error."""
+    return ": ".join(filter(None, (need.subject, error_of(need))))
+
+
 def _counted_tasks(what: str) -> Callable[[Need, int], str]:
     """How many tasks need somebody, and why."""
-    return lambda need, now_us: f"{counted(need.counted, what)}{f': {need.detail}' if need.detail else ''}"
+    return lambda need, now_us: ": ".join(filter(None, (counted(need.counted, what), failure_of(need))))
 
 
 def loss_of(need: Need, now_us: int) -> ExecutorLoss:
@@ -89,49 +93,49 @@ def _act(need: Need, decision: str, *options: str) -> str:
 
 
 def _not_started(need: Need, now_us: int) -> str:
-    ends = f", {_act(need, 'dismiss')} removes them" if need.detail == MISSED else ""
+    ends = f", {_act(need, 'dismiss')} removes them" if need.is_missed else ""
     return f"{_due(need, now_us)}: {_act(need, 'times')} says why{ends}"
 
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
-    NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
-    NeedKind.UNREADABLE: lambda need, now_us: problem_of(need.path, need.detail),
+    NeedKind.UNREACHABLE: lambda need, now_us: need.error,
+    NeedKind.UNREADABLE: lambda need, now_us: problem_of(need.path, need.error),
     NeedKind.STORAGE: lambda need, now_us: (
-        f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"
+        f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.error}"
     ),
     NeedKind.SCHEDULER_DEAD: _scheduler,
     NeedKind.FAILED_START: lambda need, now_us: (
-        f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"
+        f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.error}"
     ),
     NeedKind.NOT_STARTED: _not_started,
     NeedKind.ASKED_START: lambda need, now_us: (
-        f"a start that {need.detail or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
+        f"a start that {need.subject or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
         f" {_act(need, 'start')} asks again, {_act(need, 'dismiss')} removes it"
     ),
     NeedKind.STUCK: lambda need, now_us: (
-        f"cannot be resumed since {instant(need.since, now_us)}: {need.detail};"
+        f"cannot be resumed since {instant(need.since, now_us)}: {need.error};"
         f" {advised('resume', need.path or need.flow or '', need.run_id)} --accept-changes does it all the same"
     ),
     NeedKind.AFTER: lambda need, now_us: (
-        f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
+        f"waits for {need.subject}, which {need.error}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
         f" {_act(need, 'skip-next')} leaves it out"
     ),
-    NeedKind.WARNING: lambda need, now_us: f"{need.detail}; {_act(need, 'acknowledge')}",
+    NeedKind.WARNING: lambda need, now_us: f"{need.error}; {_act(need, 'acknowledge')}",
     NeedKind.DEAD_LETTERS: _counted_tasks("dead letter"),
-    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval",
+    NeedKind.APPROVAL: lambda need, now_us: f"{need.subject} waits for an approval",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
     NeedKind.LOST: _lost,
     NeedKind.FAILED_TASKS: _counted_tasks("failed task"),
     NeedKind.LATE: _run,
     NeedKind.FAILED: _run,
     NeedKind.PARTIAL: _run,
-    NeedKind.BREAKER: lambda need, now_us: f"breaker {need.detail} open for {format_duration(now_us - need.since)}",
+    NeedKind.BREAKER: lambda need, now_us: f"breaker {need.subject} open for {format_duration(now_us - need.since)}",
     NeedKind.CHANGED_EFFECTS: lambda need, now_us: (
         f"{counted(need.counted, 'effect')} happened for an element that has changed since:"
-        f" {need.detail}{'' if need.counted == 1 else ', ...'}"
+        f" {need.subject}{'' if need.counted == 1 else ', ...'}"
     ),
     NeedKind.PAGER: lambda need, now_us: (
-        f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.detail}"
+        f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.error}"
     ),
     NeedKind.HELD_ROWS: lambda need, now_us: f"{counted(need.counted, 'row')} held in quarantine",
 }

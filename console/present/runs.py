@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -66,23 +66,29 @@ def waiting_text(one: WaitingRun) -> str:
     run, need = one.run, one.need
     whys = ["BLOCKED" if run.blocked_since is not None else "late" if need.kind is NeedKind.LATE else ""]
     whys += [str(run.state)] if run.ended_at is not None and need.kind is not NeedKind.LATE else []
-    whys += _need_words(one)
+    whys.append(_text_of(_need_counts(one)))
     whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
     return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
 
 
-#: What the tasks of a run need, and the run itself beside what its state says.
-_NEED_WORDS: Mapping[NeedKind, Callable[[int], str]] = {
-    NeedKind.DEAD_LETTERS: lambda count: counted(count, "dead letter"),
-    NeedKind.APPROVAL: lambda count: counted(count, "approval"),
-    NeedKind.FAILED_TASKS: lambda count: f"{number(count)} failed",
-    NeedKind.LOST: lambda count: "no executor",
+#: What the tasks of a run need, and the run itself beside what its state says: one of it, several.
+_NEED_WORDS: Mapping[NeedKind, tuple[str, str]] = {
+    NeedKind.DEAD_LETTERS: ("dead letter", "dead letters"),
+    NeedKind.APPROVAL: ("approval", "approvals"),
+    NeedKind.FAILED_TASKS: ("failed", "failed"),
 }
+_Counted = tuple[str, str]  # a number, empty for what is not counted, and what it counts
 
 
-def _need_words(one: WaitingRun) -> list[str]:
-    kinds = dict.fromkeys(need.kind for need in (one.need, *one.others) if need.kind in _NEED_WORDS)
-    return [_NEED_WORDS[kind](one.count_of(kind)) for kind in kinds]
+def _need_counts(one: WaitingRun) -> list[_Counted]:
+    kinds = dict.fromkeys(need.kind for need in (one.need, *one.others))
+    counts = [(one.count_of(kind), _NEED_WORDS[kind]) for kind in kinds if kind in _NEED_WORDS]
+    found = [(number(count), words[count != 1]) for count, words in counts]
+    return [*found, ("", "no executor")] if NeedKind.LOST in kinds else found
+
+
+def _text_of(counts: Sequence[_Counted]) -> str:
+    return ", ".join(f"{count} {words}".strip() for count, words in counts)
 
 
 def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
@@ -187,13 +193,12 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
     paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if is_held else ""
     notes = [note for note in (lateness(row.run, place.now_us), paused) if note]
     if waiting is not None:
-        words = _need_words(waiting) or (_end_words(waiting.need) if row.run.ended_at is not None else notes[:1])
-        notes = [note for note in notes if note not in words]
-        count, _, rest = (
-            ", ".join(words).partition(" ") if words and words[0][0].isdigit() else ("", "", ", ".join(words))
-        )
-        alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
-        parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
+        counts = _need_counts(waiting)
+        if not counts and row.run.ended_at is not None:
+            counts = _end_counts(waiting.need)
+        elif not counts:
+            counts, notes = [("", note) for note in notes[:1]], notes[1:]
+        parts.append([Piece(_text_of(counts), Role.DIM)] if waiting.is_notice else _alarm(counts, place.glyphs))
     notes += [shown.fact] if shown.style in HALTED and waiting is None else []
     parts += [[Piece(note, Role.WARNING)] for note in notes]
     known = (TaskState.FAILED, TaskState.UPSTREAM_FAILED) if waiting is not None else ()
@@ -201,10 +206,16 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
     return join([part for part in parts if part])
 
 
-def _end_words(need: Need) -> list[str]:
+def _end_counts(need: Need) -> list[_Counted]:
     """What an ended run needs: somebody who has seen how it ended."""
-    failed = [f"{number(need.counted)} failed"] if need.kind is NeedKind.FAILED else []
-    return [*failed, "not acknowledged"]
+    failed = [(number(need.counted), "failed")] if need.kind is NeedKind.FAILED else []
+    return [*failed, ("", "not acknowledged")]
+
+
+def _alarm(counts: Sequence[_Counted], glyphs: Glyphs) -> Line:
+    count = counts[0][0] if counts else ""
+    rest = _text_of([("", counts[0][1]), *counts[1:]]) if counts else ""
+    return [Piece(f"{glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
 
 
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, OperatorPrompt.APPROVAL)

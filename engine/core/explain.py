@@ -323,7 +323,7 @@ def _running(case: TaskCase) -> str:
     of = f" of {format_duration(timeout)}" if timeout else ""
     dying = _kill_progress(attempt, case)
     again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""
-    return f"running: attempt {row.attempt}{again} for {case.since(row.started_at)}{of}{dying}"
+    return f"attempt {row.attempt}{again} runs for {case.since(row.started_at)}{of}{dying}"
 
 
 def _kill_progress(attempt: AttemptRow | None, case: TaskCase) -> str:
@@ -356,7 +356,7 @@ def _failed(case: TaskCase) -> str:
         return f"{row.error}; requeue it to be asked again"
     name = error_name(row)
     last = f", the last by {name}" if name else ""
-    return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
+    return f"{row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
 
 
 def _waits_for_approval(case: TaskCase) -> str:

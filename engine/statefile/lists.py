@@ -146,7 +146,7 @@ class NeedRow(NamedTuple):
         run_id: empty for pages and starts; ``flow``: for pages.
         since: when the oldest of them began, if that is known.
         counted: how many they are.
-        text: the first task, its error, or both: ``load: no route``.
+        task: the first one, with its ``error``; of pages the latest error.
         fingerprint: of the cause of dead letters.
     """
 
@@ -155,7 +155,8 @@ class NeedRow(NamedTuple):
     flow: str
     since: Optional[int]
     counted: int = 1
-    text: str = ""
+    task: str = ""
+    error: str = ""
     fingerprint: Optional[str] = None
 
 
@@ -372,7 +373,7 @@ DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
     NeedRow,
     f"SELECT '{NeedKind.DEAD_LETTERS.value}', run.run_id, dag_name, min(task.ended_at), count(*),"
-    f" min(task.name) || coalesce(': ' || nullif(substr(task.error, 1, :characters), ''), ''), {CAUSE} AS cause"
+    f" min(task.name), coalesce(substr(task.error, 1, :characters), ''), {CAUSE} AS cause"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
     " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
@@ -384,7 +385,7 @@ DEAD_LETTER_GROUPS = Listing(
 CHANGED_EFFECTS = Listing(
     "changed_effects",
     NeedRow,
-    f"SELECT '{NeedKind.CHANGED_EFFECTS.value}', run_id, dag_name, max(task.ended_at), count(*), min(name), NULL"
+    f"SELECT '{NeedKind.CHANGED_EFFECTS.value}', run_id, dag_name, max(task.ended_at), count(*), min(name), '', NULL"
     " FROM task JOIN run USING (run_id)"
     " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
     " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
@@ -397,23 +398,23 @@ _LATEST_RUN = (
     " WHERE rowid = (SELECT max(rowid) FROM run WHERE run.dag_name = schedule.dag_name)), 0))"
 )
 _APPROVALS = (
-    f"SELECT '{NeedKind.APPROVAL.value}', run.run_id, dag_name, task.started_at, 1, name, NULL"
+    f"SELECT '{NeedKind.APPROVAL.value}', run.run_id, dag_name, task.started_at, 1, name, '', NULL"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state ON task.run_id = run.run_id"
     f" AND {_IS_ASKED} WHERE run.ended_at IS NULL AND acknowledged_at IS NULL LIMIT :limit"
 )
 _HELD_ROWS = (
-    f"SELECT '{NeedKind.HELD_ROWS.value}', run_id, dag_name, min(at), count(*), '', NULL"
+    f"SELECT '{NeedKind.HELD_ROWS.value}', run_id, dag_name, min(at), count(*), '', '', NULL"
     " FROM quarantine JOIN run USING (run_id) WHERE quarantine.state = 'held'"
     " GROUP BY run_id ORDER BY min(at) LIMIT :limit"
 )
 #: Whose sending is tried again, or was given up with its executor.
 _UNSENT_PAGES = (
-    f"SELECT '{NeedKind.PAGER.value}', '', '', min(created_at), count(*), coalesce((SELECT send_error FROM page"
+    f"SELECT '{NeedKind.PAGER.value}', '', '', min(created_at), count(*), '', coalesce((SELECT send_error FROM page"
     " WHERE state = 'open' AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
     " FROM page WHERE state = 'open' AND send_error IS NOT NULL GROUP BY state"
 )
 _MISSED_STARTS = (
-    f"SELECT '{NeedKind.NOT_STARTED.value}', '', schedule.dag_name, min(logical_time), count(*), '', NULL"
+    f"SELECT '{NeedKind.NOT_STARTED.value}', '', schedule.dag_name, min(logical_time), count(*), '', '', NULL"
     f" FROM schedule CROSS JOIN slot ON slot.dag_name = schedule.dag_name AND slot.logical_time > {_LATEST_RUN}"
     " AND slot.state = 'missed' GROUP BY schedule.dag_name"
 )

@@ -15,7 +15,6 @@ from .lists import NeedKind, NeedRow
 from .state_files import FileRow
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
 
-MISSED = "missed"  # of a start: it was given up, and an operator can start or dismiss it
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
 
@@ -29,7 +28,9 @@ class Need(NamedTuple):
         since: when it began; of a schedule that nobody serves, when its next start is due, or was; 0: of a flow after
             others, which has no due time of its own.
         counted: dead letters, failed tasks, approvals, rows, starts; else 1.
-        detail: a task, a downstream, or an error, as the file has it.
+        subject: the first task, a downstream, the flow that is waited for, or who asked.
+        error: of the subject, or why, as the file has it.
+        is_missed: of starts: they were given up, and an operator can start or dismiss them.
         later_successes: of the flow, after an ended run.
         fingerprint: of the cause of dead letters.
         executor: of a run that nobody executes, the latest one.
@@ -42,7 +43,9 @@ class Need(NamedTuple):
     run_id: Optional[str] = None
     is_notice: bool = False
     counted: int = 1
-    detail: str = ""
+    subject: str = ""
+    error: str = ""
+    is_missed: bool = False
     later_successes: int = 0
     fingerprint: Optional[str] = None
     executor: ExecutorState = NO_EXECUTOR
@@ -89,12 +92,12 @@ def _needs_of_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
     if not file_row.has_file:
         yield from of_schedules
         if not file_row.supervised and file_row.problem is not None:
-            yield Need(NeedKind.UNREACHABLE, file_row.path, 0, detail=file_row.problem)
+            yield Need(NeedKind.UNREACHABLE, file_row.path, 0, error=file_row.problem)
         return
     yield from _needs_of_storage(file_row)
     if file_row.problem is not None:
         if file_row.health is None or file_row.health.storage_since is None:  # else its executor says why
-            yield Need(NeedKind.UNREADABLE, file_row.path, 0, detail=file_row.problem)
+            yield Need(NeedKind.UNREADABLE, file_row.path, 0, error=file_row.problem)
         return
     executor = file_row.executor or NO_EXECUTOR
     for run in file_row.runs:
@@ -115,18 +118,18 @@ def _needs_of_storage(file_row: FileRow) -> Iterator[Need]:
         run_id = None if file_row.executor is None else file_row.executor.run_id
         yield need_of_storage(health, file_row.path, file_row.dag_name, run_id)
     elif file_row.full_since is not None:
-        yield Need(NeedKind.STORAGE, file_row.path, file_row.full_since, file_row.dag_name, detail="the disk is full")
+        yield Need(NeedKind.STORAGE, file_row.path, file_row.full_since, file_row.dag_name, error="the disk is full")
     unsent = file_row.rows_of(NeedKind.PAGER)
     yield from (_need_of_row(file_row, pages) for pages in unsent)
     if not unsent and health is not None:  # a page that a full disk keeps out of the file
         for one in health.senders[:1]:
-            detail = f"{one.sender}: {one.error}"
-            yield Need(NeedKind.PAGER, file_row.path, one.since, file_row.dag_name, detail=detail)
+            error = f"{one.sender}: {one.error}"
+            yield Need(NeedKind.PAGER, file_row.path, one.since, file_row.dag_name, error=error)
 
 
 def need_of_storage(health: Health, path: str, flow: Optional[str], run_id: Optional[str]) -> Need:
     """The need of an executor that cannot write its state file."""
-    return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, detail=health.storage_why)
+    return Need(NeedKind.STORAGE, path, health.storage_since or 0, flow, run_id, error=health.storage_why)
 
 
 def needs_of_run(
@@ -144,26 +147,31 @@ def needs_of_run(
         dead = need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters)
         found += [
             dead._replace(
-                since=one.since or run.started_at, counted=one.counted, detail=one.text, fingerprint=one.fingerprint
+                since=one.since or run.started_at,
+                counted=one.counted,
+                subject=one.task,
+                error=one.error,
+                fingerprint=one.fingerprint,
             )
             for one in groups
         ] or [dead]
     if run.asked:
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
-    passed = "" if run.deadline_at is None or not run.failed_tasks else describe_passed(run.deadline_at)
-    detail = passed if run.failed is None else _failure(run.failed, run.error)
+    failed = need._replace(subject=run.failed or "", error=run.error or "")
+    if run.failed is None and run.failed_tasks and run.deadline_at is not None:
+        failed = need._replace(error=describe_passed(run.deadline_at))
     if run.ended_at is not None and not run.dead_letters:
         if run.state == RunState.PARTIAL and not run.undecided:
             return []
         kind = _ENDS.get(run.state, NeedKind.LATE)
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)
-        return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
+        return [failed._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count)]
     own = _need_of_whole(run, now_us, lost)
     if own is not None:
         found.append(own)
     if run.failed_tasks:
-        found.append(need._replace(kind=NeedKind.FAILED_TASKS, counted=run.failed_tasks, detail=detail))
+        found.append(failed._replace(kind=NeedKind.FAILED_TASKS, counted=run.failed_tasks))
     return found
 
 
@@ -195,12 +203,8 @@ _LISTED = frozenset(kind.value for kind in (NeedKind.APPROVAL, *_NOTICES))
 
 def _need_of_row(file_row: FileRow, row: NeedRow) -> Need:
     kind, flow, run_id = NeedKind(row.kind), row.flow or file_row.dag_name, row.run_id or None
-    return Need(kind, file_row.path, row.since or 0, flow, run_id, kind in _NOTICES, row.counted, row.text)
-
-
-def _failure(task: str, error: Optional[str]) -> str:
-    begin = f"{task}: "
-    return task if not error else error if error.startswith(begin) else begin + error
+    is_notice = kind in _NOTICES
+    return Need(kind, file_row.path, row.since or 0, flow, run_id, is_notice, row.counted, row.task, row.error)
 
 
 def _needs_of_breakers(file_row: FileRow, now_us: int) -> Iterator[Need]:
@@ -211,7 +215,7 @@ def _needs_of_breakers(file_row: FileRow, now_us: int) -> Iterator[Need]:
         if is_holding and now_us - breaker.since >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
             name = breaker.downstream
-            yield Need(NeedKind.BREAKER, file_row.path, breaker.since, file_row.dag_name, None, is_ours, detail=name)
+            yield Need(NeedKind.BREAKER, file_row.path, breaker.since, file_row.dag_name, None, is_ours, subject=name)
 
 
 def _needs_of_schedules(file_row: FileRow, now_us: int) -> List[Need]:
@@ -241,7 +245,7 @@ def _needs_by_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
         elif is_due:
             yield need
         elif row.dag_name in missed:
-            yield _need_of_row(file_row, missed[row.dag_name])._replace(detail=MISSED)
+            yield _need_of_row(file_row, missed[row.dag_name])._replace(is_missed=True)
 
 
 def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
@@ -252,26 +256,25 @@ def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
         is_unserved = is_due or heartbeat_age_us(row, now_us) is not None
         if is_unserved:
             since = (late_since or 0) if row.after else due_at  # ``next_at`` is then that of the flows before it
-            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=since, detail=row.hang)
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=since, error=row.hang)
     if row.has_failed_start():
-        yield need._replace(kind=NeedKind.FAILED_START, since=row.failed_since or 0, detail=row.start_error or "")
+        yield need._replace(kind=NeedKind.FAILED_START, since=row.failed_since or 0, error=row.start_error or "")
     elif row.missed_times:
-        yield need._replace(since=row.missed_since, counted=row.missed_times, detail=MISSED)
+        yield need._replace(since=row.missed_since, counted=row.missed_times, is_missed=True)
     elif late_since is not None and not is_unserved:
         yield need._replace(since=late_since)
     if row.stuck_run_id is not None:
         stuck = need._replace(kind=NeedKind.STUCK, run_id=row.stuck_run_id, since=row.stuck_since or 0)
-        yield stuck._replace(detail=row.stuck_error or "")
+        yield stuck._replace(error=row.stuck_error or "")
     if row.warning is not None:
-        yield need._replace(kind=NeedKind.WARNING, since=row.warned_at or 0, detail=row.warning)
+        yield need._replace(kind=NeedKind.WARNING, since=row.warned_at or 0, error=row.warning)
     for one in row.after:
         if one.stuck_since is None or row.is_paused(now_us) or skips_next(row):
             continue
-        detail = f"{one.flow}, which {one.waits}"
-        yield need._replace(kind=NeedKind.AFTER, since=one.stuck_since, detail=detail)
+        yield need._replace(kind=NeedKind.AFTER, since=one.stuck_since, subject=one.flow, error=one.waits)
     for request in row.requests:
         if request.needs_human(now_us):
-            yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, detail=request.who)
+            yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, subject=request.who)
 
 
 # --- What follows from needs -----------------------------------------------------------------------------------------

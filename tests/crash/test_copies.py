@@ -148,4 +148,4 @@ def test_of_an_executor_of_another_host_nobody_knows_whether_it_lives(
     lock.write_text(re.sub('"host": "[^"]*"', '"host": "far"', lock.read_text()))
     os.utime(lock, (0, 0))
     listed = run_redrive("runs", copied).stdout
-    assert f"of its executor (pid {executor.pid} on far); if it is gone: redrive resume" in listed
+    assert f"(pid {executor.pid}); if it is gone: redrive resume" in listed and "executor on far since " in listed

@@ -104,7 +104,7 @@ def assert_lists_know(state: Path) -> None:
     needs = needs_of([file_row_of(str(state))], wall_time_us())
     assert [need.kind for need in needs] == [NeedKind.STORAGE] and not needs[0].is_notice
     (line,) = [line for line in run_redrive("tasks", state).stdout.splitlines() if line.startswith("loud ")]
-    assert "UNSAVED" in line or "running: attempt 1" in line
+    assert "UNSAVED" in line or "attempt 1 runs for" in line
 
 
 @pytest.mark.long

@@ -149,7 +149,7 @@ def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine
         notice = "its element has changed: 7"
         connection.execute("UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1", (notice,))
     file_row = with_session(Endpoint(path, SshOptions()), file_row_of_session)
-    assert file_row == file_row_of(path) and [one.text for one in file_row.listed] == ["load"]
+    assert file_row == file_row_of(path) and [one.task for one in file_row.listed] == ["load"]
 
 
 @pytest.mark.long

@@ -229,7 +229,7 @@ def test_a_followed_run_needs_what_its_living_processes_know() -> None:
     full, served = Health("e", NOW, "full", {"a": NOW}), SessionStatus(Link.LIVE, service_pid=7)
     assert needs_of_board(board, alive, NOW) == needs_of_board(board, served, NOW) == []
     (need,) = needs_of_board(board, replace(alive, health=full), NOW)
-    assert (need.kind, need.since, need.detail) == (NeedKind.STORAGE, NOW, "full")
+    assert (need.kind, need.since, need.error) == (NeedKind.STORAGE, NOW, "full")
     (need,) = needs_of_board(board, replace(served, stuck_run=run_id), NOW)
     assert need.kind is NeedKind.LOST
     runner = runner_of(board.projection.run, replace(alive, health=full))

@@ -13,7 +13,7 @@ from redrive.engine.domain.rows import RunRow
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.lists import NeedKind
-from redrive.engine.statefile.needs import MISSED, Need, attention_count
+from redrive.engine.statefile.needs import Need, attention_count
 from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule
 from support.marks import for_each
 
@@ -41,10 +41,10 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
     assert need_sentence(need, NOW) == "due 5m00 ago and not started: redrive schedule times etl says why"
     unserved = need._replace(kind=NeedKind.SCHEDULER_DEAD, since=0)  # of a flow after others: it has no time of its own
     assert need_sentence(unserved, NOW).startswith("no process serves its schedule")
-    missed = need_sentence(need._replace(counted=10, detail=MISSED), NOW)
+    missed = need_sentence(need._replace(counted=10, is_missed=True), NOW)
     assert missed.startswith("10 starts missed since ")
     assert missed.endswith(": redrive schedule times etl says why, redrive schedule dismiss etl removes them")
-    failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, detail="SyntaxError"), NOW)
+    failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, error="SyntaxError"), NOW)
     assert failed.startswith("cannot start since ") and failed.endswith(", redrive serve tries again: SyntaxError")
 
 

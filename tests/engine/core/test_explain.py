@@ -76,7 +76,7 @@ def test_an_attempt_without_a_process_on_its_worker_starts():
     attempt = projection.tasks["task"].attempts[1] = AttemptRow(1, timeout_us=5 * S)
     assert sentence(projection) == "its process starts on a Dask worker, for 39s: attempt 1"
     attempt.pid = 4711
-    assert sentence(projection) == "running: attempt 1 for 39s of 5s"
+    assert sentence(projection) == "attempt 1 runs for 39s of 5s"
 
 
 def test_a_task_waits_for_its_parents_by_name():
@@ -216,9 +216,9 @@ def test_a_sensor_reports_its_polls_and_the_next_one():
 def test_a_running_task_reports_its_attempt_and_its_bound():
     projection = one("RUNNING", attempt=2, started_at=NOW - 41 * S)
     projection.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
-    assert sentence(projection) == "running: attempt 2 for 41s of 5m00"
+    assert sentence(projection) == "attempt 2 runs for 41s of 5m00"
     projection.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
-    assert sentence(projection) == "running: attempt 2 for 41s of 5m00; SIGTERM sent 3s ago"
+    assert sentence(projection) == "attempt 2 runs for 41s of 5m00; SIGTERM sent 3s ago"
     projection.tasks["task"].attempts[2].sigkill_at = NOW - S
     assert sentence(projection).endswith("; killed, not gone yet")
     projection.tasks["task"].attempts[2].pid = 4711

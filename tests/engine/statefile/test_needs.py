@@ -89,7 +89,11 @@ CASES: dict[str, tuple[FileRow, list[str], int]] = {
     "cannot be written": (FileRow("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
     "no room": (FileRow("f", full_since=NOW), ["STORAGE"], 3),
     "healthy": (FileRow("f", health=Health("x")), [], 0),
-    "unsent": (FileRow("f", listed=[NeedRow("unsent pages", "", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
+    "unsent": (
+        FileRow("f", listed=[NeedRow("unsent pages", "", "", NOW, 2, "", "command: exit status 1")]),
+        ["PAGER"],
+        3,
+    ),
     "unsent on a full disk": (
         FileRow("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
         ["STORAGE", "PAGER"],
@@ -138,13 +142,13 @@ def test_an_executor_that_is_silent_is_not_called_gone() -> None:
 
 def test_dead_letters_are_one_need_for_each_cause() -> None:
     groups = [
-        NeedRow("dead letters", "r", "etl", 1, 5, "load: no route", "f1"),
-        NeedRow("dead letters", "r", "etl", 2, 1, "send", "f2"),
+        NeedRow("dead letters", "r", "etl", 1, 5, "load", "no route", "f1"),
+        NeedRow("dead letters", "r", "etl", 2, 1, "send", "", "f2"),
     ]
     needs = needs_of([FileRow("f", runs=[run(dead_letters=6, blocked_since=NOW)], listed=groups)], NOW)
-    assert [(need.counted, need.detail, need.fingerprint) for need in needs] == [
-        (5, "load: no route", "f1"),
-        (1, "send", "f2"),
+    assert [(need.counted, need.subject, need.error, need.fingerprint) for need in needs] == [
+        (5, "load", "no route", "f1"),
+        (1, "send", "", "f2"),
     ]
     assert attention_count(needs) == 6 and exit_code_of(needs) == 3
 
@@ -154,9 +158,9 @@ def test_each_failed_task_counts_while_its_run_goes_on_and_after_its_end() -> No
     approvals = [NeedRow("approval", "r", "etl", NOW, 1, "release")]
     columns: dict[str, Any] = {"failed_tasks": 3, "failed": "load", "error": "no route", "asked": 1}
     going_on = needs_of([FileRow("f", runs=[run(**columns)], listed=approvals, executor=ALIVE)], NOW)
-    assert [(need.kind.name, need.counted, need.detail) for need in going_on] == [
-        ("APPROVAL", 1, "release"),
-        ("FAILED_TASKS", 3, "load: no route"),
+    assert [(need.kind.name, need.counted, need.subject, need.error) for need in going_on] == [
+        ("APPROVAL", 1, "release", ""),
+        ("FAILED_TASKS", 3, "load", "no route"),
     ]
     assert attention_count(going_on) == 4
     assert attention_count(needs_of([FileRow("f", runs=[run("FAILED", failed_tasks=3)])], NOW)) == 3
@@ -278,8 +282,8 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
         change(state, f"UPDATE attempt SET fingerprint = '', fingerprint_loose = '{loose}' WHERE name = '{name}'")
     common, *others = file_row_of(str(state)).rows_of(NeedKind.DEAD_LETTERS)
-    assert (common.text, common.counted) == ("a: a", 2) and common.fingerprint
-    assert [(group.text.partition(":")[0], group.counted, group.fingerprint) for group in others] == [
+    assert (common.task, common.error, common.counted) == ("a", "a", 2) and common.fingerprint
+    assert [(group.task, group.counted, group.fingerprint) for group in others] == [
         ("hangs", 1, "h"),
         ("no cause 0", len(NO_CAUSE), None),
     ]
