@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import tzinfo
 
 import click
 
@@ -13,6 +13,7 @@ from ...engine.core.spec import LOGICAL_TIME
 from ...engine.errors import FlowError
 from ...engine.executor.resume_plan import read_flow
 from ...engine.store.schedules import ServedFlow, served_flow
+from ..model.times import parse_time
 
 _DATE_CHARACTERS = len("2026-11-21")
 
@@ -35,11 +36,8 @@ def params_at(flow: str, params: Mapping[str, object], text: str) -> dict[str, s
 
 def instant_of(text: str, zone: tzinfo | None, option: str, *, whole_day: bool = False) -> int:
     """Parse a date or a time, in the time zone of the schedule unless it has its own."""
+    is_last = whole_day and len(text) <= _DATE_CHARACTERS
     try:
-        if len(text) <= _DATE_CHARACTERS:
-            day = date.fromisoformat(text) + timedelta(days=whole_day)
-            return to_microseconds(datetime(day.year, day.month, day.day, tzinfo=zone)) - whole_day
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return to_microseconds(parse_time(text, zone, more_days=is_last)) - is_last
+    except (ValueError, OverflowError):
         raise click.UsageError(f"{option} {text!r}: write 2026-11-21, or 2026-11-21T02:00") from None
-    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from datetime import time as time_of_day
 from fnmatch import fnmatchcase
 from functools import partial
 from operator import methodcaller
@@ -30,6 +29,7 @@ from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.preview import PREVIEWS
+from ..model.times import parse_time
 from ..present.executors import executor_loss, resume_command, service_advice
 from ..present.preview import changes_anything, consequences
 from ..present.runs import place_line
@@ -475,33 +475,23 @@ def seconds_until(text: str, now: datetime) -> tuple[float, bool]:
 
     Returns also whether it is a time, and no duration. Raises UsageError.
     """
-    instant = _next(text, now) or _instant(text)
     try:
-        seconds = seconds_of(text.removeprefix("+")) if instant is None else (instant - now).total_seconds()
-    except click.UsageError:
-        raise click.UsageError(
-            f"{text!r} is no duration, as 1h, and no time to come, as 06:00 or 2026-04-25T06:00"
-        ) from None
+        instant = parse_time(text, since=now + timedelta.resolution)
+        seconds = (instant - now).total_seconds()
+    except (ValueError, OverflowError):
+        instant, seconds = None, _lasting(text)
     if seconds <= 0:
         raise click.UsageError(f"{text!r} has passed: write a duration, as 1h, or a time to come, as 06:00")
     return seconds, instant is not None
 
 
-def _next(text: str, now: datetime) -> datetime | None:
+def _lasting(text: str) -> float:
     try:
-        clock = time_of_day.fromisoformat(text.strip().zfill(5))  # 6:00 is 06:00
-    except ValueError:
-        return None
-    # Wall clocks, not hours: between today's 06:00 and tomorrow's there may be 23 or 25.
-    today, tomorrow = (datetime.combine(now.date() + timedelta(days=days), clock).astimezone() for days in (0, 1))
-    return today if today > now else tomorrow
-
-
-def _instant(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text.strip()).astimezone()
-    except ValueError:
-        return None
+        return seconds_of(text.removeprefix("+"))
+    except click.UsageError:
+        raise click.UsageError(
+            f"{text!r} is no duration, as 1h, and no time to come, as 06:00 or 2026-04-25T06:00"
+        ) from None
 
 
 def _rate(text: str) -> float:

@@ -20,7 +20,7 @@ from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateRole
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
-from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds
+from ...engine.domain.text import counted, format_duration, format_seconds, unknown_parameter
 from ...engine.errors import FlowError, NotFoundError, RefusedError
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
@@ -428,11 +428,10 @@ def _starts_early(row: ServedSchedule, logical: int) -> bool:
 def _check_params(served: ServedFlow, given: Mapping[str, str]) -> None:
     """Raise FlowError for a parameter that would make the start fail: a failed start holds up those of the schedule."""
     flow = served.flow
-    known = sorted(flow.params.keys() - {LOGICAL_TIME})
+    known = flow.params.keys() - {LOGICAL_TIME}
     for name, value in given.items():
         if name not in known:
-            meant = did_you_mean(name, known) or f"; it declares: {', '.join(known) or 'none'}"
-            raise FlowError(f"flow {flow.name!r} has no parameter {name!r}{meant}")
+            raise FlowError(unknown_parameter(f"flow {flow.name!r}", name, known))
         if name in flow.secrets:
             why = "and a request for a start is stored: name a variable in secrets=, and set it in env_file"
             raise FlowError(f"flow {flow.name!r}: the parameter {name!r} is secret, {why}")

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from copy import copy
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -33,13 +33,12 @@ from ..text.event_text import describe_event, event_subject, target_tasks
 from ..text.figures import wall_day
 from .board import RunSnapshot
 from .lists import Filter, places_after
+from .times import parse_time
 
 FRAME_EVENTS = 1_000  # between two frames
 FRAMES_MAX = 128  # a run of a million events has a frame every 8,000 events
 BURST_US = 5_000_000  # failures of one cause that are closer than this count as one problem
 NUMBER_MAX = 2**40  # instants in microseconds are larger than this, numbers of events smaller
-
-_DAY = timedelta(days=1)
 
 
 class EventWindow(NamedTuple):
@@ -282,19 +281,14 @@ def parse_when(text: str, run: RunRow, now_us: int) -> int:
     if text.isdecimal() and text.isascii():
         return min(int(text), NUMBER_MAX - 1)
     start = datetime.fromtimestamp(run.started_at / 1e6).astimezone()
-    is_before = False
     try:
-        if "-" in text:
-            instant = datetime.fromisoformat(text).astimezone()
-        else:
-            instant = datetime.combine(start, time.fromisoformat(text), start.tzinfo)
-            is_before = instant < start.replace(microsecond=0)
-            instant += _DAY if is_before else timedelta()
+        instant = parse_time(text, since=start.replace(microsecond=0))
+        when = round(instant.timestamp() * 1e6)
     except (ValueError, OverflowError):
         why = f"{text!r} is not a time; write 03:12, 03:12:30, 2026-04-25T03:12:00, or an event's number"
         raise RedriveError(why) from None
-    when = round(instant.timestamp() * 1e6)
-    if is_before and when > now_us:
+    is_later_day = "-" not in text and instant.date() != start.date()
+    if is_later_day and when > now_us:
         raise RedriveError(f"{text} is before run {run.run_id} began: {start:%Y-%m-%d %H:%M:%S}")
     return when
 

@@ -9,7 +9,7 @@ import re
 from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from .text import format_seconds
+from .text import format_seconds, unknown_parameter
 
 # --- Options of a task that its stored spec leaves out if they are the default ---------------------------------------
 
@@ -225,8 +225,7 @@ def parse_overrides(
 
 def _param(name: str, value: Any, params: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]) -> Any:
     if name not in params:
-        known = ", ".join(sorted(params)) or "none"
-        raise ValueError(f"this run has no parameter {name!r}; it has: {known}")
+        raise ValueError(unknown_parameter("this run", name, params))
     if params[name] == masked_param(name):
         raise ValueError(
             f"parameter {name!r} is secret, and the state file holds no secrets: resume the run with "

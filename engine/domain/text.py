@@ -64,6 +64,12 @@ def did_you_mean(wrong: str, names: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def unknown_parameter(owner: str, name: str, known: Collection[str]) -> str:
+    """The sentence that refuses a parameter. ``owner``: ``flow 'etl'``."""
+    declared = ", ".join(sorted(known)) or "none"
+    return f"{owner} has no parameter {name!r}{did_you_mean(name, known) or f'; it declares: {declared}'}"
+
+
 def _without_separators(name: str) -> str:
     return re.sub("[-_ ]", "", name.casefold())
 

@@ -63,7 +63,7 @@ from ..core.spec import (
     TriggerRule,
 )
 from ..domain.task_options import convert_param, describe_type, masked_param
-from ..domain.text import did_you_mean
+from ..domain.text import did_you_mean, unknown_parameter
 from ..errors import FlowError, OptionError
 
 # --- ``Param``: a parameter of a flow with its type, its default and its choices -------------------------------------
@@ -699,11 +699,10 @@ def read_params(flow: str, declared: Mapping[str, Any]) -> tuple[Params, str | N
         if stored[name] != masked_param(name):
             with suppress(ValueError):
                 params[name] = _convert(declared[name], stored[name])
-    known = ", ".join(sorted(declared)) or "none"
     refused = None
     for name, value in given.items():
         if name not in declared:
-            refused = refused or f"flow {flow!r} has no parameter {name!r}; it declares: {known}"
+            refused = refused or unknown_parameter(f"flow {flow!r}", name, declared)
             continue
         try:
             params[name] = _convert(declared[name], value)
