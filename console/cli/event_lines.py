@@ -19,8 +19,9 @@ from ...engine.domain.event_payloads import (
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ..model.log import LineAssembler
-from ..text.event_text import pieces_of_event, sensor_checks
+from ..text.event_text import pieces_of_event
 from ..text.pieces import Line
+from ..text.task_events import sensor_checks
 from ..text.text import echo, one_line, sanitize_lines
 from .group import discard_output
 from .output import Shown, painted

@@ -229,9 +229,9 @@ def end_sentence(result: RunResult, state: str) -> str:
     if result.interrupted:
         return f"run {result.run_id} interrupted; go on with: {advised('resume', state, result.run_id)}"
     if result.blocked:
-        from ..text.event_text import blocked_line  # imports the engine, and would delay the first frame
+        from ..text.event_text import line_of_blocked_run  # imports the engine, and would delay the first frame
 
-        return blocked_line(result.run_id, result.why, result.asked, os.path.abspath(state))
+        return line_of_blocked_run(result.run_id, result.why, result.asked, os.path.abspath(state))
     if result.late:
         go_on = advised("resume", state, result.run_id, ["--deadline", "1h"])
         return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"

@@ -30,7 +30,7 @@ from ..sessions.once import with_session
 from ..sessions.session import Query, Session, board_query, list_query, machine_now_us, new_command
 from ..sessions.target import MACHINE, is_remote, name_run, run_in
 from ..text.columns import Columns, field
-from ..text.event_text import UNSENT_UNTIL
+from ..text.system_events import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
 from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands

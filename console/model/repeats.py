@@ -10,7 +10,7 @@ import msgspec
 from ...engine.domain.event_payloads import TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TIMED, TaskState
-from ..text.event_text import failure_text
+from ..text.task_events import failure_text
 
 FOLDED_FROM = 3  # tries
 REPORTS = "reports", ""  # the ``end`` of reports of progress

@@ -6,6 +6,7 @@ is a row, each attempt a column, and a row whose values differ is marked as chan
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -24,7 +25,6 @@ from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.domain.text import format_bytes as size_of
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ..model import inbox as model
-from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, age, number, offset, wall, wall_day
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
@@ -422,8 +422,14 @@ def _kinds_line(cause: model.InboxCause, context: RunContext) -> Line:
 
 def _fields(texts: Sequence[model.AttemptTexts], context: RunContext, columns: int) -> Iterator[Line]:
     """The parts of the fingerprint of the latest failure."""
-    if texts and (text := detail_text(texts[-1].long.fingerprint_detail, context.glyphs.dot)):
+    if texts and (text := _detail_text(texts[-1].long.fingerprint_detail, context.glyphs.dot)):
         yield from labelled("taken from", one_line(text), columns)
+
+
+def _detail_text(fingerprint_detail: str, dot: str) -> str:
+    """``type httpx.HTTPStatusError · place fetch.py:get · status 404``. ``fingerprint_detail``: JSON of an attempt."""
+    detail = json.loads(fingerprint_detail) if fingerprint_detail else {}
+    return f" {dot} ".join(" ".join(field).rstrip() for field in detail.get("fields") or ())
 
 
 def _labelled_value(label: str, value: str) -> Line:
