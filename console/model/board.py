@@ -395,6 +395,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     read_only: str | None = None  # the reason, if commands are refused
     data_age_seconds: float = 0.0  # since the last message was received
     become: str | None = None  # the user over there who reads and acts, in place of the one who logs in
+    is_missing: bool = False  # the state file is gone
 
     @property
     def storage_problem(self) -> str | None:

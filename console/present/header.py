@@ -33,7 +33,6 @@ _DOT_CELLS = 3
 _WIDE, _WIDEST = 100, 130
 _SLACK_FIRST_US = 600_000_000  # below this slack, the deadline comes before the ETA
 _NARROW = 56
-_MISSING = "there is no state file"  # of a session whose file is gone
 _MINUTE_CELLS = 5  # of an instant without its seconds
 _SHORT_LABEL = 5  # characters
 _PAUSE_CELLS = 40  # of who paused a run, and why
@@ -43,7 +42,7 @@ _STATUS_CELLS = 8  # of the status right of the tabs: room for its shortest word
 def lock_reason(status: SessionStatus) -> str | None:
     """Why no act is possible, in a few words; None if acts are possible."""
     problem, retry = status.connection_problem, status.retry_in_seconds
-    if problem is not None and retry is None and problem.startswith(_MISSING):
+    if problem is not None and status.is_missing:
         return f"{one_line(problem)} any more: it was deleted or moved; q quits"
     if status.link is Link.CLOSED:
         return f"closed: {one_line(problem or '')}"

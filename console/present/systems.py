@@ -451,10 +451,6 @@ def _error_and_payload(row: QuarantineRow, context: RowContext) -> Line:
     return [Piece(f"{reason}  " if reason and holds else reason), Piece(holds, Role.DIM)]
 
 
-def _row_code(row: QuarantineRow, context: RowContext) -> Piece:
-    return Piece(row.state, row_state_style(row.state).role)
-
-
 def _row_word(row: QuarantineRow, context: RowContext) -> Piece:
     return Piece(row_state_style(row.state).word, Role.DIM)
 

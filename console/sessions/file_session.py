@@ -81,6 +81,7 @@ class FileSession(Session):
             health=self._health,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
             data_age_seconds=time.monotonic() - self._readable_at,
+            is_missing=is_missing,
         )
 
     async def close(self) -> None:

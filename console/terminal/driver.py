@@ -28,8 +28,10 @@ from textual.screen import Screen
 from ..text.text import sanitize_lines
 from . import textual_internals as internals
 from .capabilities import TerminalCapabilities, detect_capabilities, size_of
+from .cell_encoder import CellEncoder
 from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, InputToken, PastedText
-from .output import REQUEST_POSITION, CellEncoder, FlowControl, TerminalOutput
+from .flow_control import FlowControl
+from .output import REQUEST_POSITION, TerminalOutput
 from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
 _REQUEST_SYNCHRONIZED = "\x1b[?2026$p"

@@ -253,7 +253,7 @@ async def test_a_run_that_arrives_while_the_views_are_closed_opens_none(
 
 
 async def test_a_state_file_that_was_deleted_locks_acts_and_is_named(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(link=Link.STALE, problem="there is no state file /srv/revenue.db")
+    revenue.set_status(link=Link.STALE, problem="there is no state file /srv/revenue.db", is_missing=True)
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         assert "stale" in rows_of(app)[1]
         await press(app, pilot, "n", "r")

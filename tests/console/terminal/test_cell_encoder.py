@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
-from redrive.console.terminal.output import Cell, CellEncoder
+from redrive.console.terminal.cell_encoder import Cell, CellEncoder
 from redrive.console.text.glyphs import UTF8
 from rich.cells import cell_len
 from rich.color import Color

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.terminal.output import (
+from redrive.console.terminal.flow_control import (
     REPORT_TIMEOUT_SECONDS,
     TIMEOUTS_MAX,
     WINDOW_BYTES_MAX,

@@ -11,9 +11,11 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.terminal import output
+from redrive.console.terminal import flow_control
 from redrive.console.terminal.capabilities import Colours
-from redrive.console.terminal.output import CellEncoder, FlowControl, ScreenBuffer, TerminalOutput
+from redrive.console.terminal.cell_encoder import CellEncoder
+from redrive.console.terminal.flow_control import FlowControl
+from redrive.console.terminal.output import ScreenBuffer, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
 from support.waiting import LIMIT_SECONDS
@@ -296,8 +298,10 @@ async def test_an_unchanged_frame_writes_no_byte(line: Line) -> None:
 async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(output, "REPORT_TIMEOUT_SECONDS", LIMIT_SECONDS)  # this machine may be slow, the far one is not
-    monkeypatch.setattr(output, "SLOW_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(
+        flow_control, "REPORT_TIMEOUT_SECONDS", LIMIT_SECONDS
+    )  # this machine may be slow, the far one is not
+    monkeypatch.setattr(flow_control, "SLOW_SECONDS", LIMIT_SECONDS)
     line = Line(FlowControl())
     line.output.on_position_report()
     for number in range(100):
