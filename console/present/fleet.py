@@ -118,7 +118,7 @@ def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Pie
 
 
 #: The failures of tasks: the list says the first one, for the columns beside it have how many there are.
-_FAILURES = frozenset([NeedKind.DEAD_LETTERS, NeedKind.FAILED_TASKS, NeedKind.FAILED])
+_WITH_ERROR = frozenset([NeedKind.DEAD_LETTERS, NeedKind.FAILED_TASKS, NeedKind.FAILED])
 #: What the list says shorter than a line alone.
 _SHORT: Mapping[NeedKind, Callable[[Need], str]] = {
     NeedKind.APPROVAL: lambda need: f"{need.subject} waits for your yes or no",
@@ -191,7 +191,7 @@ def why_of(entry: FleetEntry, now_us: int) -> Why:
 
 
 def _why_of_alarm(need: Need, where: str, now_us: int) -> Why:
-    if need.kind in _FAILURES and (need.subject or need.error):
+    if need.kind in _WITH_ERROR and (need.subject or need.error):
         error, is_several = error_of(need), need.counted > 1 and need.kind is not NeedKind.FAILED
         if error and not is_several:
             return Why(one_line(f"{error}{where}"), task=one_line(need.subject))

@@ -254,13 +254,13 @@ def test_the_reason_is_of_the_run_that_the_row_shows_and_of_another_one_names_it
 def test_of_several_causes_the_row_names_that_of_most_tasks_and_no_task_twice():
     (run,) = unfinished("rates", dead=3, blocked=True)
     causes = [
-        NeedRow("dead letters", run.run_id, "rates", at, count, text, text)
-        for at, count, text in ((START - 2, 1, "audit: audit: 401"), (START - 1, 2, "load_1: no column"))
+        NeedRow("dead letters", run.run_id, "rates", at, count, task, error, task)
+        for at, count, task, error in ((START - 2, 1, "audit", "audit: 401"), (START - 1, 2, "load_1", "no column"))
     ]
     texts = []
     for listed in (causes, causes[:1]):
         (entry,) = fleet_entries([file_row("rates", "RUNNING", runs=[run], listed=listed)], START)
-        texts.append(why_of(entry, START)[0])
+        texts.append(why_of(entry, START).sentence)
     assert texts == ["2 tasks: no column", "audit: 401"]
 
 
