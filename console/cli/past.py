@@ -17,6 +17,7 @@ from ...engine.domain.acts import parse_answer
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
+from ...engine.domain.text import advised
 from ...engine.errors import RedriveError, RefusedError
 from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.board import runner_of
@@ -59,12 +60,18 @@ def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int
             run = projection.run if projection is not None and run_id is not None else None
             echo(present.place_line(run, session.address))
         labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
+        is_found = not file.tasks
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
-                shown = (event for event in batch if is_meant(event, run_id))
+                shown = [event for event in batch if is_meant(event, run_id)]
+                is_found |= bool(shown)
                 print_lines(line for event in shown for line in _event_lines(event, None if as_json else labeller))
                 if until is not None and (not batch or batch[-1].seq >= until):
                     break
+        if not is_found:
+            raise RedriveError(
+                f"no event here is about {' or '.join(file.tasks)}; see: {advised('tasks', session.address, run_id)}"
+            )
         return 0
 
     return with_session(file.to_read(), use, lambda run_id: [part_query(run_id, ())])

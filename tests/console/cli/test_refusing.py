@@ -86,6 +86,7 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
     [
         (("requeue", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
         (("requeue", "night.db", "nobody"), 2, "run first has no task 'nobody'; see: redrive tasks night.db"),
+        (("events", "night.db@first", "nobody"), 2, "no event here is about nobody; see: redrive tasks "),
         (("tasks", "night.db@other"), 2, "there is no run 'other' in this state file; `redrive runs "),
         (("undo", "night.db", "--reason", "x"), 2, "that can be taken back; see: redrive events "),
         (("systems", "rows", "night.db", "--requeue", "k", "--reason", "x"), 2, "is held; see: redrive systems rows "),
