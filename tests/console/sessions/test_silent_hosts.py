@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import sys
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from redrive.console.cli.hosts import fleet_of
-from redrive.console.sessions import agent_process, connection, login
+from redrive.console.sessions import address, agent_process, connection, login
 from redrive.console.sessions import open as sessions
 from redrive.console.sessions.address import Endpoint, SshOptions, parse
 from redrive.console.sessions.login import Login
@@ -30,6 +32,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (sessions, connection, login):
         monkeypatch.setattr(module, "SILENCE_SECONDS", SILENCE)
     monkeypatch.setattr(sessions, "OPEN_SECONDS", SILENCE)
+    monkeypatch.setattr(address, "ANSWER_SECONDS", SILENCE)
     return logins
 
 
@@ -67,14 +70,15 @@ def test_the_console_opens_without_what_a_host_has_not_said() -> None:
         one.give_up()
 
 
-def test_a_shared_connection_that_hangs_is_left_with_its_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_connection_that_hangs_is_left_with_its_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ssh hands its standard streams to the master: they stay open there when ssh itself is killed."""
+    line = f"setsid sleep 60 & echo $! > {tmp_path}/master; exec sleep 60"
 
     async def connect() -> str:
         agent = agent_process.AgentProcess(parse("ssh://hung/x.db"), SshOptions(), print)
         async with asyncio.timeout(20):
             with pytest.raises(LinkError, match="hung took the connection but started no agent"):
-                await agent.open(["sh", "-c", "setsid sleep 60 & exec sleep 60"], {}, silence_seconds=SILENCE)
+                await agent.open(["sh", "-c", line], {}, silence_seconds=SILENCE)
             return str(await agent.ended)
 
     monkeypatch.setattr(agent_process, "CLOSE_TIMEOUT_SECONDS", 0.1)
@@ -83,3 +87,4 @@ def test_a_shared_connection_that_hangs_is_left_with_its_pipes(monkeypatch: pyte
     assert "hung" in asyncio.run(connect())
     gc.collect()
     assert not errors  # a pipe that outlives its event loop ends in one
+    os.kill(int((tmp_path / "master").read_text()), signal.SIGKILL)
