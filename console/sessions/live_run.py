@@ -251,7 +251,7 @@ class LiveRun:
             if batch:
                 self._awaited_seq = batch[-1].seq
                 raise SnapshotNeeded("the first event has arrived")
-            self._update_status()
+            self._update_status(is_up_to_date=True)
 
     def _read_status(self, *, is_up_to_date: bool = False) -> SessionStatus:
         """Read the status. An executor counts as gone once all that it has written is known (``is_up_to_date``)."""

@@ -280,7 +280,7 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", *place]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
-        words = ["redrive", "requeue", *place, "--reason", "..."]
+        words = ["redrive", "requeue", *place, "--resume", "--reason", "..."]  # the executor may have left by then
         words += [*request.options, "--", request.task]
     elif request.run_id is not None:
         words = ["redrive", "resume", *place]

@@ -96,7 +96,7 @@ def test_a_page_says_what_the_on_call_must_know(siblings):
     assert ("high", "permanent on a") == (severity, title)
     assert "scope 'invoices:read' is missing" == body["diagnostic"]
     assert ("permanent", "permanent", "billing", 2) == (body["kind"], body["class"], body["owner"], body["held"])
-    assert shlex.split(body["command"])[:4] == ["redrive", "requeue", f"{siblings.path}@{RUN}", "--reason"]
+    assert shlex.split(body["command"])[:4] == ["redrive", "requeue", f"{siblings.path}@{RUN}", "--resume"]
     assert "a" == shlex.split(body["command"])[-1]
 
 
@@ -130,7 +130,7 @@ def test_a_page_names_the_run_and_the_commands_that_open_and_requeue_it(siblings
     assert f"flow, run {RUN}: " in text[1]
     assert [
         ["redrive", "attach", f"{path}@{RUN}"],
-        ["redrive", "requeue", f"{path}@{RUN}", "--reason", "...", "--", "a"],
+        ["redrive", "requeue", f"{path}@{RUN}", "--resume", "--reason", "...", "--", "a"],
     ] == [shlex.split(line) for line in text[-2:]]
 
 
