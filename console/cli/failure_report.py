@@ -70,6 +70,6 @@ def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: 
     decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
     answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
     for act, reason in (*decided, *answers):
-        line = shell_line(act, state, run_id, cause.tasks, reason)
+        line = shell_line(act, state, run_id, cause.tasks, reason, {"resume": True})  # nobody runs it now
         if line is not None:
             yield line

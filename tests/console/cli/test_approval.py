@@ -196,7 +196,7 @@ def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor
 
 def test_the_report_for_cron_names_the_commands_that_answer(folder: Path) -> None:
     said = redrive(folder, "run", "release.py", "--state", "s.db", "--quiet", "--run-id", "r", code=3).stdout
-    place = f"{folder / 's.db'}@r --reason"
+    place = f"{folder / 's.db'}@r --resume --reason"
     lines = [line.strip() for line in said.splitlines() if line.startswith("  redrive")]
     assert lines == [
         f"redrive approve {place} 'as it should be' -- ok",

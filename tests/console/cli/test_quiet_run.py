@@ -52,8 +52,9 @@ def test_a_run_that_needs_a_human_is_reported_in_full(tmp_path: Path) -> None:
     assert "fine" not in output
     commands = [line.strip() for line in output.splitlines() if line.strip().startswith("redrive ")]
     assert [shlex.split(line)[1] for line in commands] == ["logs", "requeue", "skip", "attach"]
-    for line in commands[:3]:  # they work from any folder
-        answer = run_redrive(*shlex.split(line)[1:], cwd="/")
+    for line, options in zip(commands[:3], ([], ["--dry-run"], []), strict=True):  # they work from any folder
+        _, command, *words = shlex.split(line)
+        answer = run_redrive(command, *options, *words, cwd="/")
         assert answer.returncode == 0, answer.stderr
 
 
