@@ -371,7 +371,7 @@ class ConsoleScreen(Screen[None]):
     def show_key_bar(self) -> None:
         """Show the keys that act now, or why none does; below a box, which has its own, none."""
         position = self.console.time_travel.position
-        if isinstance(self.app.screen, Modal):
+        if any(isinstance(front, Modal) for front in self.app.screen_stack[-1:]):  # none while the console leaves
             self.key_bar.show(())
         elif position is None:
             self.key_bar.show(self.hints(), lock_sentence(self.console))

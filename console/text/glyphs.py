@@ -56,7 +56,7 @@ class Glyphs(msgspec.Struct, frozen=True):
     rule_past: str = _sign("═", "=")  # the frame of a past instant
     divider: str = _sign("│", "|")
     tee_down: str = _sign("┬", "+")  # where a divider meets a rule
-    elided: str = _sign("┄", ".")  # more is there than is drawn
+    elided: str = _sign("┄", ",")  # more is there than is drawn
     cut_left: str = _sign("‹", "{")  # a drawing goes on there
     cut_right: str = _sign("›", "}")
     # marks

@@ -70,7 +70,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     [
         ({"timeout": 0}, "a timeout is a number of seconds above 0"),
         ({"timeout": "20m"}, "a timeout is a number of seconds above 0"),
-        ({"params": {"month": 1}}, "no parameter 'month'; it has: day"),
+        ({"params": {"month": 1}}, "no parameter 'month'; it declares: day"),
         ({"params": {"day": "monday"}}, "parameter 'day' wants a whole number like 3, not 'monday'"),
         ({"params": {"day": 2**70}}, "parameter 'day' is larger than a task can receive: 1180591620717411303424"),
         ({"max_attempts": 0}, "max_attempts is a whole number"),
