@@ -483,11 +483,17 @@ class FlowService:
             self.report(f"run {run_id} was stopped by an operator; `{resume}` continues it")
 
     def _report_next(self, status: ScheduleStatus) -> None:
-        if self._waits and self.watch.run_id is None and self._failures.current is None:
+        if self.watch.run_id is not None or self._failures.current is not None:
+            return
+        upcoming, zone = None if status.progress is None else status.progress.next_at, self.served.schedule.zone
+        if self.row.is_paused(self._clock.now_us()):
+            until = self.row.paused_until
+            end = "" if until == FOREVER else f" until {local_time(until, zone):%Y-%m-%d %H:%M}"
+            self.report(f"is paused{end}")
+        elif self._waits:
             self.report(self._waits)
-        upcoming = None if status.progress is None else status.progress.next_at
-        if self.watch.run_id is None and self._failures.current is None and upcoming is not None:
-            wall = local_time(upcoming - self.served.schedule.splay_us, self.served.schedule.zone)
+        elif upcoming is not None:
+            wall = local_time(upcoming - self.served.schedule.splay_us, zone)
             self.report(f"next {wall:%Y-%m-%d %H:%M:%S} {self.served.spec.timezone}")
 
     # --- The supervisor's file -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService
 from redrive.engine.schedule.supervision import Launched, Supervision
 from redrive.engine.schedule.supervisor import Supervisor
+from redrive.engine.statefile.supervisor_file import FOREVER
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import ScheduleStatus, served_flow
@@ -226,6 +227,16 @@ async def test_a_new_schedule_begins_while_another_process_owns_its_file(
         owner.wait()
         await steps(service)
         assert started == [BEGIN + HOUR] and service.row.next_at == BEGIN + 2 * HOUR
+
+
+async def test_a_paused_schedule_says_so_and_not_when_its_next_run_is(tmp_path: Path) -> None:
+    with hourly(tmp_path, "one") as (service, clock, _):
+        said = []
+        for until in (FOREVER, clock.now + 2 * HOUR, 0):
+            service.use_decisions(service.row._replace(paused_until=until))
+            await steps(service)
+            said.append(service._last_report[:15])
+        assert said == ["is paused", "is paused until", "next 2027-01-15"]
 
 
 async def test_a_run_ahead_of_the_clock_counts_when_its_time_has_come_also_after_an_edit(tmp_path: Path) -> None:
