@@ -92,7 +92,10 @@ def _waits_for_parents(case: TaskCase) -> str:
     if root is None:
         return sentence
     standing = _state_text(case.for_task(root))
-    return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
+    if unmet == (root,):
+        return f"{sentence}, {standing}"
+    is_clause = standing.startswith(("which ", "whose "))
+    return f"{sentence}; held by {quoted(root)}, {standing}" if is_clause else f"{sentence}; {quoted(root)} {standing}"
 
 
 def _after(case: TaskCase) -> str:

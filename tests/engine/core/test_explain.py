@@ -98,7 +98,7 @@ def test_a_task_below_one_whose_end_is_not_written_does_not_say_that_it_runs():
     runner = RunnerStatus(unsaved={"a": NOW})
     assert sentence(projection, "a", runner=runner) == f"its {ended}"
     assert sentence(projection, runner=runner) == f"waits for a, whose {ended}"
-    assert sentence(projection, "below", runner=runner) == f"waits for task; a whose {ended}"
+    assert sentence(projection, "below", runner=runner) == f"waits for task; held by a, whose {ended}"
 
 
 def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
