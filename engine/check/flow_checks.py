@@ -25,12 +25,12 @@ from ..core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
-from ..core.schedule import Schedule, expected_at
+from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec, is_clean_up, work_of
 from ..domain.states import APPROVAL, END
 from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
-from ..flow.source import Finding, environment_of, open_schedule, open_zone
+from ..flow.source import Finding, environment_of, open_schedule
 from .isolated import ProcessCost
 
 PROCESS_SECONDS_MIN = 0.002  # of a fork that is dear; one of a flow with few imports takes 0.6 ms
@@ -269,14 +269,9 @@ def _policy(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
 
 
 def _sensor(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    if task.kind != "sensor":
-        return
-    if task.retry.max_elapsed is None:
+    if task.kind == "sensor" and task.retry.max_elapsed is None:
         message = "waits without a bound: set one by retry=RetryPolicy(max_elapsed=...)"
         yield Finding("warning", "sensor-patience", message, task.name)
-    if task.timeout is not None and task.timeout > task.recheck_seconds + 60:
-        message = f"one check may take {task.timeout:g} s and comes every {task.recheck_seconds:g} s"
-        yield Finding("note", "sensor-timeout", f"{message}: {task.recheck_seconds + 60:g} s is usual", task.name)
 
 
 def _unsafe_retry(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
@@ -291,22 +286,6 @@ def _thread_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
             "process that it shares with others can be killed"
         )
         yield Finding("warning", "thread-timeout", message, task.name)
-
-
-def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    """An expectation that the deadline of the run comes before."""
-    deadline, flow = context.flow.deadline_seconds, context.flow
-    if task.expect_by is None or deadline is None:
-        return
-    start = 0
-    if flow.schedule is not None:
-        start = next(open_schedule(flow.schedule, flow.name).after(0))
-    elif task.expect_by.clock is not None:
-        return  # depends on when the run is started
-    seconds = (expected_at(task.expect_by, start, open_zone(flow.timezone, flow.name)) - start) / 1e6
-    if seconds >= deadline:
-        message = f"it is expected by {task.expect_by}, after the deadline of the run ({format_seconds(deadline)})"
-        yield Finding("warning", "expected", message, task.name)
 
 
 def _memory(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
@@ -330,7 +309,6 @@ TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _sensor,
     _unsafe_retry,
     _thread_timeout,
-    _expected,
     _memory,
 )
 FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
