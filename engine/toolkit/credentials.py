@@ -14,13 +14,12 @@ and use the new credential.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -93,15 +92,6 @@ class Credential(Generic[T]):
         except Exception as error:
             self._refresh_after(error, version_before, started)
         return function(self._load())
-
-    async def acall(self, function: Callable[[T], Awaitable[R]]) -> R:
-        """Do what ``call`` does with a coroutine function; ``load`` and ``refresh`` run in a thread."""
-        version_before, started = await asyncio.to_thread(self._version), time.monotonic()
-        try:
-            return await function(await asyncio.to_thread(self._load))
-        except Exception as error:
-            await asyncio.to_thread(self._refresh_after, error, version_before, started)
-        return await function(await asyncio.to_thread(self._load))
 
     def _refresh_after(self, error: Exception, version_before: int, started: float) -> None:
         """Refresh; raise ``error`` if a refresh cannot help."""

@@ -122,16 +122,6 @@ def test_a_renewal_that_fails_is_reported_and_does_not_count(tmp_path):
     assert "balance" == vault.credential().call(ask_bank)
 
 
-async def test_coroutines_have_the_same(tmp_path):
-    vault = Vault(tmp_path)
-
-    async def ask(token: str) -> str:
-        return ask_bank(token)
-
-    assert "balance" == await vault.credential().acall(ask)
-    assert 1 == vault.times
-
-
 # --- In a run -------------------------------------------------------------------------------------------------------
 
 
