@@ -41,7 +41,6 @@ _TEXT_CELLS_MIN = 8
 _CHANGED = " changed"
 _HELD_NAMED = 12
 _ROWS_SHOWN = 10
-_SPARK_CELLS_MAX = 48
 _NUMBERS_MAX = 4  # attempts that are named each
 _HASH_DIGITS = 10
 
@@ -341,18 +340,8 @@ def _below(names: Sequence[str], context: RunContext) -> Iterator[Line]:
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(
-    cause: model.InboxCause,
-    context: RunContext,
-    found: model.EvidenceData,
-    columns: int,
-    *,
-    has_attempts: bool = False,
-) -> list[Line]:
-    """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them.
-
-    ``has_attempts``: with the attempts of that task.
-    """
+def cause_page(cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int) -> list[Line]:
+    """The tasks of a cause: when, which kinds, what they hold, and the attempts and long texts of the first of them."""
     reason = wait_of(cause.tasks, context)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
     head = two_sided(
@@ -366,11 +355,7 @@ def cause_page(
         *indented(_sentence(verdict_of(cause.tasks, context)), columns, Role.STRONG),
         *(indented(message, columns) if (message := message_of(cause)) else ()),
         [],
-        *(
-            _cause_of_wait(cause, context)
-            if reason is not None
-            else _cause_of_failure(cause, context, found, columns, has_attempts=has_attempts)
-        ),
+        *(_cause_of_failure(cause, context, found, columns) if reason is None else _cause_of_wait(cause, context)),
     ]
 
 
@@ -382,15 +367,14 @@ def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Lin
 
 
 def _cause_of_failure(
-    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int, *, has_attempts: bool
+    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int
 ) -> list[Line]:
     return [
         *cause_history_lines(found.memory, context.now_us, columns),
         *_counted(cause, context),
         *_fields(found.texts, context, columns),
-        *_spark_line(cause, context, columns),
         *_below(cause.tasks, context),
-        *(_first_task(context.board.row(cause.tasks[0]), context, found, columns) if has_attempts else ()),
+        *_first_task(context.board.row(cause.tasks[0]), context, found, columns),
         *rule_of_poison(context.board.row(cause.tasks[0]), columns),
         *text_lines(found.texts, 0, context, columns),
     ]
@@ -400,7 +384,8 @@ def _first_task(row: TaskRow, context: RunContext, found: model.EvidenceData, co
     """The attempts of the task whose texts stand for the cause, and whether earlier runs had this failure."""
     yield from tasks.section(one_line(row.name), "the first of them")
     yield from _history(row, context, found.history)
-    yield from attempt_table(row, model.compare(model.failures_of(row)), context, columns, found.texts)
+    if row.attempts:
+        yield from attempt_table(row, model.compare(model.failures_of(row)), context, columns, found.texts)
 
 
 def _counted(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
@@ -434,20 +419,6 @@ def _detail_text(fingerprint_detail: str, dot: str) -> str:
 
 def _labelled_value(label: str, value: str) -> Line:
     return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
-
-
-def _spark_line(cause: model.InboxCause, context: RunContext, columns: int) -> Iterator[Line]:
-    """The failures over time, as a line of small bars."""
-    count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
-    rows = [context.board.row(name) for name in cause.tasks]
-    ends = [row.ended_at for row in rows if row.ended_at is not None]
-    if len(ends) < 3 or count < 8 or max(ends) == min(ends):
-        return
-    first, span = min(ends), max(ends) - min(ends)
-    counts = Counter(min((at - first) * count // span, count - 1) for at in ends)
-    most, spark = max(counts.values()), context.glyphs.spark
-    bars = "".join(spark[-(-counts[cell] * (len(spark) - 1) // most)] if counts[cell] else " " for cell in range(count))
-    yield [Piece(f" {pad('they came', _LABEL_CELLS - 1)}", Role.DIM), Piece(bars)]
 
 
 # --- Past durations of a task, in all and by day of the week: one line each ------------------------------------------

@@ -130,8 +130,7 @@ class DetailView(PageView):
         if isinstance(subject, tuple):
             return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
-            found = replace(found, memory=self._memory(subject.key))
-            return cause_page(subject, context, found, self.columns, has_attempts=True)
+            return cause_page(subject, context, replace(found, memory=self._memory(subject.key)), self.columns)
         if row is None:
             return self._nothing(self.columns)
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None

@@ -551,8 +551,8 @@ def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
     board = run_of(TaskState.RUNNING)
     runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=ExecutorState(pid=7, gone_at=GONE_AT)))
     context = RunContext(board, NOW, UTF8, runner=runner)
-    sentence = "attempt 1 ran when its executor ended"
-    assert board.explain("t0", NOW, runner).startswith(f"{sentence}, 1m00 ago; ")
+    sentence = "executor ended"
+    assert board.explain("t0", NOW, runner).startswith(f"its {sentence}, 1m00 ago; ")
     assert plain(state_facts(board.row("t0"), context)) == f"cut off  {sentence}"
 
 
@@ -578,3 +578,13 @@ def test_a_task_that_never_failed_has_no_failure_in_its_verdict():
     projection.tasks["load"].state = TaskState.READY
     context = RunContext(Board(projection), NOW, UTF8)
     assert verdict_of(("load",), context).startswith("nothing failed: ")
+
+
+def test_the_page_of_a_cause_stands_also_for_tasks_without_an_attempt():
+    projection = projection_of([("first", []), ("second", [])])
+    for row in projection.tasks.values():
+        row.state, row.error, row.ended_at = TaskState.FAILED, "refused: the breaker of rates is open", NOW - S
+    context = context_of(Board(projection), SessionStatus(Link.LIVE), NOW)
+    (cause,) = Inbox(context.board).causes()
+    page = "\n".join(map(plain, cause_page(cause, context, EvidenceData(), 100)))
+    assert "refused: the breaker of rates is open" in page
