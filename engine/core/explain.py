@@ -58,7 +58,7 @@ def fact_of(case: TaskCase) -> str:
         return "its end waits for the disk"
     if row.state in states.MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
         is_interrupted = row.state is TaskState.RUNNING
-        return _interrupted_attempt(case) if is_interrupted else "queued, no executor runs it"
+        return _executor_loss(case) if is_interrupted else "queued, no executor runs it"
     return (_ENDED[row.state] if reason is None else _WAITS[reason]).fact(case)
 
 
@@ -142,7 +142,7 @@ def _state_text(case: TaskCase) -> str:
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
-            return f"whose {_interrupted_attempt(case)}"
+            return f"whose {_executor_loss(case)}"
         case TaskState.RETRYING if case.context.runner.is_alive and case.reason in waiting.BREAKER_WAITS:
             return f"held by the breaker of {case.spec.downstream}"
         case TaskState.RETRYING:
@@ -289,12 +289,11 @@ def _queued_for_retry(case: TaskCase) -> str:
 
 def _interrupted(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
-    return _interrupted_attempt(case) + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+    return f"its {_executor_loss(case)}" + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
 
 
-def _interrupted_attempt(case: TaskCase) -> str:
-    until = "was last seen" if case.context.runner.kind is RunnerKind.UNSEEN else "ended"
-    return f"attempt {case.row.attempt} ran when its executor {until}"
+def _executor_loss(case: TaskCase) -> str:
+    return "executor was last seen" if case.context.runner.kind is RunnerKind.UNSEEN else "executor ended"
 
 
 def _shortened(case: TaskCase) -> str:
