@@ -33,11 +33,6 @@ class WaitingRun(msgspec.Struct, frozen=True):
     others: tuple[Need, ...] = ()
 
     @property
-    def is_lost(self) -> bool:
-        """Whether it could go on, and no process executes it."""
-        return bool(self.count_of(NeedKind.LOST))
-
-    @property
     def is_notice(self) -> bool:
         """Whether nothing waits for it: it is listed until somebody acknowledges it."""
         return self.need.is_notice

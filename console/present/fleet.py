@@ -486,7 +486,7 @@ def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], contex
 
 def _flow_name(entry: FleetEntry, context: RowContext | None = None) -> str:
     """The host if there are several, the flow, and its file if that has another name."""
-    file = _file_name(entry)
+    file = one_line(entry.file_row.path.rpartition("/")[2])
     other = file if entry.flow is not None and entry.file_row.has_file and file != f"{entry.flow}.db" else ""
     return " ".join(filter(None, (entry.host, entry.flow or file, other)))
 
@@ -494,11 +494,6 @@ def _flow_name(entry: FleetEntry, context: RowContext | None = None) -> str:
 def _flow_or_place(entry: FleetEntry, context: RowContext) -> str:
     """The flow; where none is known, the name of the file or the address of the host."""
     return entry.flow or _name(entry)
-
-
-def _file_name(entry: FleetEntry) -> str:
-    """The last part of the path."""
-    return one_line(entry.file_row.path.rpartition("/")[2])
 
 
 def _needs(entry: FleetEntry, context: RowContext) -> Piece:

@@ -49,6 +49,7 @@ from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import RunContext, attempts_text, named_tasks
 
 _FOLD, AGE = Width(1, gap=0), Width(5, is_right=True)
+_COUNT, _HELD = Width(5, 5, is_right=True), Width(11, 11, rank=1, is_right=True)
 _KIND_FROM = 76  # cells of a row that has the kind of its failure
 _NAME_CELLS, _MESSAGE_CELLS_MIN = 32, 16
 _NAMED_MAX, _RUNNING_NAMED = 4, 12
@@ -250,21 +251,13 @@ def _cause_title(cause: InboxCause, context: RunContext) -> Callable[[int], Line
     return lambda size: whole if least <= size else title
 
 
-def _cause_count(cause: InboxCause, context: RunContext) -> Piece:
-    return Piece(number(cause.count), Role.STRONG)
-
-
 #: On the screen, where the context is a run, and as JSON; the shell has a block of lines for each cause.
 CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
     (
         Column("sign", width=Width(1), screen=_cause_sign),
-        field("tasks", screen=_cause_count, width=Width(5, 5, is_right=True)),
+        field("tasks", None, None, _COUNT, lambda cause, context: Piece(number(cause.count), Role.STRONG)),
         field("title", None, None, Width(28, FILL, gap=2), _cause_title),
-        field(
-            "held",
-            width=Width(11, 11, rank=1, is_right=True),
-            screen=lambda cause, context: Piece(f"holds {number(cause.held)}", Role.DIM),
-        ),
+        field("held", None, None, _HELD, lambda cause, context: Piece(f"holds {number(cause.held)}", Role.DIM)),
         field("oldest", None, None, AGE, lambda cause, context: age_piece(cause.oldest, context)),
     ),
     [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
