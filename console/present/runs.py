@@ -221,7 +221,11 @@ def _sign_and_word(row: ListedRun, place: RowContext) -> Piece:
     return sign_and_word(row.view(place.now_us).style, place.glyphs)
 
 
-_PARAMS, _STARTED = Width(12, FILL, rank=5, gap=2), Width(14, rank=6, gap=2, is_spare=True)
+def _params(row: ListedRun, place: RowContext) -> Piece:
+    return Piece(describe_params(row.run))  # a text would lose the second blank between two parameters
+
+
+_STARTED = Width(14, rank=6, gap=2, is_spare=True)
 _RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("run_id", "RUN", lambda row, place: row.run.run_id, None, Width(10, 40, is_name=True)),
     Column("dag_name", "FLOW", lambda row, place: row.run.dag_name, None, Width(8, 24, rank=3, is_name=True)),
@@ -230,7 +234,7 @@ _RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("took", "TOOK", None, _took, Width(5, rank=1, is_right=True)),
     Column("usual", "USUAL", None, _beside_usual, Width(6, 8, rank=2, is_right=True)),
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
-    Column("params", "PARAMS", lambda row, place: row.run.params, lambda row, place: describe_params(row.run), _PARAMS),
+    Column("params", "PARAMS", lambda row, place: row.run.params, _params, Width(12, FILL, rank=5, gap=2)),
     Column("started", "STARTED", None, lambda row, place: wall_day(row.run.started_at), _STARTED),
     Column("counts", value=lambda row, place: row.stored),
     Column("dead_letters", value=lambda row, place: row.stored.get(TaskState.DEAD_LETTER, 0)),
