@@ -152,7 +152,8 @@ class NoSuchTaskError(RedriveError):
     """The run has no task of a name that was typed."""
 
     def __init__(self, projection: RunProjection, name: str) -> None:
-        run, self.name, self.meant = projection.run, name, did_you_mean(name, projection.tasks)
+        run, self.name = projection.run, name
+        self.meant = did_you_mean(name, projection.tasks) if name != run.dag_name else "; the flow comes first"
         super().__init__(f"{run.dag_name}: run {run.run_id} has no task {name!r}{self.meant}")
 
 
