@@ -23,12 +23,14 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.elements import KEY, keyless_effect
 from ..flow.source import Finding, parse_source, split_target
 from ..flow.task_def import parameter_of
 from ..runner.call import check_calls, plan_of
@@ -68,6 +70,7 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
         findings += _edges(task, function, functions, map_tasks)
         findings += _captured(task, function)
         findings += _unbounded_rows(task, function)
+        findings += _keyless_effect(task, function, functions)
     return findings
 
 
@@ -78,6 +81,25 @@ def _unbounded_rows(task: TaskSpec, function: Function) -> Iterator[Finding]:
     if "quarantine" in names and "rows" not in names and task.max_bad_rows is None:
         message = "sets rows aside by ctx.quarantine alone: where its code fails at every row, it is a success"
         yield Finding("warning", "rows", f"{message}; use ctx.rows, or give max_bad_rows", task.name)
+
+
+def _keyless_effect(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:
+    """Find effects for mappings or objects without a key: a changed field would make another element of the same."""
+    if task.map is None or task.map.identity == KEY or not task.map.child.effect:
+        return
+    item, over = plan_of(function).item_parameter or "", functions.get(task.map.over)
+    given = None if over is None else _hints(over).get("return")
+    arguments = typing.get_args(given)
+    kinds = [_hints(function).get(item), arguments[0] if arguments else None]
+    if any(map(_has_fields, kinds)):
+        yield Finding("error", "map-key", keyless_effect(task.name, task.map.over), task.name)
+
+
+def _has_fields(kind: object) -> bool:
+    kind = typing.get_origin(kind) or kind
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, Mapping) or is_dataclass(kind) or typing.is_typeddict(kind) or hasattr(kind, "_fields")
 
 
 # --- Results along the edges ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
@@ -547,3 +547,44 @@ def test_a_child_of_a_map_task_gets_a_list_and_a_map_task_an_element() -> None:
     assert "edge-types" not in found(flow)
     flow.task(wrong, after="size", timeout=1)
     assert found(flow)["edge-types"].message == "wants 'size' to be int, and it is list[int]"
+
+
+class Invoice(NamedTuple):
+    number: str
+
+
+def by_type(invoice: dict[str, Any]) -> None: ...
+
+
+def by_object(invoice: Invoice) -> None: ...
+
+
+def by_value(invoice) -> None:
+    print(invoice)
+
+
+def invoices() -> list[dict[str, int]]: ...
+
+
+@for_each(
+    "function, listed, is_refused",
+    [
+        (by_type, by_value, True),
+        (by_object, by_value, True),
+        (by_value, invoices, True),
+        (by_value, by_value, False),
+    ],
+)
+def test_an_effect_over_mappings_or_objects_wants_a_key(function: Any, listed: Any, is_refused: bool) -> None:
+    flow = quiet()
+    flow.task(listed, name="listed", timeout=1)
+    flow.map(function, over="listed", name="pay", kind="effect", timeout=1)
+    assert ("map-key" in found(flow)) is is_refused
+    if is_refused:
+        assert found(flow)["map-key"].level == "error"
+    accepted: list[dict[str, Any]] = [{"kind": "effect", "key": str}, {}]
+    for options in accepted:
+        flow = quiet()
+        flow.task(listed, name="listed", timeout=1)
+        flow.map(function, over="listed", name="pay", timeout=1, **options)
+        assert "map-key" not in found(flow)
