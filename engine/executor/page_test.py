@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..domain.text import printable
+from ..notifications.notifier import MessageOrigin, message_of
 from ..notifications.senders import make_senders
 from ..store import database, runs
 from .resume_plan import check_trust, flow_path_of, read_flow
@@ -32,7 +33,8 @@ async def try_senders(state_path: str, run_id: str | None) -> tuple[str, Sequenc
         raise runs.unknown_run(run_id, state_path)
     check_trust(source, state_path)
     flow = await read_flow(flow_path_of(source, state_path, run_id), None, source)
-    message = _message(flow.name, run_id, state_path)
+    title, origin = f"{flow.name}: this is a test of its pages", MessageOrigin(flow.name, run_id, state_path)
+    message = message_of(origin, "test", [title], key=f"test/{flow.name}", ids=[], severity="info", title=title)
     return flow.name, await asyncio.gather(*(_try(options, message) for options in flow.pages))
 
 
@@ -46,18 +48,3 @@ async def _try(options: Mapping[str, object], message: Mapping[str, object]) -> 
     except Exception as error:  # senders run third-party code, which may raise any error
         return SenderResult(kind, printable(str(error) or type(error).__name__))
     return SenderResult(kind)
-
-
-def _message(flow: str, run_id: str, state_path: str) -> dict[str, object]:
-    title = f"{flow}: this is a test of its pages"
-    return {
-        "kind": "test",
-        "key": f"test/{flow}",
-        "ids": [],
-        "severity": "info",
-        "title": title,
-        "flow": flow,
-        "run_id": run_id,
-        "state": state_path,
-        "text": printable(title),
-    }
