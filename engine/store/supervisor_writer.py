@@ -29,6 +29,7 @@ from ..statefile.supervisor_file import (
     stored,
     translated_errors,
 )
+from .making import run_script
 
 HEARTBEAT_SECONDS = 5.0
 
@@ -80,9 +81,7 @@ def _make(path: str) -> None:
 def _add_tables(connection: sqlite3.Connection, path: str) -> None:
     """Add the tables that the file lacks, in a transaction of the caller. Raises StateFileError for another version."""
     has_tables(connection, path)
-    for statement in _tables().split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    run_script(connection, _tables())
 
 
 def _logs_of(path: str) -> tuple[str, str]:
