@@ -109,15 +109,12 @@ def _held_by_dead_letters(context: FlowContext) -> Iterator[Finding]:
 
 
 def _clean_ups(context: FlowContext) -> Iterator[Finding]:
-    """Tasks that run after the deadline without a bound, and tasks that do not although a parent does."""
+    """Tasks that do not run after the deadline, although a parent does."""
     if not _ends_by_deadline(context.flow):
         return
     clean_ups = {task.name for task in context.flow.tasks if is_clean_up(task)}
     for task in context.flow.tasks:
-        if task.name in clean_ups and task.kind != "sensor" and task.timeout is None:
-            message = "runs after the deadline as well, for at most ten minutes: give it a timeout"
-            yield Finding("note", "clean-up", message, task.name)
-        elif task.name not in clean_ups and task.parents and clean_ups.issuperset(task.parents):
+        if task.name not in clean_ups and task.parents and clean_ups.issuperset(task.parents):
             message = f"does not run after the deadline, although {task.parents[0]} does: its rule is not all_done"
             yield Finding("note", "clean-up", message, task.name)
 
