@@ -102,9 +102,6 @@ class CallVerdict(NamedTuple):
     silent_seconds: float = 0.0
 
 
-UNJUDGED = CallVerdict()
-
-
 #: States in which calls are held; in the others every call passes.
 HOLDING = frozenset(map(BreakerState, HOLDING_BREAKERS))
 

@@ -82,10 +82,9 @@ class Transaction(object):
         cursor = self.connection.execute(_update_task(tuple(written), guard), values)
         if cursor.rowcount != 1:
             return False
+        moved = payload or payloads.TaskMoved()
         self.emit(
-            payload._replace(set=columns, act=self.act or payload.act)
-            if payload
-            else payloads.TaskMoved(columns, act=self.act),
+            moved._replace(set=columns, act=self.act or moved.act),
             run_id,
             name,
             old=old,
