@@ -99,15 +99,12 @@ class Watchdog:
                 case Liveness.SUSPECT:
                     suspects.add(token)
                 case Liveness.LOST:
-                    self._reclaim(supervisor, silent_seconds)
+                    self._emit(supervisor, AttemptReclaimed, silent_seconds, "gone")
+                    supervisor.mark_lost(f"its process {supervisor.pid} is gone, and its exit status is unknown")
                 case Liveness.SILENT if token not in self._silent:
                     self._silent.add(token)
                     self._emit(supervisor, AttemptSilent, silent_seconds, process.kernel_view(supervisor.pid))
         self._suspects = suspects
-
-    def _reclaim(self, supervisor: AttemptSupervisor, silent_seconds: float) -> None:
-        self._emit(supervisor, AttemptReclaimed, silent_seconds, "gone")
-        supervisor.mark_lost(f"its process {supervisor.pid} is gone, and its exit status is unknown")
 
     def _emit(
         self,
@@ -239,16 +236,15 @@ class StorageHealth:
 
     def on_writer_change(self, what: str, sentence: str) -> None:
         """Handle DEGRADED or RECOVERED of StorageChange, as reported by the writer."""
-        payload = StorageChanged(what, sentence)
-        if what == StorageChange.DEGRADED:
-            self._write_problem = sentence
-            self._date()
+        is_degraded = what == StorageChange.DEGRADED
+        self._write_problem = sentence if is_degraded else None
+        self._date()
+        if is_degraded:
+            payload = StorageChanged(what, sentence)
             self._notify([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
-            self._write_problem = None
-            self._date()
             with suppress(StorageError):  # the writer is closing, and its last try has succeeded
-                self._write(lambda transaction: transaction.emit(payload))
+                self.emit(what, sentence)
 
     def on_file_change(self, sentence: str | None) -> None:
         """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""
