@@ -447,18 +447,18 @@ def _reading() -> "Iterator[Optional[sqlite3.Connection]]":
         return
     with translated_errors(path), contextlib.closing(connect(path, "ro")) as connection:
         connection.execute("BEGIN")
-        yield connection if has_tables(connection, path) else None
+        version = version_of(connection, path)
+        if 0 < version < VERSION:
+            raise StateFileError(f"{path} is of an earlier redrive: start redrive serve again")
+        yield connection if version else None
 
 
-def has_tables(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the file has its tables. Raises StateFileError for those of another version."""
+def version_of(connection: sqlite3.Connection, path: str) -> int:
+    """The version of the file; 0: it has no tables. Raises StateFileError for a later one."""
     version = format_of(connection)
     if version > VERSION:
         raise StateFileError(f"{path} was written by a later version of redrive; upgrade redrive")
-    if 0 < version < VERSION:
-        then = "remove it, start redrive serve, and pause again what was paused"
-        raise StateFileError(f"{path} was written by an earlier version of redrive: {then}")
-    return version > 0
+    return version
 
 
 @contextlib.contextmanager

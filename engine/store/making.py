@@ -100,14 +100,14 @@ def require_tables(connection: sqlite3.Connection, path: str) -> None:
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables, in the transaction of the caller."""
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
-        run_script(connection, schema.read())
+        _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     facts = {"uuid": os.urandom(16).hex(), "created_at": str(wall_time_us()), "schema_version": str(SCHEMA_VERSION)}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
 
 
-def run_script(connection: sqlite3.Connection, script: str) -> None:
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
     """Run a script within the transaction; ``executescript`` would commit it."""
     statement = ""
     for line in script.splitlines(keepends=True):

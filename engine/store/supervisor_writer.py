@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..domain.states import RunState
-from ..errors import CorruptFileError
+from ..errors import CorruptFileError, StateFileError
 from ..statefile.processes import identity
 from ..statefile.reader import inode_of, stamp_of
+from ..statefile.start_requests import write_request
 from ..statefile.supervisor_file import (
     DAY,
+    DEAD_AFTER_US,
     LEDGER_COLUMNS,
     SCHEDULE_COLUMNS,
     Fate,
@@ -24,12 +28,11 @@ from ..statefile.supervisor_file import (
     PastRun,
     ServedSchedule,
     connect,
-    has_tables,
     past_runs,
     stored,
     translated_errors,
+    version_of,
 )
-from .making import run_script
 
 HEARTBEAT_SECONDS = 5.0
 
@@ -78,12 +81,6 @@ def _make(path: str) -> None:
             os.unlink(made)
 
 
-def _add_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Add the tables that the file lacks, in a transaction of the caller. Raises StateFileError for another version."""
-    has_tables(connection, path)
-    run_script(connection, _tables())
-
-
 def _logs_of(path: str) -> tuple[str, str]:
     return path + "-wal", path + "-shm"
 
@@ -120,7 +117,7 @@ class SupervisorFile:
             self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         self._data_version = -1
         with self._transaction() as connection:
-            _add_tables(connection, path)
+            _convert(connection, path)
         with translated_errors(path):
             self._inodes, self._bytes = (opened, *map(inode_of, _logs_of(path))), os.path.getsize(path)
 
@@ -353,3 +350,64 @@ def _catch_up(connection: sqlite3.Connection, id: int, logical: Sequence[int]) -
         is_single = connection.execute(single, (id, at)).rowcount > 0
         if not is_single and connection.execute(ranged, (id, at)).rowcount > 0:
             _add_to_ledger(connection, id, [LedgerRow(at, at, 1, Fate.RUN, "", "", at, 0)])
+
+
+# --- A file of version 1 --------------------------------------------------------------------------------------------
+
+
+def _convert(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables in a transaction of the caller, also from those of version 1. Raises StateFileError."""
+    version = version_of(connection, path)
+    if version == 1:
+        _require_no_supervisor(connection, path)
+        for table in ("schedule", "supervisor"):
+            connection.execute(f"ALTER TABLE {table} RENAME TO {table}_1")
+    for statement in _tables().split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    if version == 1:
+        _ask_again(connection)
+        for statement in _CONVERT:
+            connection.execute(statement)
+
+
+def _ask_again(connection: sqlite3.Connection) -> None:
+    """Write a file for each start that was asked for in a row."""
+    rows = connection.execute(
+        "SELECT flow, state_path, logical_time, params FROM request JOIN schedule_1 AS old"
+        " ON old.target = request.target WHERE state_path IS NOT NULL"
+    )
+    for flow, state_path, logical, params in rows.fetchall():
+        write_request(flow, state_path, None, json.loads(params), "", logical)
+
+
+def _require_no_supervisor(connection: sqlite3.Connection, path: str) -> None:
+    beating = "SELECT pid, host FROM supervisor WHERE stopped_at IS NULL AND heartbeat_at > ?"
+    rows = connection.execute(beating, (int(time.time() * 1000000) - DEAD_AFTER_US,)).fetchall()
+    alive = [pid for pid, host in rows if host == os.uname().nodename and identity(pid)[0] is not None]
+    if alive:
+        sentence = "{} is used by a redrive serve of an earlier version (pid {}): stop it first"
+        raise StateFileError(sentence.format(path, alive[0]))
+
+
+_KEPT = (
+    "flow, state_path, file, object, supervisor_id, spec, expression, timezone, next_at, next_logical, last_run_id,"
+    " last_state, last_started_at, usual_us, running_since, late_since, skip_logical, start_error,"
+    " failed_since, failed_at, acknowledged_at"
+)
+_CONVERT = (
+    "INSERT INTO supervisor SELECT * FROM supervisor_1",
+    # A flow has one row for each file that it was in; the latest says what holds, and a pause of any holds.
+    f"INSERT OR IGNORE INTO schedule (target, ledger_until, {_KEPT})"
+    f" SELECT file || coalesce(':' || object, ''), missed_until, {_KEPT} FROM schedule_1"
+    " ORDER BY supervisor_id = '', coalesce(last_started_at, 0) DESC",
+    "UPDATE schedule SET paused_until = coalesce((SELECT max(paused_until) FROM schedule_1 AS old"
+    " WHERE old.flow = schedule.flow AND old.state_path IS schedule.state_path), 0)",
+    "INSERT INTO ledger SELECT DISTINCT schedule.id, logical_time, logical_time, 1, 'missed', '', '', due_at, 1"
+    " FROM missed JOIN schedule_1 AS old ON old.target = missed.target"
+    " JOIN schedule ON schedule.flow = old.flow AND schedule.state_path IS old.state_path",
+    "DROP TABLE missed",
+    "DROP TABLE request",
+    "DROP TABLE schedule_1",
+    "DROP TABLE supervisor_1",
+)

@@ -99,7 +99,7 @@ def test_on_a_terminal_the_clocks_of_a_quiet_run_go_on(running: Path) -> None:
         ages: set[str] = set()
 
         def seen() -> bool:
-            ages.update(re.findall(r"attempt 1 for (\S+)", terminal.text))
+            ages.update(re.findall(r"attempt 1 runs for (\S+)", terminal.text))
             return len(ages) > 2
 
         terminal.until(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,15 +124,98 @@ def test_a_flow_keeps_its_schedule_wherever_it_is_and_under_another_name(file: S
     assert read_schedules().schedules == (), "its supervisor does not bring it back"
 
 
-@pytest.mark.parametrize(("version", "words"), [(1, "pause again what was paused"), (9, "upgrade redrive")])
-def test_a_file_of_another_version_is_refused_and_left_as_it_is(file: SupervisorFile, version: int, words: str):
-    with contextlib.closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
-        with pytest.raises(StateFileError, match=words):
-            read_schedules()
-        with pytest.raises(StateFileError, match=words):
-            SupervisorFile(file.path, "new")
-        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
+VERSION_1 = """
+CREATE TABLE IF NOT EXISTS supervisor (
+    id           TEXT PRIMARY KEY,
+    pid          INTEGER NOT NULL,
+    host         TEXT NOT NULL,
+    sources      TEXT NOT NULL,
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    stopped_at   INTEGER
+);
+CREATE TABLE IF NOT EXISTS schedule (
+    target          TEXT PRIMARY KEY,
+    file            TEXT NOT NULL,
+    object          TEXT,
+    flow            TEXT NOT NULL,
+    supervisor_id   TEXT NOT NULL,
+    spec            TEXT NOT NULL,
+    state_path      TEXT,
+    expression      TEXT,
+    timezone        TEXT,
+    next_at         INTEGER,
+    next_logical    INTEGER,
+    last_run_id     TEXT,
+    last_state      TEXT,
+    last_started_at INTEGER,
+    usual_us        INTEGER,
+    running_since   INTEGER,
+    late_since      INTEGER,
+    paused_until    INTEGER NOT NULL DEFAULT 0,
+    skip_logical    INTEGER,
+    start_error     TEXT,
+    failed_since    INTEGER,
+    failed_at       INTEGER,
+    acknowledged_at INTEGER,
+    missed_until    INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS missed (
+    target       TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    due_at       INTEGER NOT NULL,
+    PRIMARY KEY (target, logical_time)
+);
+CREATE TABLE IF NOT EXISTS request (
+    target       TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    params       TEXT NOT NULL,
+    PRIMARY KEY (target, logical_time)
+);
+PRAGMA user_version = 1;
+INSERT INTO supervisor VALUES ('old', {pid}, '{host}', '[]', 0, {beat}, NULL);
+INSERT INTO schedule (target, file, object, flow, supervisor_id, spec, state_path, paused_until, missed_until)
+    VALUES ('/f.py:flow', '/f.py', 'flow', 'f', 'old', '{{}}', '/f.db', 0, 40),
+           ('away: f in /f.db', '/e.py', 'flow', 'f', '', '{{}}', '/f.db', 253402300799000000, 30),
+           ('/broken.py', '/broken.py', NULL, 'broken', 'old', '', NULL, 0, 0);
+INSERT INTO missed VALUES ('/f.py:flow', 10, 11), ('/f.py:flow', 20, 21);
+UPDATE schedule SET start_error = 'SyntaxError' WHERE flow = 'broken';
+INSERT INTO request VALUES ('/f.py:flow', 5000000, '{{"day": "monday"}}');
+"""
+
+
+@pytest.fixture
+def version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    os.makedirs(os.path.dirname(supervisor_path()))
+    return supervisor_path()
+
+
+def write_version_1(path: str, beat: int) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_1.format(pid=os.getpid(), host=os.uname().nodename, beat=beat))
+
+
+def test_a_file_of_an_earlier_version_is_converted_without_loss(version_1: str):
+    write_version_1(version_1, 0)
+    with pytest.raises(StateFileError, match="start redrive serve again"):
+        read_schedules()
+    for _ in range(2):
+        SupervisorFile(version_1, "new").close()
+    broken, row = read_schedules().schedules
+    assert (row.target, row.paused_until, row.missed_times) == ("/f.py:flow", FOREVER, 2)
+    assert [one.logical_time for one in row.missed] == [10, 20]
+    assert [(one.flow, one.params, one.asked_at) for one in row.requests] == [("f", {"day": "monday"}, 5_000_000)]
+    assert (broken.flow, broken.state_path) == ("broken", None)
+
+
+def test_a_file_that_an_earlier_version_still_serves_is_left_alone(version_1: str):
+    write_version_1(version_1, time.time_ns() // 1000)
+    with pytest.raises(StateFileError, match=f"pid {os.getpid()}.*stop it first"):
+        SupervisorFile(version_1, "new")
+    with contextlib.closing(sqlite3.connect(version_1)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM missed").fetchone() == (2,)
 
 
 def test_a_folder_whose_name_is_not_utf_8_has_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
