@@ -268,7 +268,8 @@ class Supervisor:
         try:
             if delay_seconds:
                 await asyncio.sleep(delay_seconds)
-            if not self._stopping and service.target in self._services and not self._shared.file.explain_loss():
+            is_served = self._services.get(service.target) is service  # its flow may have another name meanwhile
+            if not self._stopping and is_served and not self._shared.file.explain_loss():
                 known = self._files.get(service.source)
                 if known is None or known.is_current:  # without a file: its flow is gone
                     await service.step()

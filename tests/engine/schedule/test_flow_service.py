@@ -372,6 +372,29 @@ async def test_a_damaged_file_of_the_supervisor_is_no_failed_start_of_a_flow(
         assert told[0] == "" and service._shared.file.path in told[1]
 
 
+async def test_a_step_that_was_planned_before_its_flow_was_renamed_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the schedule back under the old name, and nothing of the new one was written any more."""
+    renamed = Flow("later", schedule="0 * * * *")
+    renamed.command("a", "true", timeout=10)
+    served = served_flow(renamed.spec())
+    assert served is not None
+    with hourly(tmp_path, "one") as (service, _clock, _started):
+        supervisor = Supervisor([], RunOptions(), report=lambda flow, line: None)
+        supervisor._stopping, supervisor._wake, supervisor._shared = False, asyncio.Event(), service._shared
+        monkeypatch.setattr(service._shared.file, "explain_loss", str)  # it is there
+        service.release()
+        path = str(tmp_path / "later.db")
+        later = supervisor._services[service.target] = FlowService(service.target, served, path, service._shared)
+        later.acquire()
+        try:
+            await supervisor._step(service, 0.0)
+            assert [row.flow for row in service._shared.file.stored()] == ["later"]
+        finally:
+            later.release()
+
+
 def given_up(service: FlowService) -> list[int]:
     """The times that the ledger has as given up, one by one."""
     with closing(sqlite3.connect(service._shared.file.path)) as connection:
