@@ -146,11 +146,12 @@ class StateFileError(RedriveError):
 
     Attributes:
         path: of the file of ``redrive serve``, if it is that which cannot be used.
+        problem: the message without ``advice``, which is for a command that was given the file.
     """
 
-    def __init__(self, message: str, *, path: Optional[str] = None) -> None:
-        super().__init__(message)
-        self.path = path
+    def __init__(self, message: str, *, path: Optional[str] = None, advice: str = "") -> None:
+        super().__init__(f"{message}; {advice}" if advice else message)
+        self.path, self.problem = path, message
 
 
 class ForeignFileError(StateFileError):

@@ -1,5 +1,4 @@
-"""One row of the journal for what repeats: tries of a task that end alike, as checks of a sensor, and its reports of
-progress."""
+"""Repeats in the journal, each one row: tries of a task that end alike, as checks of a sensor; reports of progress."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need, attention_count
-from ...engine.statefile.opening import NAME_ANOTHER
 from ..model.board import Link, SessionStatus, runner_of
 from ..text.figures import instant, need_human
 from ..text.text import one_line
@@ -24,8 +23,8 @@ def need_sentence(need: Need, now_us: int) -> str:
 
 
 def problem_of(path: str, problem: str) -> str:
-    """Why a file cannot be read, beside its name: without its path, and without what a command could do instead."""
-    return one_line(problem.removeprefix(f"{path} ").removesuffix(NAME_ANOTHER))
+    """Why a file cannot be read, beside its name: without its path."""
+    return one_line(problem.removeprefix(f"{path} "))
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:

@@ -25,6 +25,7 @@ from ..model.inbox import Inbox, InboxCause
 from ..model.lists import next_order, parse_filter
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
+from ..present.fleet_why import alarms_of, why_of
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
@@ -253,7 +254,7 @@ class FleetScreen(MachineScreen):
     def _find_causes(self, board: Board) -> None:
         """The causes of the run, the one that the row names first."""
         entry = self.entry
-        named = {need.fingerprint for need in present.alarms_of(entry)[:1]} if entry is not None else set()
+        named = {need.fingerprint for need in alarms_of(entry)[:1]} if entry is not None else set()
         self._causes = sorted(Inbox(board, names_commands=False).causes(), key=lambda one: one.fingerprint not in named)
         self.console.selected = self._causes[0].tasks[0] if self._causes else board.starting_task()
         if self._graph is not None and self.console.selected is not None:
@@ -435,7 +436,7 @@ class FleetScreen(MachineScreen):
             names = self.target_tasks()
             return bool(names) and super().is_offered(action)
         if action.name in ("pause", "resume_here", "ack_run", "postpone"):
-            mends = present.why_of(entry, self.console.live.clock_us).mends if entry is not None else ()
+            mends = why_of(entry, self.console.live.clock_us).mends if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None
             return (action.name in mends and may_act) or (action.name == "pause" and is_running)

@@ -91,11 +91,12 @@ def _waits_for_parents(case: TaskCase) -> str:
         return held if set(unmet) == set(holders) else f"{sentence}; {held}"
     if root is None:
         return sentence
-    standing = _state_text(case.for_task(root))
+    blocker = case.for_task(root)
     if unmet == (root,):
-        return f"{sentence}, {standing}"
-    is_clause = standing.startswith(("which ", "whose "))
-    return f"{sentence}; held by {quoted(root)}, {standing}" if is_clause else f"{sentence}; {quoted(root)} {standing}"
+        return f"{sentence}, {_state_text(blocker)}"
+    if clause := _state_clause(blocker):
+        return f"{sentence}; held by {quoted(root)}, {clause}"
+    return f"{sentence}; {quoted(root)} {_state_text(blocker)}"
 
 
 def _after(case: TaskCase) -> str:
@@ -129,20 +130,16 @@ def _not_before(case: TaskCase) -> str:
 def _state_text(case: TaskCase) -> str:
     """Describe the state of a blocking task, to follow its name in a sentence."""
     row = case.row
+    if clause := _state_clause(case):
+        return clause
     match row.state:
         case TaskState.DEAD_LETTER:
             cause = row.latest.fingerprint_loose if row.latest is not None else None
             note = case.context.page_notes.get(cause or "", "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
-        case TaskState.READY if waiting.waits_for_approval(row):
-            return "which waits for an approval"
-        case TaskState.RUNNING if case.is_unsaved:
-            return f"whose {_UNSAVED}"
-        case TaskState.RUNNING if case.context.runner.is_alive:
-            return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
-            return f"whose {_executor_loss(case)}"
+            return f"running for {case.since(row.started_at)}"
         case TaskState.RETRYING if case.context.runner.is_alive and case.reason in waiting.BREAKER_WAITS:
             return f"held by the breaker of {case.spec.downstream}"
         case TaskState.RETRYING:
@@ -153,6 +150,17 @@ def _state_text(case: TaskCase) -> str:
             return "stopped by an operator"
         case _:
             return state_text(row)
+
+
+def _state_clause(case: TaskCase) -> str:
+    """The state of a blocking task where only a relative clause says it; else empty."""
+    if waiting.waits_for_approval(case.row):
+        return "which waits for an approval"
+    if case.row.state is not TaskState.RUNNING:
+        return ""
+    if case.is_unsaved:
+        return f"whose {_UNSAVED}"
+    return "" if case.context.runner.is_alive else f"whose {_executor_loss(case)}"
 
 
 # --- Waiting for capacity --------------------------------------------------------------------------------------------

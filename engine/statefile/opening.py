@@ -36,7 +36,7 @@ JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 APPLICATION_ID = 0x52445256  # "RDRV"
 #: The format of a state file: each change of ``store/schema.sql`` begins the next number. A file of another is refused.
 SCHEMA_VERSION = 2
-NAME_ANOTHER = "; name another one"  # what a command that was given the file can do
+NAME_ANOTHER = "name another one"  # what a command that was given the file can do
 
 Value = TypeVar("Value")
 
@@ -74,7 +74,7 @@ def inspect(path: str) -> Optional[Header]:
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
             raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
-        raise ForeignFileError(f"{path} is not a redrive state file (and no SQLite database){NAME_ANOTHER}")
+        raise ForeignFileError(f"{path} is not a redrive state file (and no SQLite database)", advice=NAME_ANOTHER)
     if len(data) < HEADER_BYTES:
         raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
     header = _parse(data)
@@ -90,7 +90,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
             if stat.S_ISDIR(status.st_mode):
                 raise StateFileError(folder_sentence(path))
             if not stat.S_ISREG(status.st_mode):
-                raise StateFileError(f"{path} is not a regular file{NAME_ANOTHER}")
+                raise StateFileError(f"{path} is not a regular file", advice=NAME_ANOTHER)
             return os.read(descriptor, START_BYTES), status.st_size
         finally:
             os.close(descriptor)
@@ -156,9 +156,10 @@ def _validate(path: str, header: Header, size: int) -> None:
 def check_version(path: str, version: int) -> None:
     """Raises OtherFormatError for a format that is not SCHEMA_VERSION."""
     if version != SCHEMA_VERSION:
-        when, what = ("a later", "; upgrade redrive") if version > SCHEMA_VERSION else ("an earlier", "")
         formats = f"(format {version}, this one knows {SCHEMA_VERSION})"
-        raise OtherFormatError(f"{path} was written by {when} version of redrive {formats}{what or NAME_ANOTHER}")
+        if version > SCHEMA_VERSION:
+            raise OtherFormatError(f"{path} was written by a later version of redrive {formats}; upgrade redrive")
+        raise OtherFormatError(f"{path} was written by an earlier version of redrive {formats}", advice=NAME_ANOTHER)
 
 
 # --- Opening without side effects ------------------------------------------------------------------------------------

@@ -318,6 +318,8 @@ def _file_row(path: str) -> FileRow:
     try:
         with closing(open_readonly(path).connection) as connection:
             return read_file_row(connection, path)
+    except StateFileError as error:
+        return FileRow(path, problem=error.problem)
     except RedriveError as error:
         return FileRow(path, problem=str(error))
     except sqlite3.Error as error:

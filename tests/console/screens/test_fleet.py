@@ -18,9 +18,8 @@ from redrive.console.present.fleet import (
     fleet_heading,
     fleet_row,
     run_to_show,
-    why_line,
-    why_of,
 )
+from redrive.console.present.fleet_why import why_line, why_of
 from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import LiveSession
 from redrive.console.terminal.capabilities import TerminalCapabilities
