@@ -190,9 +190,10 @@ def _fact(name: str, place: int, size: int, context: RunContext) -> Line:
 def segments_line(
     segments: Iterable[Segment], x0: int, x1: int, glyphs: Glyphs, lit_role: Role, label: Callable[[Segment], Line]
 ) -> Line:
-    """The pieces of segments in the cells from ``x0`` to before ``x1``."""
+    """The pieces of segments in the cells from ``x0`` to before ``x1``; a blank sets a name off from a longer line."""
     line: Line = []
     at = x0
+    is_name_last = False
     for run in segments:
         if run.x > at:
             line.append(Piece(" " * (run.x - at)))
@@ -202,8 +203,11 @@ def segments_line(
             line.extend(shown)
             at += width(shown)
         else:
-            line.append(Piece(glyphs.lines[run.arms] * run.width, lit_role if run.lit else Role.RULE))
+            gap = " " if is_name_last and run.width > 1 else ""
+            drawn = gap + glyphs.lines[run.arms] * (run.width - len(gap))
+            line.append(Piece(drawn, lit_role if run.lit else Role.RULE))
             at += run.width
+        is_name_last = run.task >= 0 and not line[-1].text.endswith(glyphs.lines[ACROSS])
     return line
 
 

@@ -103,7 +103,7 @@ def _has_bad_rows(board: Board, name: str) -> bool:
 
 def _can_be_taken_back(board: Board, name: str) -> bool:
     is_skipped = board.row(name).state is TaskState.SKIPPED
-    return is_skipped and board.row("revenue_report").state in NOT_STARTED
+    return is_skipped and board.row("report").state in NOT_STARTED
 
 
 def _once(name: str, is_now: Callable[[Board, str], bool]) -> Callable[[Board], Phase]:
@@ -124,7 +124,7 @@ def _while(is_now: Callable[[Board], bool]) -> Callable[[Board], Phase]:
 # --- The stages ------------------------------------------------------------------------------------------------------
 
 _GRAPH, _TIMELINE, _INBOX = ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX
-_SYSTEMS, _INVOICES, _ROWS = ScreenName.SYSTEMS, "fetch_invoices", "import_customers"
+_SYSTEMS, _INVOICES, _ROWS = ScreenName.SYSTEMS, "fetch_invoices", "load_customers"
 _notify_waits = _while(lambda board: board.row("notify").state in NOT_STARTED)
 _is_skipped = _while(lambda board: _can_be_taken_back(board, _INVOICES))
 _is_undecided = _while(lambda board: _is_dead(board, "settle") or _is_dead(board, _INVOICES))
@@ -146,7 +146,7 @@ STAGES = (
           "", "fetch_invoices is skipped; to take that back",
           ("fetch_invoices waits for a decision again", "a")),
     TourStage((_ROWS,), _once(_ROWS, _has_bad_rows), _SYSTEMS, "requeue_rows",
-          "import_customers has set {rows} aside", "they are mended; to run only them again",
+          "load_customers has set {rows} aside", "they are mended; to run only them again",
           ("only {rows} run again", "Enter")),
     TourStage(("settle", _INVOICES), _is_undecided, _INBOX, "requeue",
           "what was dead is mended now", "{about} is mended; to run it again"),

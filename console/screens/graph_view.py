@@ -257,7 +257,9 @@ class GraphView(Canvas):
         path = self.critical_path
         edges = set(pairwise(path)) if path else graph.board.related_edges(graph.selected)
         related = {name for edge in edges for name in edge} if not path else set()
-        self.highlight.related = related if len(related) < len(graph.dag) else ()  # all are: none stands out
+        if len(related) == len(graph.dag):
+            return  # none stands out
+        self.highlight.related = related
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
         if not graph.lists_tasks:
             self.highlight.lines = graph.drawing.highlight(edges)

@@ -8,7 +8,7 @@ leaves only an event; a fan-out loads parts in parallel through a pool.
 Failures depend on the number of the attempt, not on time: the run is the same on a slow machine. It lasts half a
 minute, until it waits for a human.
 
-To finish the run, requeue ``settle`` and the rows of ``import_customers`` (the data is fixed then), and skip
+To finish the run, requeue ``settle`` and the rows of ``load_customers`` (the data is fixed then), and skip
 ``fetch_invoices``.
 """
 
@@ -81,7 +81,7 @@ def partner_file(ctx):
 
 
 @flow.task(timeout=30, max_bad_ratio=0.2)
-def import_customers(ctx):
+def load_customers(ctx):
     """Set three of forty rows aside, until a requeue finds them repaired."""
     customers = [{"id": f"c-{number:02}", "country": "DE"} for number in range(40)]
     if ctx.generation == 0:
@@ -136,9 +136,9 @@ def settle(ctx, quote_INR):
     return round(quote_INR * 100_000 / payments)
 
 
-@flow.task(after=[*PARTS, settle, fetch_invoices, import_customers], timeout=120)
-def revenue_report():
+@flow.task(after=[*PARTS, settle, fetch_invoices, load_customers], timeout=120)
+def report():
     time.sleep(3)
 
 
-flow.command("notify", "echo 'report is ready'", after=[revenue_report, partner_file], timeout=30)
+flow.command("notify", "echo 'report is ready'", after=[report, partner_file], timeout=30)

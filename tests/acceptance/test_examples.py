@@ -54,7 +54,7 @@ def test_the_demo_shows_every_failure_system_and_ends_once_each_is_decided(tmp_p
     last = [line for line in done.stdout.splitlines() if "] PAGED " not in line][-1]  # a page may be sent after it
     assert 3 == done.returncode and "BLOCKED" in last, done.stdout + done.stderr
     for act in (
-        ("systems", "rows", state, "import_customers", "--requeue", "all", "--reason", "the countries are filled in"),
+        ("systems", "rows", state, "load_customers", "--requeue", "all", "--reason", "the countries are filled in"),
         ("requeue", state, "settle", "--reason", "the payments of today are loaded"),
         ("skip", state, "fetch_invoices", "--reason", "the partner gives no access before Monday"),
     ):

@@ -45,7 +45,7 @@ class DemoSession(FakeSession):
             )
         )
         self.answer = self._act
-        self.lists["quarantine_groups"] = [row_of_group("import_customers", "held", 3, "KeyError")]
+        self.lists["quarantine_groups"] = [row_of_group("load_customers", "held", 3, "KeyError")]
 
     def _act(self, command: Command) -> Answer:
         builder, names = self.events_of, [name for name, _, _ in command.targets]
@@ -55,7 +55,7 @@ class DemoSession(FakeSession):
             self.lists["journal"] = [_skipped(command)]
             self.emit(*(builder.move(name, "SKIPPED") for name in names))
         elif command.act == "requeue-rows":
-            self.emit(builder.move("import_customers", "PENDING", generation=1, bad_rows=0))
+            self.emit(builder.move("load_customers", "PENDING", generation=1, bad_rows=0))
         elif command.act == "requeue":
             self.emit(*(builder.move(name, "PENDING", generation=1) for name in names))
         return done(command)
@@ -80,7 +80,7 @@ def failures(builder: EventBuilder) -> Iterator[list[Event]]:
     """What happens in the demo."""
     for name in (*QUOTES, "fetch_calendar"):
         yield [*builder.start(name), *builder.fail(name)]
-    yield [*builder.start("import_customers"), builder.move("import_customers", "SUCCESS", bad_rows=3)]
+    yield [*builder.start("load_customers"), builder.move("load_customers", "SUCCESS", bad_rows=3)]
     yield [*builder.start("settle"), *builder.fail("settle")]
     for name, kind in (("settle", "poison"), ("fetch_invoices", "permanent")):
         yield [*builder.start(name), *builder.fail(name, "DEAD_LETTER", dead_letter_kind=kind)]
@@ -173,12 +173,12 @@ def test_a_stage_that_is_done_or_no_longer_possible_is_passed_over(session: Demo
     assert advance(1, board) == 1, "what has happened is worth a look"
     for name in ("settle", "fetch_invoices"):
         tasks[name].state, tasks[name].generation = TaskState.SUCCESS, 1
-    tasks["import_customers"].state = TaskState.SUCCESS
+    tasks["load_customers"].state = TaskState.SUCCESS
     assert advance(3, board) == len(STAGES)
     failed_task(session.projection, "fetch_invoices", "SKIPPED")
     tasks["fetch_invoices"].generation = 0
     assert advance(4, board) == 5, "a skip can be taken back"
-    tasks["revenue_report"].state = TaskState.RUNNING
+    tasks["report"].state = TaskState.RUNNING
     assert advance(4, board) == len(STAGES), "it no longer can"
 
 
