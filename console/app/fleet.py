@@ -260,19 +260,19 @@ class FleetApp(ConsoleApp):
                 self._choose_pause(row, act)
             case "start":
                 place = row.flow, row.state_path or "", act.logical
-                self._ask(row, act, lambda _: partial(write_request, *place, {}, who, now_us))
+                self._confirm(row, act, lambda _: partial(write_request, *place, {}, who, now_us))
             case "unpause":
-                self._ask(row, act, lambda _: partial(supervisor_file.unpause, [row.id], now_us))
+                self._confirm(row, act, lambda _: partial(supervisor_file.unpause, [row.id], now_us))
             case "skip" | "unskip":
-                self._ask(row, act, lambda _: partial(supervisor_file.skip, row.id, act.logical, who))
+                self._confirm(row, act, lambda _: partial(supervisor_file.skip, row.id, act.logical, who))
             case "dismiss":
-                self._ask(row, act, lambda _: partial(supervisor_file.dismiss, row.id, None, now_us, who))
+                self._confirm(row, act, lambda _: partial(supervisor_file.dismiss, row.id, None, now_us, who))
             case "acknowledge":
                 self._decide(row, act, partial(supervisor_file.acknowledge, row.id, now_us))
             case "forget":
-                self._ask(row, act, lambda _: partial(flow_times.forget, row))
+                self._confirm(row, act, lambda _: partial(flow_times.forget, row))
 
-    def _ask(
+    def _confirm(
         self,
         row: ServedSchedule,
         act: ScheduleAct,
@@ -311,7 +311,7 @@ class FleetApp(ConsoleApp):
 
         def pause(words: str) -> None:
             change = partial(supervisor_file.pause, [row.id], ends[words], who=current_actor())
-            self._ask(
+            self._confirm(
                 row,
                 act,
                 lambda reply: partial(change, reason=reply.reason),

@@ -498,7 +498,7 @@ def _unknown_schedule(flow: str) -> str | None:
 @flow_argument
 @json_option
 def print_times(flow: str, as_json: bool) -> int:
-    """What became of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
+    """The fate of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
     (row,) = _rows(flow)
     entries, empty = present.as_ranges(supervisor_file.read_ledger(row.id)), f"no run of {row.flow} has been due"
     print_list("times", present.TIMES_COLUMNS, entries, row, as_json=as_json, empty=empty)

@@ -1,4 +1,4 @@
-"""How the executor of a run stands: in a word, in a sentence, and what resumes the run.
+"""The standing of a run's executor: in a word, in a sentence, and what resumes the run.
 
 A run whose executor is dead is still in state RUNNING. So every list, and every JSON value about a run or one of its
 tasks, has the advice beside the state (SPEC 4.9).
@@ -51,7 +51,7 @@ def executor_word(runner: RunnerStatus) -> str:
 
 
 def executor_subject(runner: RunnerStatus) -> str:
-    """What the word is about, to be left out where there is no room; empty if the word says it."""
+    """The subject of the word, left out where there is no room; empty if the word names it."""
     return "executor " if _STANDINGS[runner.kind].has_subject else ""
 
 
@@ -84,7 +84,7 @@ def executor_loss(runner: RunnerStatus, now_us: int) -> ExecutorLoss:
 
 
 def service_advice(runner: RunnerStatus, when: str = "") -> str:
-    """Who resumes a run by itself."""
+    """The process that resumes a run by itself."""
     return f"redrive serve (pid {runner.service_pid}) resumes it{when}"
 
 

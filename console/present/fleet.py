@@ -122,7 +122,7 @@ def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
 
 
 def entry_lines(entry: FleetEntry, problem: str, now_us: int, columns: int) -> list[Line]:
-    """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
+    """The facts that need no run: needs and schedule of the entry. ``problem``: why its run cannot be read."""
     needs = [*alarms_of(entry), *(one for one in entry.needs if one.is_notice)][:_CAUSE_LINES_MAX]
     lines = [row for need in needs for row in indented(need_sentence(need, now_us), columns)]
     lines += _schedule_lines(entry, now_us, " ")
@@ -133,7 +133,7 @@ def entry_lines(entry: FleetEntry, problem: str, now_us: int, columns: int) -> l
 
 
 def _schedule_lines(entry: FleetEntry, now_us: int, indent: str) -> list[Line]:
-    """What holds up its schedule; none if nothing does."""
+    """Obstacles of the schedule; empty if nothing holds it up."""
     state = "" if entry.schedule is None else schedule_state(entry.schedule, now_us)
     return [[Piece(f"{indent}schedule: {state}", Role.DIM)]] if state else []
 
@@ -176,7 +176,7 @@ def _by_key(action: str, sentence: str) -> Line:
 
 
 def counts_bar(context: RunContext, columns: int) -> Line:
-    """How far a run is, where its drawing has no room."""
+    """Progress of a run, where its drawing has no room."""
     counts = context.board.counts
     words = counts_line(counts, context.glyphs, runner=context.runner)
     return [Piece(" "), *bar(counts, context.glyphs, max(min(columns - width(words) - 4, 60), 1)), Piece("  "), *words]
@@ -222,7 +222,7 @@ def fleet_heading(
 
 
 def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) -> list[Line]:
-    """What hosts, disks and processes of the machine itself need, each once, whatever flows it holds up."""
+    """Needs of hosts, disks and processes of the machine itself, each once, whatever flows it holds up."""
     found: dict[tuple[NeedKind, str], list[tuple[FleetEntry, Need]]] = {}
     for entry in entries:
         for need in entry.needs:
@@ -239,7 +239,7 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
 
 
 def _label(entries: Sequence[FleetEntry], sentence: str) -> Line:
-    """What a need of the machine holds up; nothing of a host that its sentence names."""
+    """The flows that a need of the machine holds up; empty for a host that the sentence names."""
     names = first_names(entries, 1, _name)
     is_named = names.startswith("ssh://") and names.removeprefix("ssh://") in sentence
     return [] if is_named else [Piece(f" {names} ", Role.STRONG)]
@@ -276,7 +276,7 @@ def _is_connecting(entry: FleetEntry) -> bool:
 
 
 def _needs_text(entry: FleetEntry) -> str:
-    """What waits for a human; if nothing does, what is only listed until somebody has acknowledged it."""
+    """Things that wait for a human; if none does, notices that nobody has acknowledged."""
     if entry.attention_count or not entry.notice_count:
         return number(entry.attention_count) if entry.attention_count else ""
     return "notice" if entry.notice_count == 1 else "notices"

@@ -122,7 +122,7 @@ def place_of_need(need: Need, run_id: str | None) -> str:
 
 
 def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
-    """What mends a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is resumed
+    """Actions that mend a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is resumed
     whose executor may live, here or beside the file of which this one is a copy."""
     ended = {one.run_id for one in entry.file_row.runs if one.ended_at is not None}
     useless = ["postpone" if need.run_id in ended else "ack_run"]
@@ -132,7 +132,7 @@ def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
 
 
 def alarms_of(entry: FleetEntry) -> list[Need]:
-    """What waits for a human, first of the run that the row shows; of its failures the cause of most tasks."""
+    """Needs that wait for a human, first of the run that the row shows; of its failures the cause of most tasks."""
     found = [one for one in entry.needs if not one.is_notice and one.kind is not NeedKind.UNREACHABLE]
     run_id = entry.run and entry.run.run_id
     found.sort(key=lambda one: one.run_id not in (None, run_id or one.run_id))

@@ -34,7 +34,7 @@ _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG
 
 
 class Highlight(msgspec.Struct):
-    """What is highlighted: sets of tasks; ``lines`` are the edges between them."""
+    """Highlighted tasks, in sets; ``lines`` are the edges between them."""
 
     related: Collection[str] = ()
     critical: Collection[str] = ()
@@ -323,7 +323,7 @@ def group_drawing(graph: Graph, context: RunContext, columns: int) -> GroupDrawi
 
 
 def _whole(drawn: GroupDrawing, names: Sequence[str]) -> int:
-    """How many names are not shortened."""
+    """The number of names that are not shortened."""
     return sum("".join(title) == name for title, name in zip(drawn.titles, names, strict=True))
 
 

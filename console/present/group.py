@@ -24,7 +24,7 @@ from .tasks import RunContext
 
 
 def _work_of(graph: Graph, group: GraphGroup, context: RunContext) -> Sequence[int]:
-    """How long each task of a finished group ran; nothing of one that goes on."""
+    """The duration of each task of a finished group; empty for one that goes on."""
     if any(count and state not in states.DONE for state, count in group.counts.items()):
         return ()
     if group.work_us is None:
@@ -34,13 +34,13 @@ def _work_of(graph: Graph, group: GraphGroup, context: RunContext) -> Sequence[i
 
 
 def _usual_of(graph: Graph, group: GraphGroup, context: RunContext) -> Sequence[int]:
-    """How long each task takes as a rule; nothing if that is not known of all."""
+    """The usual duration of each task; empty if one is unknown."""
     found = [context.board.duration_stats.get(name) for name in graph.dag.names_of(group.members)]
     return [one.p50_us for one in found if one is not None] if all(found) else ()
 
 
 def group_bar(graph: Graph, group: GraphGroup, context: RunContext, size: int) -> Line:
-    """How far a group is. Of a finished one, how long its tasks took in the order of the flow.
+    """Progress of a group; of a finished one, the durations of its tasks in the order of the flow.
 
     Two eighths of a cell are as long as usual, or where nobody knows as long as the tasks took on average.
     """
@@ -55,7 +55,7 @@ def group_bar(graph: Graph, group: GraphGroup, context: RunContext, size: int) -
 
 
 def work_text(graph: Graph, group: GraphGroup, context: RunContext) -> Line:
-    """How long the tasks of a finished group ran together, and beside what is usual; nothing of one that goes on."""
+    """The total duration of a finished group's tasks, beside the usual one; empty for a group that goes on."""
     work = _work_of(graph, group, context)
     if not work:
         return []
@@ -67,7 +67,7 @@ def work_text(graph: Graph, group: GraphGroup, context: RunContext) -> Line:
 
 
 def group_state(graph: Graph, index: int, context: RunContext) -> Hashable:
-    """What the pages of a group depend on: where it is equal they are. A group may have 100,000 tasks."""
+    """The state on which the pages of a group depend: equal states have equal pages. A group may have 100,000 tasks."""
     board, number = context.board, graph.dag.number
     is_timed = any(graph.groups.group_of[number[name]] == index for name in board.timed)
     now_us = context.now_us if is_timed else None
@@ -206,7 +206,7 @@ def _member_cells(name: str, size: int, context: RunContext) -> Line:
 
 
 def _duration_chart(rows: Sequence[TaskRow], context: RunContext, columns: int) -> Iterator[Line]:
-    """How many tasks took how long, from the shortest to the longest; nothing if few have ended."""
+    """Counts of tasks by duration, from the shortest to the longest; empty if few have ended."""
     took = [one.duration_us for row in rows if (one := row.latest) is not None and one.duration_us is not None]
     if len(took) <= _LISTED_MIN:
         return

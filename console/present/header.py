@@ -68,7 +68,7 @@ class Tab(NamedTuple):
 
 
 def waiting_fact(waiting: Sequence[WaitingRun], size: int, glyphs: Glyphs) -> Line:
-    """How many other runs need a human, with the first of them where there is room; empty if none does."""
+    """The number of other runs that need a human, with the first of them where there is room; empty if none does."""
     found = [one for one in waiting if not one.is_notice]
     if not found:
         return []
@@ -161,7 +161,7 @@ def _passed(run: RunRow) -> Sequence[_Fact]:
 
 
 def _sensors(board: Board) -> Line:
-    """What a run waits for in which only sensors are left; empty if it waits for a retry."""
+    """The wait of a run in which only sensors are left; empty if it waits for a retry."""
     rows = sensing_tasks(board)
     if not rows:
         return []
@@ -302,7 +302,7 @@ def status_lines(board: Board | None, status: SessionStatus, size: int) -> list[
 
 
 def _executor(run: RunRow | None, runner: RunnerStatus, status: SessionStatus) -> tuple[str, Line]:
-    """What the words are about, which little room leaves out, and the words."""
+    """The subject, which is left out where there is little room, and the words about it."""
     subject, word, gone_at = executor_subject(runner), executor_word(runner), runner.gone_at
     if status.link is Link.CLOSED:
         return "", [Piece("closed", Role.WARNING)]
@@ -345,7 +345,7 @@ def _folder(address: str) -> str:
 
 
 def executor_gone_line(board: Board, status: SessionStatus, resume_key: str, now_us: int) -> Line:
-    """How to resume an unfinished run without executor; empty if there is one.
+    """The act that resumes an unfinished run without executor; empty if there is one.
 
     ``resume_key``: "" if this console cannot start an executor.
     """

@@ -131,7 +131,7 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, *, run_needs: bool)
 
 
 def run_sentence(need: Need, now_us: int) -> str:
-    """What a run as a whole needs, beside its header, which counts how late it is."""
+    """The need of a run as a whole, beside its header, which counts how late the run is."""
     if need.kind is NeedKind.LATE and not need.is_notice:
         return f"late since {instant(need.since, now_us)}"
     return need_sentence(need, now_us)
@@ -140,7 +140,7 @@ def run_sentence(need: Need, now_us: int) -> str:
 def need_lines(
     need: Need, context: RunContext, columns: int, *, can_resume: bool, is_brief: bool = False
 ) -> list[Line]:
-    """What a run needs of which no task needs a human. ``can_resume``: whether an executor can be started here.
+    """The need of a run of which no task needs a human. ``can_resume``: whether an executor can be started here.
 
     ``is_brief``: without the tasks before and below those that run.
     """
@@ -155,7 +155,7 @@ def need_lines(
 
 
 def need_head(need: Need, context: RunContext, columns: int, *, can_resume: bool, indent: int = 1) -> list[Line]:
-    """What a run needs, and what ends it, by key."""
+    """The need of a run, and the keys that end it."""
     ends, said = _ends_of(need, context, can_resume=can_resume), need_sentence(need, context.now_us)
     if need.kind is NeedKind.LATE and not need.is_notice:
         allowed_us = need.since - context.board.projection.run.started_at
@@ -172,7 +172,7 @@ def _around(names: Sequence[str], context: RunContext, *, has_details: bool = Fa
 
 
 def waiting_lines(names: Sequence[str], context: RunContext, *, has_details: bool) -> list[Line]:
-    """What goes on once the wait of ``names`` ends, and what was done before it; empty if they failed."""
+    """The tasks that go on once the wait of ``names`` ends, and those done before; empty if ``names`` failed."""
     if wait_of(names, context) is None:
         return []
     return [
@@ -182,7 +182,7 @@ def waiting_lines(names: Sequence[str], context: RunContext, *, has_details: boo
 
 
 def _ends_of(need: Need, context: RunContext, *, can_resume: bool) -> Sequence[tuple[str, str]]:
-    """What ends a need of the run as a whole: the actions, and what their keys do."""
+    """Actions that end a need of the run as a whole, and what their keys do."""
     if need.kind in (NeedKind.LOST, NeedKind.STUCK):
         return [("resume_here", f"goes on with the run here{_lost_then(context)}")] if can_resume else []
     if need.kind is not NeedKind.LATE:
@@ -193,7 +193,7 @@ def _ends_of(need: Need, context: RunContext, *, can_resume: bool) -> Sequence[t
 
 
 def _lost_then(context: RunContext) -> str:
-    """What an executor does with the attempts that another has lost."""
+    """The next step of an executor with the attempts that another has lost."""
     again, doubtful = lost_tasks(context.board)
     words = [f"{counted(len(again), 'task')} run{'s' if len(again) == 1 else ''} again"] if again else []
     words += [f"{first_names(doubtful, 1, one_line)} may have happened: you decide"] if doubtful else []
@@ -237,7 +237,7 @@ def _cause_sign(cause: InboxCause, context: RunContext) -> Piece:
 
 
 def _cause_title(cause: InboxCause, context: RunContext) -> Callable[[int], Line]:
-    """What is the cause, of which downstream, and its error where enough of that has room; of an approval its task."""
+    """The cause, its downstream, and its error where enough of that has room; of an approval its task."""
     reason = wait_of(cause.tasks, context)
     message = one_line(cause.tasks[0]) if reason is WaitReason.APPROVAL else message_of(cause)
     is_whole = one_line(cause.title) in message and cause.messages == 1  # the message says the cause, and more
@@ -277,7 +277,7 @@ def message_of(cause: InboxCause) -> str:
 
 
 def age_piece(since: int, context: RunContext) -> Piece:
-    """How old a row is. Only this part of it changes with time."""
+    """The age of a row, which alone of it changes with time."""
     return Piece(context.since(since), Role.DIM)
 
 
@@ -321,7 +321,7 @@ def other_run_row(other: WaitingRun, context: RunContext, columns: int) -> Line:
 
 
 def other_run_lines(other: WaitingRun) -> list[Line]:
-    """What can be done about another run."""
+    """Acts on another run."""
     has_ended = other.run.ended_at is not None
     there = f"{shown_key('ack_run')} acknowledges how it ended" if has_ended else "an unfinished one can be abandoned"
     return _by_key(
@@ -445,7 +445,7 @@ _WAIT_VERDICTS = {
 
 
 class Mend(NamedTuple):
-    """What ends a wait: the action of a key, its word there, and the effect with places for ``tasks`` and ``below``."""
+    """An end of a wait: the action of a key, its word there, and the effect with places for ``tasks`` and ``below``."""
 
     action: str
     word: str
@@ -471,13 +471,13 @@ MENDS: Mapping[WaitReason, Sequence[Mend]] = {
 
 
 def mends_of(names: Sequence[str], context: RunContext) -> Sequence[Mend]:
-    """What ends the wait of all of ``names``; empty if that is a requeue or a skip."""
+    """The ends of the wait of all of ``names``; empty if a requeue or a skip ends it."""
     reason = wait_of(names, context)
     return MENDS.get(reason, ()) if reason is not None else ()
 
 
 def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[Line]:
-    """What ends the wait of ``names``, by key. Empty for a requeue or a skip."""
+    """The keys that end the wait of ``names``; empty for a requeue or a skip."""
     mends = mends_of(names, context)
     if not mends:
         return []
@@ -493,7 +493,7 @@ def mend_lines(names: Sequence[str], context: RunContext, columns: int) -> list[
 
 
 def consequence_lines(requeue: ActPreview, skip: ActPreview) -> list[Line]:
-    """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
+    """The effects of requeue and skip, in one sentence each. The dialog has the exact lists."""
     return _by_key(("requeue", f"requeue: {_preview_text(requeue)}"), ("skip", f"skip: {_preview_text(skip)}"))
 
 
@@ -529,7 +529,7 @@ def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs:
 
 
 def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
-    """What was refused; a task that waits for a canary or for its executor is not."""
+    """The targets that were refused; a task that waits for a canary or for its executor is none."""
     return [result for result in results if result.outcome == REFUSED]
 
 

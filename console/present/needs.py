@@ -1,4 +1,4 @@
-"""What needs a human, in sentences: the same in lists, in the inbox and beside a run."""
+"""The needs of a human in sentences: the same in lists, in the inbox and beside a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem_of(path: str, problem: str) -> str:
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:
-    """How much needs a human, as the badge of the inbox counts it, and notices: ``2 things need a human, 1 notice``."""
+    """The count of things that need a human, as in the badge of the inbox, and of notices: ``2 things need a human, 1 notice``."""
     found = list(needs)
     notices = sum(need.is_notice for need in found)
     count = attention_count(found)
@@ -50,7 +50,7 @@ def _scheduler(need: Need, now_us: int) -> str:
 
 
 def _run(need: Need, now_us: int) -> str:
-    """How late a run is; of an ended one also what came after it: ``02:00:03 failed, 5 later runs succeeded``."""
+    """The lateness of a run; of an ended one also the runs after it: ``02:00:03 failed, 5 later runs succeeded``."""
     if need.kind is NeedKind.LATE and not need.is_notice:
         return f"late by {format_duration(now_us - need.since)}"
     failure = failure_of(need)
@@ -71,7 +71,7 @@ def failure_of(need: Need) -> str:
 
 
 def _counted_tasks(what: str) -> Callable[[Need, int], str]:
-    """How many tasks need somebody, and why."""
+    """The number of tasks that need somebody, and why."""
     return lambda need, now_us: ": ".join(filter(None, (counted(need.counted, what), failure_of(need))))
 
 

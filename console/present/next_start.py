@@ -1,4 +1,4 @@
-"""When the next run of a schedule starts, or what keeps it from starting: one rule, as a sentence and as a word."""
+"""The next start of a schedule, or what prevents it: one rule, as a sentence and as a word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WEEK, _YEAR = 6 * DAY, 300 * DAY  # from where on an instant has its day, its y
 
 
 class StartKind(Enum):
-    """What is known of a start; the first that holds."""
+    """The kind of a start; the first that holds."""
 
     PAUSED = "an operator has paused the schedule"
     AFTER = "the flow starts after others"

@@ -111,7 +111,7 @@ def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
 
 
 def view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
-    """What is true of a run; its tasks decide whether it works or waits."""
+    """The view of a run; its tasks decide whether it works or waits."""
     return run_view(one.run, runner_of(one.run, status), now_us, counted_states(one.counts, one.asked))
 
 
@@ -178,7 +178,7 @@ _TIMEOUT_SHOWN = 4.0  # at most so many times the longest duration; a higher tim
 
 
 class Slot(NamedTuple):
-    """Where the column of a cell stands: ``lead`` blanks, then as many ``cells``. ``at``: the place of the cell."""
+    """The place of a column: ``lead`` blanks, then as many ``cells``. ``at``: the place of the cell."""
 
     at: int
     lead: int
@@ -258,7 +258,7 @@ def _runs(cell: RunTaskRow | None) -> bool:
 
 
 def _describe_durations(typical_us: int | None, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
-    """What a timeout is chosen by: how long is usual, the longest, and the timeout beside it."""
+    """The figures by which a timeout is chosen: the usual duration, the longest, and the timeout beside them."""
     parts = [f"usually {format_duration(typical_us)}"] if typical_us is not None else []
     parts.append(f"at most {format_duration(longest)}")
     if timeout_us is not None:
@@ -270,7 +270,7 @@ def _describe_durations(typical_us: int | None, timeout_us: int | None, longest:
 
 
 def grid_parts(grid: RunGrid, glyphs: Glyphs) -> list[Line]:
-    """What the heading says of a grid."""
+    """The parts of a grid's heading."""
     parts: list[Line] = [[Piece(counted(len(grid.tasks), "task"))]]
     if grid.left_out:
         parts.append([Piece(f"{number(grid.left_out)} more not listed", Role.WARNING)])
@@ -280,7 +280,7 @@ def grid_parts(grid: RunGrid, glyphs: Glyphs) -> list[Line]:
 
 
 def slow_count(grid: RunGrid) -> int:
-    """How many tasks of the latest run took far longer than in the runs before."""
+    """The number of tasks of the latest run that took far longer than in the runs before."""
     last = len(grid.runs) - 1
     return sum(task.is_slow(last) for task in grid.tasks) if last >= 0 else 0
 

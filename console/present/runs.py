@@ -45,7 +45,7 @@ def place_line(run: RunRow | None, address: str) -> str:
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
-    """Which other runs of the file need a human, in a few words; those that are notices if none does."""
+    """The other runs of the file that need a human, in a few words; notices if none does."""
     alarms = [one for one in waiting if not one.is_notice]
     shown = alarms or waiting
     named = first_names(shown, _NAMED_RUNS_MAX, waiting_text)
@@ -88,7 +88,8 @@ def _text_of(counts: Sequence[_Counted]) -> str:
 
 
 def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
-    """How many runs of a file need a human, and how many ended badly before others succeeded; empty if none."""
+    """The number of runs of a file that need a human, and of those that ended badly before others succeeded; empty if
+    there are none."""
     notices = sum(one.is_notice for one in waiting)
     count = len(waiting) - notices
     parts = [f"{counted(count, 'run')} {need_human(count)}"] if count else []
@@ -130,11 +131,11 @@ class ListedRun(msgspec.Struct, frozen=True):
     executor: Mapping[str, object] = {}
 
     def view(self, now_us: int) -> RunView:
-        """What is true of the run."""
+        """The view of the run at ``now_us``."""
         return run_view(self.run, self.runner, now_us, self.counts)
 
     def pace(self, now_us: int) -> Pace | None:
-        """How long it took, or has taken so far, beside the other runs of its flow; one that goes on is not quick."""
+        """The duration so far beside the other runs of the flow; a run that goes on is not quick."""
         view = self.view(now_us)
         if not is_comparable(self.run, view.is_moving):
             return None
@@ -142,7 +143,7 @@ class ListedRun(msgspec.Struct, frozen=True):
         return pace._replace(is_quick=False) if pace is not None and view.is_moving else pace
 
     def usual_sentence(self, now_us: int) -> str:
-        """How long it took beside the other runs of its flow; empty if there are none."""
+        """The duration beside the other runs of the flow; empty if there are none."""
         pace = self.pace(now_us)
         if pace is None:
             return ""
@@ -173,7 +174,7 @@ def _took(row: ListedRun, place: RowContext) -> str:
 
 
 def _beside_usual(row: ListedRun, place: RowContext) -> Piece:
-    """How many times the usual: a sign and a colour if that is far more or far less."""
+    """The duration as a multiple of the usual one; a sign and a colour mark one far above or below it."""
     pace, glyphs = row.pace(place.now_us), place.glyphs
     if pace is None:
         return Piece("")
@@ -182,7 +183,7 @@ def _beside_usual(row: ListedRun, place: RowContext) -> Piece:
 
 
 def _needs(row: ListedRun, place: RowContext) -> Line:
-    """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
+    """The duty of a human, the lateness of the run and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
     is_held = row.run.paused_since is not None and row.run.ended_at is None
@@ -203,7 +204,7 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
 
 
 def _end_counts(need: Need) -> list[_Counted]:
-    """What an ended run needs: somebody who has seen how it ended."""
+    """The need of an ended run: somebody who has seen how it ended."""
     failed = [(number(need.counted), "failed")] if need.kind is NeedKind.FAILED else []
     return [*failed, ("", "not acknowledged")]
 
@@ -253,7 +254,7 @@ def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedR
 
 
 def lateness(run: RunRow, now_us: int) -> str:
-    """How late a run is, or that its deadline has ended it; empty if it is in time."""
+    """The lateness of a run, or that its deadline has ended it; empty if it is in time."""
     if run.deadline_at is None:
         return ""
     if run.deadline_passed_at is not None:

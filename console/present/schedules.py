@@ -64,7 +64,7 @@ _DECISIONS = {
 
 
 def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int = 0) -> str:
-    """What an operator decided about a schedule. ``at_us``: the end of a pause, or a logical time."""
+    """The decision of an operator about a schedule. ``at_us``: the end of a pause, or a logical time."""
     if act == "pause":
         time = "" if at_us >= FOREVER else f"{datetime.fromtimestamp(at_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
     else:
@@ -75,7 +75,7 @@ def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int 
 
 
 class ScheduleAct(NamedTuple):
-    """What an operator can decide now. ``action``: of the key; ``logical``: of a run; ``help``: what will happen."""
+    """A decision that an operator can make now. ``action``: of the key; ``logical``: of a run; ``help``: what will happen."""
 
     action: str
     name: str
@@ -85,7 +85,7 @@ class ScheduleAct(NamedTuple):
 
 
 def require_acts(row: ServedSchedule, action: str, now_us: int) -> list[ScheduleAct]:
-    """What an action can do to a schedule now. Raises RefusedError for nothing."""
+    """The acts of an action on a schedule now. Raises RefusedError if there is none."""
     found = [one for one in schedule_acts(row, now_us) if one.action == action]
     if not found:
         raise RefusedError(f"{row.flow}: {NO_ACT[action]}")
@@ -223,7 +223,7 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
 
 
 def row_notes(row: ServedSchedule, now_us: int) -> Iterator[str]:
-    """What somebody has to know of a schedule beside its row, with what to do."""
+    """Facts of a schedule that somebody has to know beside its row, with what to do."""
     if row.start_error is not None and row.failed_since is not None:
         known = " (acknowledged)" if row.acknowledged_at is not None else ""
         since = _time(row.failed_since, now_us)
@@ -262,7 +262,7 @@ def describe_recurrence(expression: str | None) -> str:
 
 
 def _next_text(row: ServedSchedule, now_us: int) -> str:
-    """When the next run starts, unless the column of the state says why none does."""
+    """The next start, unless the column of the state says why there is none."""
     start = start_of_schedule(row, now_us)
     is_stated = start.kind in (StartKind.PAUSED, StartKind.NONE) or start.hindrance == NOT_SERVED
     return start_words(start, now_us) if not is_stated or start.kind is StartKind.DUE else ""
@@ -275,7 +275,7 @@ def _next_screen(row: ServedSchedule, now_us: int) -> str:
 
 
 def _last_screen(row: ServedSchedule, now_us: int) -> Piece:
-    """When the latest run started, and how it ended, unless that was well."""
+    """The start of the latest run, and its end unless that was a success."""
     if row.last_started_at is None:
         return Piece("")
     is_well = row.last_state in (RunState.SUCCESS, RunState.RUNNING)
@@ -435,7 +435,7 @@ def in_graph(rows: Iterable[ServedSchedule]) -> Iterator[ServedSchedule]:
 
 
 def _depth(flow: str, known: Mapping[str, ServedSchedule], above: frozenset[str] = frozenset()) -> int:
-    """How many flows come before one, in the longest line; a flow that comes after itself ends it."""
+    """The number of flows before one, in the longest line; a flow that comes after itself ends the line."""
     if flow in above or flow not in known:
         return 0
     return max((1 + _depth(one.flow, known, above | {flow}) for one in known[flow].after), default=0)
@@ -454,7 +454,7 @@ def _span_screen(entry: LedgerRow, row: ServedSchedule) -> str:
 
 
 def _fate(entry: LedgerRow, row: ServedSchedule) -> Piece:
-    """What became of it; in the role of a warning what an operator can still start."""
+    """The fate of a logical time; one that an operator can still start has the role of a warning."""
     return Piece(f"{entry.fate}, listed" if entry.listed else _end(entry), _fate_role(entry))
 
 

@@ -90,7 +90,7 @@ def _shades(silhouette: Silhouette, context: RunContext) -> list[str]:
 
 
 def _pace_of(rows: Sequence[TaskRow], context: RunContext) -> float:
-    """How many times as long as usual these tasks ran."""
+    """The duration of these tasks as a multiple of the usual one."""
     usual_us = sum(context.board.duration_stats[row.name].p50_us for row in rows)
     return pace(sum(work_us(row, context.now_us, context.runner) for row in rows), max(usual_us, 1)).times
 
@@ -142,7 +142,7 @@ _TIDE = (Role.DONE, Role.RUNNING, Role.WAITING, Role.PENDING)  # from dark to li
 
 
 def _column_parts(counts: Mapping[CountedState, int], size: int) -> list[tuple[Role, int]]:
-    """How many of ``size`` cells each part has: one at least, as far as they reach, and the largest the rest."""
+    """The cells of each part, of ``size``: one at least as far as they reach, and the rest for the largest."""
     parts = [(role, sum(counts.get(state, 0) for state in found)) for found, role in _COLUMN_PARTS]
     total, left = sum(count for _, count in parts), size
     shares: dict[Role, int] = {}
@@ -154,7 +154,7 @@ def _column_parts(counts: Mapping[CountedState, int], size: int) -> list[tuple[R
 
 
 def silhouette_marks(silhouette: Silhouette, selected: str | None, glyphs: Glyphs) -> Line:
-    """How many tasks of each column need a human, below it; and the column of the selected task."""
+    """The number of tasks of each column that need a human, below it; and the column of the selected task."""
     marks = _Marks(silhouette.size)
     for column in silhouette.columns:
         for piece in states.problem_counts(column.counts, glyphs):
@@ -196,7 +196,7 @@ def _path_lines(silhouette: Silhouette, path: CriticalPath, context: RunContext)
 
 
 def _silhouette_legend(silhouette: Silhouette, used: int, context: RunContext) -> Line:
-    """What height, signs and shades mean, in the cells that names leave free."""
+    """The legend of height, signs and shades, in the cells that names leave free."""
     heat = context.glyphs.heat
     shades = f"{''.join(heat)} {'quick to slow beside usual' if context.board.duration_stats else 'short to long'}"
     words = ("done", "running", "retries", "to do")

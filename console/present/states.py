@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a command that prints events reads no list of runs
 
 
 class RowContext(NamedTuple):
-    """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal.
+    """The context of a row's drawing: the time in microseconds, and the signs of the terminal.
 
     ``label``: the key of an action by its name, empty where no key acts.
     """
@@ -31,7 +31,7 @@ class RowContext(NamedTuple):
     label: Callable[[str], str] = lambda action: ""
 
     def since(self, at: int) -> str:
-        """How long ago ``at`` was."""
+        """The time since ``at``, as text."""
         return age(self.now_us - at)
 
 
@@ -182,7 +182,7 @@ def bar(counts: views.Counts, glyphs: Glyphs, size: int) -> Line:
 
 
 def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
-    """How many runs or state files need a human, behind a dot; nothing if none does."""
+    """The number of runs or state files that need a human, behind a dot; empty if none does."""
     return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(f"{number(waiting)} {need_human(waiting)}")] if waiting else []
 
 
@@ -233,7 +233,7 @@ def progress(counts: views.Counts, glyphs: Glyphs) -> Line:
 
 
 def problem_counts(counts: views.Counts, glyphs: Glyphs) -> Line:
-    """How many need a human, by sign, the most severe first."""
+    """Counts of tasks that need a human, by sign, the most severe first."""
     needed = {state: count for state, count in counts.items() if state in views.PROBLEMS}
     signed = _signed(needed, glyphs, ALIVE)
     return join(([Piece(f"{sign.text}{number(count)}", sign.role)] for sign, count in signed), " ")
@@ -242,7 +242,7 @@ def problem_counts(counts: views.Counts, glyphs: Glyphs) -> Line:
 def _signed(
     counts: views.Counts, glyphs: Glyphs, runner: RunnerStatus, without: Sequence[views.CountedState] = ()
 ) -> list[tuple[Piece, int]]:
-    """How many tasks have each sign, the worst first; states with one sign are one number."""
+    """Counts of tasks by sign, the worst first; states with one sign are one number."""
     found: dict[Piece, int] = {}
     for style, count in _styled(counts, runner, without):
         sign = sign_of(style, glyphs)
@@ -264,7 +264,7 @@ def counts_line(
 def _styled(
     counts: views.Counts, runner: RunnerStatus, without: Collection[views.CountedState] = ()
 ) -> list[tuple[views.StateStyle, int]]:
-    """How many tasks are shown in each style, the worst first: those whose end is not saved apart from what runs."""
+    """Counts of tasks by style, the worst first; those whose end is not saved are counted apart from those that run."""
     found, kept = [], {state: count for state, count in counts.items() if state not in without}
     for state in SEVERITY:
         count = kept.get(state, 0)

@@ -93,7 +93,7 @@ def _urgent_state(group: QuarantineGroup) -> str | None:
 
 
 def row_counts(group: QuarantineGroup) -> list[str]:
-    """How many rows are in each state: ``3 held``."""
+    """Counts of rows by state: ``3 held``."""
     return [f"{number(count)} {state}" for state in _ROW_STYLES if (count := group.counts.get(state))]
 
 
@@ -134,7 +134,7 @@ def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> 
 
 
 def _counts(counts: Mapping[str, int], urgent: str, glyphs: Glyphs) -> Line:
-    """How many are in each state; all but the ``urgent`` one dim."""
+    """Counts by state; all but the ``urgent`` one are dim."""
     shown = {state: Role.TEXT if state == urgent else Role.DIM for state, count in counts.items() if count}
     parts = ([Piece(f"{number(counts[state])} {state}", role)] for state, role in shown.items())
     return join(parts, f" {glyphs.dot} ")

@@ -105,7 +105,7 @@ def _breaker_lines(guard: BreakerStatus, context: RunContext) -> Iterator[Line]:
 
 
 def _changes(changes: Sequence[Event], context: RunContext) -> Iterator[Line]:
-    """When it opened and closed, the latest first; what follows a failed probe goes on where it stood."""
+    """Instants at which the breaker opened and closed, the latest first; a failed probe changes nothing."""
     states = [(one.payload.state, one.actor) if isinstance(one.payload, BreakerChanged) else None for one in changes]
     known = [(state, one) for state, one in zip(states, changes, strict=True) if state and state[0] != "HALF_OPEN"]
     if known:

@@ -103,7 +103,7 @@ _BAR_CELLS = 6
 
 
 class RunContext(msgspec.Struct):
-    """What drawing needs besides the task. ``has_durations``: in the labels of a wide timeline."""
+    """The context of a task's drawing. ``has_durations``: in the labels of a wide timeline."""
 
     board: Board
     now_us: int
@@ -116,19 +116,19 @@ class RunContext(msgspec.Struct):
 
     @property
     def row_context(self) -> RowContext:
-        """What drawing a row of a list needs."""
+        """The context of a row of a list."""
         return RowContext(self.now_us, self.glyphs)
 
     def since(self, at: int) -> str:
-        """How long ago ``at`` was."""
+        """The time since ``at``, as text."""
         return self.row_context.since(at)
 
     def view(self, name: str) -> views.TaskView:
-        """What is true of a task."""
+        """The view of a task at this instant."""
         return self.board.view(name, self.now_us, self.runner)
 
     def runner_among(self, members: Sequence[int]) -> RunnerStatus:
-        """Who runs the tasks of a group, which have these numbers."""
+        """The runner of a group's tasks, by their numbers."""
         if not self.runner.unsaved:
             return self.runner
         names = set(self.board.dag.names_of(members))
@@ -136,7 +136,7 @@ class RunContext(msgspec.Struct):
         return msgspec.structs.replace(self.runner, unsaved=ends)
 
     def attempt(self, attempt: AttemptRow) -> views.AttemptView:
-        """What is true of an attempt."""
+        """The view of an attempt at this instant."""
         rows = map(self.board.row, self.runner.unsaved if attempt.ended_at is None else ())
         row = next((one for one in rows if one.latest is attempt), None)
         return views.attempt_view(attempt, self.now_us, self.runner, row)
@@ -174,7 +174,7 @@ def latest_first(row: TaskRow) -> list[tuple[AttemptRow, int]]:
 
 
 def describe_checks_before(count: int) -> str:
-    """What ``latest_first`` leaves out, as the end of a sentence; empty if it is nothing."""
+    """The checks that ``latest_first`` leaves out, as the end of a sentence; empty if there are none."""
     return f", as in {counted(count, 'check')} before" if count else ""
 
 
@@ -243,7 +243,7 @@ def task_line(row: TaskRow, context: RunContext, columns: int, longest_name: int
 
 
 def part_over(name: str, context: RunContext) -> float | None:
-    """How much of the attempt under way is over, from 0 to 1; None if nobody knows."""
+    """The share of the attempt under way that is over, from 0 to 1; None if unknown."""
     usual = context.board.duration_stats.get(name)
     return views.part_done(context.board.row(name), context.view(name), usual.p50_us if usual is not None else None)
 
@@ -252,9 +252,9 @@ _NODE_BAR_CELLS = 8
 
 
 def node_facts(name: str, context: RunContext) -> tuple[Line, Line]:
-    """What the drawing says below a name: how far a task is, what it took, where it failed, what it waits for; more.
+    """The facts below a name in the drawing, short and whole: progress, duration, place of the failure, wait.
 
-    What the exception says stands in the row, in the details and in the traceback.
+    The message of the exception stands in the row, in the details and in the traceback.
     """
     row, view = context.board.row(name), context.view(name)
     tried = [Piece(attempts_text(row), Role.DIM)] if row.failures or row.generation else []
@@ -286,7 +286,7 @@ def _running_facts(row: TaskRow, context: RunContext) -> Line:
 
 
 def took_text(name: str, context: RunContext) -> str:
-    """How long a task that succeeded ran; empty for others."""
+    """The duration of a task that succeeded; empty for others."""
     row = context.board.row(name)
     attempt = row.latest if row.state is TaskState.SUCCESS else None
     return column(context.attempt(attempt).clock).strip() if attempt is not None else ""
@@ -297,7 +297,7 @@ _QUIET = DONE | {TaskState.PENDING}
 
 
 def pace(lasts_us: int, usual_us: int) -> Pace:
-    """How long finished work took beside what is usual; a difference that nobody notices is none."""
+    """The pace of finished work beside what is usual; a difference that nobody notices is none."""
     return Pace(lasts_us / usual_us if abs(lasts_us - usual_us) >= _NEGLIGIBLE_US else 1.0, False, False)
 
 
@@ -338,7 +338,7 @@ def _running(row: TaskRow, view: views.TaskView, context: RunContext, room: int)
 
 
 def _waiting(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
-    """What keeps a task that does not run, and when that ends if anybody ends it."""
+    """The obstacle of a task that does not run, and when it ends if anybody ends it."""
     when = "" if view.instant is None else countdown(view.instant, context.now_us)
     fact, role = one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.reason else Role.DIM
     if view.reason is WaitReason.SENSOR and when:

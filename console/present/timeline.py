@@ -31,7 +31,7 @@ from .tasks import RunContext
 
 
 class CellRank(IntEnum):
-    """Which content wins a cell: the highest rank."""
+    """The rank of a cell's content: the highest one wins."""
 
     NOTHING = 0
     NOW = 1
@@ -212,7 +212,7 @@ def bar_line(
 
 
 def wait_words(row: TaskRow, view: views.TaskView) -> str:
-    """What a task waits for that has begun to wait and whose wait has no end by itself; else empty."""
+    """The wait of a task that has begun and has no end by itself; else empty."""
     if row.state is TaskState.DEAD_LETTER or view.reason is WaitReason.APPROVAL:
         return "waits for you" if row.state is TaskState.DEAD_LETTER else "waits for your yes or no"
     return one_line(view.fact) if row.state is TaskState.READY and view.instant is None else ""
@@ -287,7 +287,7 @@ def _paint_cpu(canvas: BarCells, attempt: AttemptRow, first: int, last: int, cpu
 
 
 def place_of(attempt: AttemptRow) -> str:
-    """Where a killed attempt was, by its autopsy, else by its stack; empty if neither was taken."""
+    """The place of a killed attempt, by its autopsy, else by its stack; empty if neither was taken."""
     return tasks.hang_of(attempt) or (f"it was in {one_line(attempt.where)}" if attempt.where else "")
 
 
@@ -400,7 +400,7 @@ def label_line(
 
 
 def duration_text(row: TaskRow, context: RunContext) -> str:
-    """How long the latest attempt of a task ran, as in all lists, until now if it runs; blank before the first."""
+    """The duration of a task's latest attempt, as in all lists, until now if it runs; blank before the first."""
     if row.latest is None:
         return " " * TOOK_CELLS
     view = context.attempt(row.latest)
@@ -490,7 +490,7 @@ def group_label_line(
 
 
 def group_duration_text(activity: GroupActivity, now_us: int) -> str:
-    """How long a group took from its first attempt on, until now if it goes on; blank before the first."""
+    """The duration of a group from its first attempt on, until now if it goes on; blank before the first."""
     start, end = activity.first_start, now_us if activity.is_active else activity.last_end
     return " " * TOOK_CELLS if start is None or end is None else f" {column(end - start)}"
 

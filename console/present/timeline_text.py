@@ -80,7 +80,7 @@ def describe_attempt(attempt: AttemptRow, view: views.AttemptView) -> str:
 def bar_legend(
     painted: Iterable[Line], glyphs: Glyphs, columns: int, rows: int = 1, *, has_groups: bool = False
 ) -> list[Line]:
-    """What the signs in these lines mean, in ``rows`` rows at most; in one row the least important are left out."""
+    """The legend of the signs in these lines, in ``rows`` rows at most; one row leaves out the least important."""
     signs = {(sign, piece.role) for line in painted for piece in line for sign in piece.text}
     entries = [(rank, entry) for rank, entry in _legend_entries(glyphs, has_groups) if _is_painted(entry[0], signs)]
     if rows > 1:
@@ -96,7 +96,7 @@ def _is_painted(entry: Piece, signs: Collection[tuple[str, str]]) -> bool:
 
 
 def bar_entries(glyphs: Glyphs) -> list[Line]:
-    """What each sign of the bars means, also of the bars of groups."""
+    """The meaning of each sign of the bars, also of the bars of groups."""
     return [entry for _, entry in _legend_entries(glyphs, has_groups=True)]
 
 

@@ -173,16 +173,16 @@ class SshOptions(NamedTuple):
 
     def has_shared_connection(self, address: SshAddress) -> bool:
         """Whether ssh would use a connection that the operator's configuration shares (ControlMaster)."""
-        said = self._ask(address, "-G")
+        said = self._query(address, "-G")
         lines = [] if said is None else said.splitlines()
         return any(os.path.exists(line.partition(" ")[2]) for line in lines if line.startswith("controlpath "))
 
-    def tell_shared_connection(self, address: SshAddress, what: str) -> bool:
-        """Tell the connection that ssh would share to ``check`` or ``exit``. False: there is none, or it hangs."""
-        return self._ask(address, "-O", what) is not None
+    def control_shared_connection(self, address: SshAddress, command: str) -> bool:
+        """Send ``check`` or ``exit`` to the connection that ssh would share. False: there is none, or it hangs."""
+        return self._query(address, "-O", command) is not None
 
-    def _ask(self, address: SshAddress, *question: str) -> str | None:
-        """What ssh says to a question that it answers without the host; None if it fails, or says nothing in time."""
+    def _query(self, address: SshAddress, *question: str) -> str | None:
+        """The answer of ssh to a question that needs no host; None if ssh fails, or is silent for too long."""
         import subprocess  # here: a listing of a local file starts no program
 
         words, before = self.argv(address), len(_program())

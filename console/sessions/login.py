@@ -81,7 +81,7 @@ class Login:
 
     async def _does_answer(self, options: SshOptions) -> bool:
         """Whether the connection that these options share is there and does not hang."""
-        return await asyncio.to_thread(options.tell_shared_connection, self._address, "check")
+        return await asyncio.to_thread(options.control_shared_connection, self._address, "check")
 
     def sign_in(self) -> SshOptions:
         """Let ssh prompt on the terminal of this process. Raises LinkError when that failed."""
@@ -137,7 +137,7 @@ class Login:
     def _end(self) -> None:
         self.give_up()
         if self._is_open:
-            self._shared.tell_shared_connection(self._address, "exit")
+            self._shared.control_shared_connection(self._address, "exit")
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

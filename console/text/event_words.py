@@ -29,7 +29,7 @@ EventText = str | Callable[[Event, P], str | StateLine | Iterable[str | StateLin
 
 
 class Lines(Enum):
-    """What stands in place of lines."""
+    """A text in place of lines."""
 
     SENTENCE = "the subject of the event and its sentence"
 
@@ -79,7 +79,7 @@ def texts(text: EventText[Any], event: Event) -> Iterable[str | StateLine]:
 
 
 def by(event: Event) -> str:
-    """Who has acted, and why."""
+    """The actor of an act, and the reason."""
     if not event.actor:
         return ""
     return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")

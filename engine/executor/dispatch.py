@@ -207,7 +207,8 @@ class Dispatcher:
 
 
 def _is_durable(orders: Iterable[ClaimOrder]) -> bool:
-    """What a power cut cannot end must find its claim on the disk: it is not started again in ignorance."""
+    """Whether the claims must be on the disk before the start: a power cut ends neither an effect nor a Dask worker,
+    and without its claim such a task would be started twice."""
     return any(order.spec.effect or order.spec.isolation == "dask" for order in orders)
 
 

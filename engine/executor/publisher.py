@@ -1,4 +1,4 @@
-"""Those who are told of a run beside its state file: listeners, receivers of pages and pings, readers of its health."""
+"""Publication of a run beside its state file: to listeners, to receivers of pages and pings, to readers of its health."""
 
 from __future__ import annotations
 

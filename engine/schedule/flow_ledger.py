@@ -35,7 +35,7 @@ class FlowLedger:
             return False
         return progress.decided_until < mark.until or status.last_run_row < mark.run_row
 
-    def take_back(self, id: int, status: ScheduleStatus, schedule: Schedule, now: int) -> str:
+    def revoke_ahead(self, id: int, status: ScheduleStatus, schedule: Schedule, now: int) -> str:
         """Take back what was decided ahead of the clock, and return a sentence; empty: nothing was.
 
         ``schedule``: the one that holds in the state file.

@@ -433,7 +433,7 @@ class FlowService:
         remove(request)
 
     def _later_end(self, run_id: str) -> str:
-        """How a run has ended in a state file of which this one is an older copy; empty: in none that is known."""
+        """The end of a run by a later state file, of which this one is an older copy; empty if no such file is known."""
         with database.reading(self.state_path) as connection:
             started_at = schedules.started_and_never_ended(connection, run_id)
         ran = self._shared.file.past_runs(self.row.id)
@@ -540,7 +540,7 @@ class FlowService:
 
         ``schedule``: the one that holds in the state file.
         """
-        if why := self._ledger.take_back(self.row.id, status, schedule, now):
+        if why := self._ledger.revoke_ahead(self.row.id, status, schedule, now):
             self._warn(why, now)
         decided = [self._ledger.row(one, self.served, self.row, now) for one in status.decided]
         self._ledger.advance(status, schedule)

@@ -289,7 +289,7 @@ def _warn_if_paused(context: ActionContext) -> None:
 
 
 def _paused_by(context: ActionContext) -> str:
-    """Who has paused the run; empty if nobody has."""
+    """The operator who has paused the run; empty if none has."""
     sql = "SELECT coalesce(paused_by, 'an operator') FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
     row = context.connection.execute(sql, (context.run_id,)).fetchone()
     return row[0] if row is not None else ""

@@ -111,7 +111,7 @@ def _needs_of_file(file_row: FileRow, now_us: int) -> Iterator[Need]:
 
 
 def _needs_of_storage(file_row: FileRow) -> Iterator[Need]:
-    """What the executor knows, or what anybody sees of the disk: it may be missing in the file. And pages that no
+    """Needs of the storage, which the file itself may lack: the executor or the disk names them. And pages that no
     sender has taken."""
     health = file_row.health
     if health is not None and health.storage_since is not None:

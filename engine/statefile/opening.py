@@ -203,7 +203,7 @@ def open_readonly(path: str) -> ReadonlyDatabase:
 
 
 def read_or(path: str, read: Callable[[sqlite3.Connection], Value], otherwise: Value) -> Value:
-    """What ``read`` finds; ``otherwise`` where the state file cannot be read, which another sentence says."""
+    """The value of ``read``; ``otherwise`` for a state file that cannot be read, which another sentence reports."""
     try:
         with closing(open_readonly(path).connection) as connection:
             return read(connection)

@@ -366,12 +366,12 @@ def _convert(connection: sqlite3.Connection, path: str) -> None:
         if statement.strip():
             connection.execute(statement)
     if version == 1:
-        _ask_again(connection)
+        _write_start_requests(connection)
         for statement in _CONVERT:
             connection.execute(statement)
 
 
-def _ask_again(connection: sqlite3.Connection) -> None:
+def _write_start_requests(connection: sqlite3.Connection) -> None:
     """Write a file for each start that was asked for in a row."""
     rows = connection.execute(
         "SELECT flow, state_path, logical_time, params FROM request JOIN schedule_1 AS old"

@@ -1,1 +1,1 @@
-"""What several tests need: commands, state files, hosts, processes, and waiting for a condition."""
+"""Parts that several tests need: commands, state files, hosts, processes, and waiting for a condition."""

@@ -1,4 +1,4 @@
-"""When a Textual application has nothing left to do, by its event loop and without the clock."""
+"""The idleness of a Textual application, by its event loop and without the clock."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class PtyTerminal:
         return termios.tcgetattr(self._slave) != self.attributes
 
     def unread_input(self) -> bytes:
-        """What was sent and nobody has read: a shell would take it for keys."""
+        """Bytes that were sent and that nobody has read: a shell would take them for keys."""
         settings = termios.tcgetattr(self._slave)
         settings[3] &= ~termios.ICANON
         termios.tcsetattr(self._slave, termios.TCSANOW, settings)

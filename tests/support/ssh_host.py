@@ -39,7 +39,7 @@ class SshHost:
 
     @property
     def program(self) -> str:
-        """What stands for ``ssh``."""
+        """The program in the place of ``ssh``."""
         return shlex.join(["ssh", "-F", str(self.client_config)])
 
     def config(self, name: str, **changes: str) -> str:

@@ -14,7 +14,7 @@ from textual.css.stylesheet import Stylesheet
 
 @cache
 def _parsed_with(variables: frozenset[tuple[str, str]]) -> dict[Any, Any]:
-    """What has been parsed with these variables: as ``Stylesheet._parse_cache``."""
+    """Styles that were parsed with these variables: as ``Stylesheet._parse_cache``."""
     return {}
 
 

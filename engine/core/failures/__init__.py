@@ -1,1 +1,1 @@
-"""What is known of a failure: its fingerprints, its class, and why an attempt hung."""
+"""Facts of a failure: its fingerprints, its class, and why an attempt hung."""
