@@ -122,8 +122,8 @@ def place_of_need(need: Need, run_id: str | None) -> str:
 
 
 def _mends_now(entry: FleetEntry, need: Need) -> tuple[str, ...]:
-    """Actions that mend a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is resumed
-    whose executor may live, here or beside the file of which this one is a copy."""
+    """Actions that mend a need; a run that goes on has a deadline, one that has ended is acknowledged. Nothing is
+    resumed whose executor may live, here or beside the file of which this one is a copy."""
     ended = {one.run_id for one in entry.file_row.runs if one.ended_at is not None}
     useless = ["postpone" if need.run_id in ended else "ack_run"]
     if entry.executor.may_live:

@@ -28,7 +28,7 @@ def problem_of(path: str, problem: str) -> str:
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:
-    """The count of things that need a human, as in the badge of the inbox, and of notices: ``2 things need a human, 1 notice``."""
+    """The counts in the badge of the inbox, with notices: ``2 things need a human, 1 notice``."""
     found = list(needs)
     notices = sum(need.is_notice for need in found)
     count = attention_count(found)

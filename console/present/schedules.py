@@ -75,7 +75,7 @@ def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int 
 
 
 class ScheduleAct(NamedTuple):
-    """A decision that an operator can make now. ``action``: of the key; ``logical``: of a run; ``help``: what will happen."""
+    """A possible decision of an operator. ``action``: of the key; ``logical``: of a run; ``help``: what will happen."""
 
     action: str
     name: str

@@ -1,4 +1,4 @@
-"""Publication of a run beside its state file: to listeners, to receivers of pages and pings, to readers of its health."""
+"""Publication of a run beside its state file: to listeners, receivers of pages and pings, readers of its health."""
 
 from __future__ import annotations
 

@@ -433,7 +433,7 @@ class FlowService:
         remove(request)
 
     def _later_end(self, run_id: str) -> str:
-        """The end of a run by a later state file, of which this one is an older copy; empty if no such file is known."""
+        """The end of a run by a later state file, of which this one is an older copy; empty if none is known."""
         with database.reading(self.state_path) as connection:
             started_at = schedules.started_and_never_ended(connection, run_id)
         ran = self._shared.file.past_runs(self.row.id)

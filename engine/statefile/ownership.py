@@ -194,7 +194,7 @@ def owned_by_another_name(state_path: str, descriptor: int) -> ExecutorBusyError
 
 
 def _flock_owner(inode: int) -> Optional[int]:
-    """The process that has locked a file, if the kernel names it: ``1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF``."""
+    """The process that has locked a file, if the kernel knows: ``1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF``."""
     try:
         lines = read_file("/proc/locks").decode("ascii").splitlines()
     except OSError:

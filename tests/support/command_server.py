@@ -121,7 +121,7 @@ class _Reader(threading.Thread):
 
 
 class Door:
-    """The socket by which a process asks the server for others: a test process, or a supervisor that the server has forked."""
+    """The socket by which a test process, or a supervisor that the server has forked, asks the server for others."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

@@ -41,7 +41,7 @@ _LAST_STAGE = " 8 of 8 done"
 
 
 def keys_of_line(line: Line) -> list[str]:
-    """The keys that the line of the tour asks for, as Textual names them; before its key a reason that is to be written."""
+    """The keys that the line of the tour asks for, as Textual names them, with a reason that is written before."""
     labels = [piece.text for piece in line if piece.role is Role.KEY]
     key = {"Esc": "escape", "Enter": "enter"}.get(labels[0], labels[0]) if len(labels) == 1 else ""
     return [*(_REASON if "write" in plain(line) else ""), key] if key else []

@@ -77,5 +77,5 @@ def needs(program: str) -> pytest.MarkDecorator:
 
 
 def scaled(count: int) -> int:
-    """The number of drawn cases that a long test tries: ``count`` times $REDRIVE_TEST_SCALE, a whole number, by default 1."""
+    """The number of drawn cases that a long test tries: ``count`` times $REDRIVE_TEST_SCALE (a whole number, 1)."""
     return count * int(os.environ.get("REDRIVE_TEST_SCALE", "1"))

@@ -91,7 +91,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
 
 
 def read_stalled_seconds() -> float:
-    """Seconds for which some process of this machine has waited for a processor; 0 if the kernel does not count them."""
+    """Seconds for which a process of this machine has waited for a processor; 0 if the kernel does not count them."""
     try:
         some = Path("/proc/pressure/cpu").read_text().split("\n")[0]
     except OSError:
