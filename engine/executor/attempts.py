@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..core.breaker import CallVerdict
 from ..core.deadline import ending_deadline
 from ..core.decide import Succeed, TaskHistory
-from ..core.failures.attempt_end import lost, not_started
+from ..core.failures.attempt_end import lost_outcome, not_started_outcome
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.schedule import local_time
 from ..core.spec import TaskSpec
@@ -120,9 +120,11 @@ class AttemptSupervisor(AttemptListener):
     def start_failed(self, error: OSError) -> None:
         """End the attempt: it has no process. The zygote is gone, or the machine lacks memory or descriptors."""
         if isinstance(error, ZygoteGone):
-            self.ended(lost(str(error), is_blameless=error.is_blameless, is_with_zygote=True))
+            self.ended(lost_outcome(str(error), is_blameless=error.is_blameless, is_with_zygote=True))
         else:
-            self.ended(lost(str(error)) if isinstance(error, ProcessLookupError) else not_started(error))
+            self.ended(
+                lost_outcome(str(error)) if isinstance(error, ProcessLookupError) else not_started_outcome(error)
+            )
 
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Record the process, unless the attempt ends within STARTED_DELAY_SECONDS."""

@@ -286,8 +286,8 @@ class CommandServer:
         seconds, supervisor = float(command.options["seconds"]), self._run.attempts.running.get(result.task)
         timeout = None if supervisor is None else supervisor.extend(seconds)
         if supervisor is None or timeout is None:
-            is_forced = supervisor is not None and supervisor.controls.is_forced
-            return False, "SIGTERM was sent to it: it ends" if is_forced else "it ends now, or is only starting"
+            is_terminating = supervisor is not None and supervisor.controls.is_terminating
+            return False, "SIGTERM was sent to it: it ends" if is_terminating else "it ends now, or is only starting"
         claim = supervisor.claim
         await self._run.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author

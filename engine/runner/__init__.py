@@ -4,7 +4,7 @@
   flow once.
 - Fork: ``zygote/zygote.py``. The child runs ``child.py``, the warm worker ``worker_loop.py``, or the host of threads
   ``thread_host.py``.
-- Frames, output, deadline and end: ``attempt.py``. Its place: ``forked_process.py``, ``workers.py``, ``threads.py``.
+- Frames, output, deadline and end: ``attempt.py``. Its backend: ``forked_process.py``, ``workers.py``, ``threads.py``.
 - Kill of strays, found by the executor's token in their environment: ``reaper.py``.
 - Outcome: ``core/failures/attempt_end.py``.
 

@@ -8,7 +8,7 @@ The attempt is inspected in the last quarter of a second before the deadline, so
 CPU in the last minute, its processes and what they wait for, then the stacks of its threads. The stacks come
 last, because the signal that requests them interrupts a sleep.
 
-Where the attempt runs is its ``AttemptHost``: a process of its own (``forked_process.py``), a warm worker, or a thread.
+The attempt runs in its ``AttemptBackend``: a process of its own (``forked_process.py``), a warm worker, or a thread.
 All that an attempt reports leaves through ``_report`` and its neighbours, which mask the secrets of the flow.
 """
 
@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.advice import Progress
-from ..core.failures.attempt_end import Evidence, KillReason, lost, outcome_of, was_killed
+from ..core.failures.attempt_end import AttemptEnd, KillReason, lost_outcome, outcome_of, was_killed
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome, OutcomeKind, unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
@@ -47,8 +47,8 @@ STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
 IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
 
-class AttemptHost:
-    """The place of an attempt, which alone calls these methods; here one that cannot be read, asked or ended."""
+class AttemptBackend:
+    """The process or thread of an attempt; only the attempt calls these methods. Here they have no effect."""
 
     def __init__(self, pid: int, start_ticks: int | None) -> None:
         self.pid = pid
@@ -84,7 +84,7 @@ class AttemptHost:
     def close_stdout(self) -> None:
         """Read the stdout of a command no more."""
 
-    def on_ending(self, is_in_time: bool) -> None:
+    def on_reported(self, is_in_time: bool) -> None:
         """The final frame has come. ``is_in_time``: before the attempt was told to end."""
 
     def terminate(self, reason: str) -> None:
@@ -123,28 +123,28 @@ class Inspection(msgspec.Struct, frozen=True):
 
 
 class Attempt(RunningAttempt):
-    """An attempt in its place, from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
+    """An attempt from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
 
     def __init__(
         self,
         order: AttemptOrder,
         listener: AttemptListener,
         shared: RunnerContext,
-        place: AttemptHost,
+        backend: AttemptBackend,
         started_at: float,
     ) -> None:
         self.order = order
         self.started_at = started_at  # of the function, once the import in the attempt is over
-        self.is_forced = False  # it was told to end: a result that comes now is late
-        self.ending: Outcome | None = None  # of the final frame, if it came in time
-        self.place = place
+        self.is_terminating = False  # SIGTERM was sent, or the cancel token set: a result that comes now is late
+        self.reported: Outcome | None = None  # in the final frame, if that came in time
+        self.backend = backend
         self._listener = listener
         self._shared = shared
         self._mask = shared.mask
         self._masked_output = MaskedStream(shared.mask)
         self._loop = asyncio.get_running_loop()
-        self._force = KillReason.NONE  # why the escalation has begun
-        self._is_endangered = False  # its process may end by the dump of C code: that is an end by force
+        self._kill_reason = KillReason.NONE  # why the escalation has begun
+        self._may_end_by_dump = False  # the request for a dump of C code can end the process: redrive ended it then
         self._is_late_exit = False
         self._oom_mark = shared.oom.mark()
         self._progress = Progress(0, None, 0.0, 0.0, 0)
@@ -162,7 +162,7 @@ class Attempt(RunningAttempt):
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
         self._is_importing = shared.imports_per_process and order.spec.kind != "command"
-        place.attempt = self
+        backend.attempt = self
         self._memory_limit = None if order.cgroup else order.spec.memory  # which the sampler watches, not the kernel
         self._memory_used = 0  # bytes, the most that was seen
         if self._memory_limit is not None:
@@ -176,12 +176,12 @@ class Attempt(RunningAttempt):
         return self._done.done()
 
     @property
-    def _has_ended(self) -> bool:
-        return self.ending is not None or self.is_over
+    def _has_outcome(self) -> bool:
+        return self.reported is not None or self.is_over
 
     def started(self) -> None:
         """Report the process: that of a command once its program runs."""
-        self._listener.started(self.place.pid, self.place.start_ticks)
+        self._listener.started(self.backend.pid, self.backend.start_ticks)
 
     # --- Frames and output, masked ------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Attempt(RunningAttempt):
             case protocol.Checkpointed(value):
                 self._handle_checkpoint(value)
             case protocol.Ended(outcome):
-                self._handle_ending(outcome)
+                self._handle_ended(outcome)
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
@@ -220,13 +220,13 @@ class Attempt(RunningAttempt):
         else:
             self._listener.output(f"redrive: the checkpoint was not stored: it holds {secret}\n".encode())
 
-    def _handle_ending(self, ending: Outcome) -> None:
-        is_in_time = not self.is_forced and self.ending is None
+    def _handle_ended(self, outcome: Outcome) -> None:
+        is_in_time = not self.is_terminating and self.reported is None
         if is_in_time:
-            self.ending = ending
+            self.reported = outcome
             self._disarm()
             self._cancel_inspection()
-        self.place.on_ending(is_in_time)
+        self.backend.on_reported(is_in_time)
 
     def handle_output(self, data: bytes, stream: int = STDERR) -> None:
         """Handle output on stdout or stderr."""
@@ -252,7 +252,7 @@ class Attempt(RunningAttempt):
         if self._is_importing:
             self._is_importing = False
             self.started_at = at
-            if self._force is KillReason.NONE:
+            if self._kill_reason is KillReason.NONE:
                 self._arm()
 
     # --- Deadline and escalation --------------------------------------------------------------------------------------
@@ -310,12 +310,12 @@ class Attempt(RunningAttempt):
 
     def subject(self) -> UsageSubject:
         """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
-        return self.place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
+        return self.backend.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
     async def _inspect(self, until: float) -> Inspection:
         left = until - self._loop.time()
         autopsy = await self._shared.sampler.examine(self.subject(), self._cpu_before(), until - left * STACK_SHARE)
-        dump = await self.place.dump_stack()
+        dump = await self.backend.dump_stack()
         by_second = tuple(cpu_share(*both) for both in pairwise(self._samples) if both[1].at < both[0].at + 2)
         return Inspection(dump, replace(autopsy, cpu_by_second=by_second))
 
@@ -326,15 +326,15 @@ class Attempt(RunningAttempt):
         return await self._inspection
 
     def _deadline_passed(self) -> None:
-        self.place.drain()  # a result that is in the pipe by now is in time
+        self.backend.drain()  # a result that is in the pipe by now is in time
         self._begin_escalation(KillReason.DEADLINE, "deadline")
 
-    def _begin_escalation(self, force: KillReason, reason: str) -> bool:
-        if self._has_ended or self._force is not KillReason.NONE:
+    def _begin_escalation(self, kill_reason: KillReason, reason: str) -> bool:
+        if self._has_outcome or self._kill_reason is not KillReason.NONE:
             return False
         self._disarm()
-        self._force = force
-        if force is KillReason.DEADLINE:
+        self._kill_reason = kill_reason
+        if kill_reason is KillReason.DEADLINE:
             self.report(AttemptDeadline(self._limit))
         self._escalation = self._loop.create_task(self._escalate(reason))
         self._escalation.add_done_callback(raise_task_error)
@@ -343,19 +343,19 @@ class Attempt(RunningAttempt):
     async def _escalate(self, reason: str) -> None:
         """End the attempt in steps. It stops if the final frame came before the first signal was sent."""
         seen = await self._inspected()
-        self.place.drain()
-        if not (seen.dump or self._has_ended):
-            self._is_endangered = True
-            seen = replace(seen, dump=await self.place.dump_c_code())
-            self.place.drain()
-        if self._has_ended:
+        self.backend.drain()
+        if not (seen.dump or self._has_outcome):
+            self._may_end_by_dump = True
+            seen = replace(seen, dump=await self.backend.dump_c_code())
+            self.backend.drain()
+        if self._has_outcome:
             return
         self._report_stack(seen)
-        self.is_forced = True
-        self.place.terminate(reason)
+        self.is_terminating = True
+        self.backend.terminate(reason)
         await asyncio.wait([self._done], timeout=self.order.spec.grace_seconds)
-        if not self.is_over and not self.place.has_ended():
-            self.place.kill(reason)
+        if not self.is_over and not self.backend.has_ended():
+            self.backend.kill(reason)
 
     def _report_stack(self, seen: Inspection) -> None:
         frames = stack.frames(seen.dump, self._shared.project_root)
@@ -375,7 +375,7 @@ class Attempt(RunningAttempt):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
-        if self._allowed is None or self._force is not KillReason.NONE or self._has_ended:
+        if self._allowed is None or self._kill_reason is not KillReason.NONE or self._has_outcome:
             return False
         self._allowed += seconds
         self._arm()
@@ -383,16 +383,16 @@ class Attempt(RunningAttempt):
 
     def pause_output(self) -> None:
         """Stop reading: the task blocks once a pipe is full. All is drained at the deadline and the end."""
-        self.place.pause()
+        self.backend.pause()
 
     def resume_output(self) -> None:
         """Read again."""
-        self.place.resume()
+        self.backend.resume()
 
     def close_stdout(self) -> None:
         """Close the stdout of a command, which nobody reads any more."""
         if not self.is_over:
-            self.place.close_stdout()
+            self.backend.close_stdout()
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -402,9 +402,9 @@ class Attempt(RunningAttempt):
             self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
 
     def _exit_is_late(self) -> None:
-        if not self.place.has_ended():
+        if not self.backend.has_ended():
             self._is_late_exit = True
-            self.place.kill("late exit")
+            self.backend.kill("late exit")
 
     def exited(self, exited: protocol.Exited, crash_dump: str) -> None:
         """End the attempt: the zygote has reaped the process in which it ran, and all that it wrote is read.
@@ -417,12 +417,12 @@ class Attempt(RunningAttempt):
             self.report(AttemptSwept(exited.swept, exited.survivors))
         output = self._tail.decode("utf-8", "replace") if self.order.spec.kind == "command" else ""
         killed = was_killed(exited.exit_code, exited.signal, output)
-        killed = killed and not self.is_forced and not self._is_late_exit
+        killed = killed and not self.is_terminating and not self._is_late_exit
         if self.order.cgroup:
             peak, is_over = cgroups.remove(self.order.cgroup)
             self._memory_used = max(self._memory_used, peak)
             if killed and is_over:
-                self._force, self.is_forced, killed = KillReason.MEMORY, True, False
+                self._kill_reason, self.is_terminating, killed = KillReason.MEMORY, True, False
         usage = {
             "exit_code": exited.exit_code,
             "signal": exited.signal,
@@ -436,18 +436,20 @@ class Attempt(RunningAttempt):
         self.end(usage, exited, crash_dump=crash_dump, out_of_memory=is_out)
 
     def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
-        """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force.
+        """End the attempt as LOST: its process is gone. A result that it had sent stands; so does a reason to end it.
 
         Unless the zygote is gone too, or another attempt has ended the process, the attempt is lost with its process.
         """
-        self.place.drain()
+        self.backend.drain()
         if self.is_over:
             return
         usage = self.duration()
-        if self.ending is None and not self.is_forced:
+        if self.reported is None and not self.is_terminating:
             is_alone = not is_blameless and not is_with_zygote
-            ended = lost(why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote, is_with_process=is_alone)
-            self.settle(ended)
+            ended = lost_outcome(
+                why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote, is_with_process=is_alone
+            )
+            self.finish(ended)
         else:
             self.end(usage)
 
@@ -469,9 +471,9 @@ class Attempt(RunningAttempt):
         shown = self._stack + self._hang_report
         exit_code, signal = (None, None) if exited is None else (exited.exit_code, exited.signal)
         result, result_error = self._command_result(exit_code)
-        evidence = Evidence(
-            ending=self.ending,
-            force=self._force if self.is_forced or self._is_endangered else KillReason.NONE,
+        end = AttemptEnd(
+            reported=self.reported,
+            kill_reason=self._kill_reason if self.is_terminating or self._may_end_by_dump else KillReason.NONE,
             exit_code=exit_code,
             signal=signal,
             out_of_memory=out_of_memory,
@@ -491,7 +493,7 @@ class Attempt(RunningAttempt):
             rules=self.order.rules,
             usage={**usage, **({"stack": shown} if shown else {})},
         )
-        self.settle(outcome_of(evidence))
+        self.finish(outcome_of(end))
 
     def _start_problem(self, exit_code: int | None) -> str:
         """Return what the shell of a command does not say about a program that it could not start."""
@@ -504,17 +506,17 @@ class Attempt(RunningAttempt):
         if self.order.spec.kind != "command" or exit_code != 0:
             return None, ""
         try:
-            return self.place.command_result(), ""
+            return self.backend.command_result(), ""
         except ResultError as error:
             return None, str(error)
 
-    def settle(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """End the attempt with this outcome, once."""
         self._disarm()
         self._cancel_inspection()
         self._shared.sampler.unfollow(self)
         self._done.set_result(None)
-        self.place.release()
+        self.backend.release()
         self._emit_output(self._masked_output.flush())
         self._listener.ended(self._masked(outcome))
 

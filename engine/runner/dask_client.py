@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ... import __version__
-from ..core.failures.attempt_end import lost
+from ..core.failures.attempt_end import lost_outcome
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
@@ -333,7 +333,9 @@ class DaskCluster:
         """Start the attempt of a task on the worker that it has acquired."""
         offer = next((one for one in self._offers.values() if one.task == order.task and one.attempt is None), None)
         if offer is None or offer.worker is None or not self._is_there:
-            self._loop.call_soon(listener.ended, lost("its worker was gone before it started", is_blameless=True))
+            self._loop.call_soon(
+                listener.ended, lost_outcome("its worker was gone before it started", is_blameless=True)
+            )
             return RunningAttempt()
         offer.attempt = RemoteAttempt(self, offer, order, listener)
         self._spawn(self._wait_for_attempt(offer.attempt))
@@ -394,7 +396,7 @@ class DaskCluster:
             self._problem = f"a worker could not take it: {type(error).__name__}: {error}"[:PROBLEM_CHARACTERS]
 
     async def _wait_for_attempt(self, attempt: RemoteAttempt) -> None:
-        outcome = lost("the cluster could not say how it ended")
+        outcome = lost_outcome("the cluster could not say how it ended")
         try:
             outcome = await self._outcome(attempt)
         finally:
@@ -409,11 +411,11 @@ class DaskCluster:
                 await attempt.wait_for_messages(report.message_count)
                 return report.outcome
             if report is not None and report.worker == attempt.worker and attempt.process is None:
-                return lost(f"its worker {attempt.worker} did not wait for it", is_blameless=True)
+                return lost_outcome(f"its worker {attempt.worker} did not wait for it", is_blameless=True)
             attempt.give_up("is gone")
             seconds = attempt.stop_renewing()
             if not seconds or await self._is_proven_dead(attempt):
-                return lost(attempt.why, is_with_process=True)
+                return lost_outcome(attempt.why, is_with_process=True)
             await asyncio.sleep(min(seconds, WATCH_SECONDS))
 
     async def _is_proven_dead(self, attempt: RemoteAttempt) -> bool:
@@ -611,7 +613,7 @@ class DaskCluster:
         for task in self._tasks:
             task.cancel()
         for attempt in self._attempts():
-            attempt.end(lost("the executor ended"))
+            attempt.end(lost_outcome("the executor ended"))
         await _close(self._client)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from ... import __version__
-from ..core.failures.attempt_end import lost, not_started, refused
+from ..core.failures.attempt_end import lost_outcome, not_started_outcome, refused_outcome
 from ..core.flow_difference import other_import
 from ..core.outcome import Outcome
 from ..core.spec import FlowSpec
@@ -206,7 +206,7 @@ class LeasedRun(AttemptListener):
     def refuse(self, why: str) -> None:
         """End the attempt before its start: this worker would run another flow."""
         self._emit("flow_refused", why)
-        self.ended(lost(f"its worker imports another flow: {why}", is_blameless=True))
+        self.ended(lost_outcome(f"its worker imports another flow: {why}", is_blameless=True))
 
     def renew_lease(self) -> None:
         """Restart the lease."""
@@ -307,9 +307,9 @@ class WorkerZygote:
             else:
                 attempt.running = await self._runner.start(permit.order, attempt)
         except FlowError as error:
-            attempt.ended(refused(str(error)))
+            attempt.ended(refused_outcome(str(error)))
         except OSError as error:
-            attempt.ended(not_started(error))
+            attempt.ended(not_started_outcome(error))
 
     async def _open(self, attempt: LeasedRun) -> None:
         """Open the flow in the zygote, as the executor has it. Raises FlowError."""

@@ -13,7 +13,7 @@ import msgspec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import process, protocol, reaper, stack
-from .attempt import AttemptHost
+from .attempt import AttemptBackend
 from .channels import FrameSocket, Pipe, StackPipe
 from .usage import UsageSubject
 
@@ -31,8 +31,8 @@ class ProcessRequest(Protocol):
         """Handle a process that was not forked, or whose zygote is gone."""
 
 
-class ForkedProcess(AttemptHost):
-    """A process that a zygote has forked, and its channels: the place of one attempt with ``isolation="process"``.
+class ForkedProcess(AttemptBackend):
+    """A process that a zygote has forked, and its channels: the backend of one attempt with ``isolation="process"``.
 
     ``open_results``: makes the channel of the frames from its descriptor, for a process that gets frames as well.
     """
@@ -150,7 +150,7 @@ class ForkedProcess(AttemptHost):
 
     # --- The end of its attempt ---------------------------------------------------------------------------------------
 
-    def on_ending(self, is_in_time: bool) -> None:
+    def on_reported(self, is_in_time: bool) -> None:
         """Wait for the exit, which proves the end."""
         if is_in_time:
             self._running.expect_exit()

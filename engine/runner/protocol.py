@@ -448,7 +448,7 @@ class RunnerListener(msgspec.Struct, frozen=True):
 class RunningAttempt:
     """The controls of an attempt. Here of one that has ended: none has an effect."""
 
-    is_forced = False  # it was told to end
+    is_terminating = False  # SIGTERM was sent, or the cancel token set
 
     def cancel(self, reason: str) -> bool:
         """Start the escalation now. Returns False if the attempt is ending already."""

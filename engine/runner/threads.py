@@ -28,7 +28,7 @@ from ..core.failures.attempt_end import KILLED_FROM_OUTSIDE
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import process, protocol, stack
-from .attempt import Attempt, AttemptHost, RunnerContext
+from .attempt import Attempt, AttemptBackend, RunnerContext
 from .channels import FrameSocket, Pipe
 from .forked_process import ForkedProcess, ProcessRequest
 from .protocol import AttemptListener, AttemptOrder
@@ -38,8 +38,8 @@ HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits f
 PATIENCE_SECONDS = 60.0
 
 
-class HostThread(AttemptHost):
-    """A thread of a host: the place of one attempt."""
+class AttemptThread(AttemptBackend):
+    """A thread of a host: the backend of one attempt."""
 
     def __init__(self, number: int, host: ThreadHost) -> None:
         super().__init__(host.pid, host.start_ticks)
@@ -106,7 +106,7 @@ class HostThread(AttemptHost):
             }
             self._running.end(usage, exited, crash_dump=shown, out_of_memory=out_of_memory)
 
-    # --- As the place of its attempt ----------------------------------------------------------------------------------
+    # --- As the backend of its attempt --------------------------------------------------------------------------------
 
     def subject(self, line: str | None) -> UsageSubject:
         """Return the thread, once it is known; not its neighbours in the process."""
@@ -146,7 +146,7 @@ class HostThread(AttemptHost):
         if self._output is not None:
             self._output.resume()
 
-    def on_ending(self, is_in_time: bool) -> None:
+    def on_reported(self, is_in_time: bool) -> None:
         """End the attempt: the thread has nothing more to say."""
         if self._output is not None:
             self._output.drain()
@@ -182,7 +182,7 @@ class ThreadHost(ForkedProcess):
     def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, hosts: ThreadHosts) -> None:
         self.is_retired = False  # takes no new attempts
         self.is_killed_by_rule = False
-        self.threads: dict[int, HostThread] = {}  # by number, leaked ones included
+        self.threads: dict[int, AttemptThread] = {}  # by number, leaked ones included
         self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their cancel token and still run
         self._shared = shared
         self._oom_mark = shared.oom.mark()
@@ -200,7 +200,7 @@ class ThreadHost(ForkedProcess):
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> Attempt:
         """Run an attempt in a new thread."""
         self.link.send_soon(protocol.Start(number, protocol.encode_order(order)))
-        thread = self.threads[number] = HostThread(number, self)
+        thread = self.threads[number] = AttemptThread(number, self)
         return Attempt(order, listener, self._shared, thread, asyncio.get_running_loop().time())
 
     def _on_payload(self, payload: bytes) -> None:
@@ -224,7 +224,7 @@ class ThreadHost(ForkedProcess):
         """The number of attempts in this host that have not leaked."""
         return len(self.threads) - len(self.leaked)
 
-    def forget(self, thread: HostThread) -> None:
+    def forget(self, thread: AttemptThread) -> None:
         """Remove an attempt whose thread has ended; a leaked one frees its slot."""
         self.threads.pop(thread.number, None)
         self.leaked.pop(thread.number, None)
@@ -270,7 +270,7 @@ class ThreadHost(ForkedProcess):
         why = KILLED_FROM_OUTSIDE if was_killed else self._why(exited, culprit)
         self._end(why, is_blameless=is_known)
 
-    def _why(self, exited: protocol.Exited, culprit: HostThread | None) -> str:
+    def _why(self, exited: protocol.Exited, culprit: AttemptThread | None) -> str:
         if self.is_killed_by_rule:
             return f"the process that it shared was ended, because {self._ignored} ignored its cancel token"
         how = f"signal {exited.signal}" if exited.signal is not None else f"exit code {exited.exit_code}"
@@ -294,7 +294,7 @@ class ThreadHost(ForkedProcess):
         self._hosts.on_exited(self)
 
 
-def _culprit(inside: Sequence[HostThread], dump: str) -> HostThread | None:
+def _culprit(inside: Sequence[AttemptThread], dump: str) -> AttemptThread | None:
     """Return the thread that called ``os._exit``, crashed, or was alone in the host; None if unknown."""
     crashed = stack.crashed_thread(dump)
     for thread in inside:

@@ -87,8 +87,8 @@ class Worker(ForkedProcess):
         if report.findings:
             self._pool.on_findings(self, attempt.order.task, report.findings)
         is_program = attempt.order.spec.kind == "command"
-        is_success = is_program or (attempt.ending is not None and attempt.ending.kind is OutcomeKind.SUCCESS)
-        is_clean = is_success and not report.findings and not attempt.is_forced and self._is_reusable
+        is_success = is_program or (attempt.reported is not None and attempt.reported.kind is OutcomeKind.SUCCESS)
+        is_clean = is_success and not report.findings and not attempt.is_terminating and self._is_reusable
         if not (is_program or is_clean):
             self.link.close()  # ends the worker, if a finding does not
             return
@@ -114,7 +114,7 @@ class Worker(ForkedProcess):
         self._is_reusable = False
         super().pause()
 
-    def on_ending(self, is_in_time: bool) -> None:
+    def on_reported(self, is_in_time: bool) -> None:
         """Wait for the report or the exit. The report mostly comes with the final frame: then no timer is needed."""
         if is_in_time:
             asyncio.get_running_loop().call_soon(self._running.expect_exit)
@@ -132,7 +132,7 @@ class Worker(ForkedProcess):
             self.written.insert(1, pipe := Pipe(descriptor, self._handle_stdout))  # before stderr, which has the reason
             pipe.resume()
         attempt.started()
-        if attempt.is_forced:  # the SIGTERM was sent to the worker
+        if attempt.is_terminating:  # the SIGTERM was sent to the worker
             process.signal_group(self.pidfd, self.pid, signal.SIGTERM)
 
     def _handle_stdout(self, data: bytes) -> None:
@@ -140,7 +140,7 @@ class Worker(ForkedProcess):
         self._running.handle_output(data, STDOUT)
 
     def _forget_program(self) -> None:
-        """Become the place of the worker itself again."""
+        """Become the backend of the worker process itself again."""
         if self._has_program:
             os.close(self.pidfd)
         (self.pid, self.start_ticks), self.pidfd = self._own, self._own_pidfd

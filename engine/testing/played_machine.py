@@ -18,7 +18,7 @@ from ..core.secret_mask import SecretMask
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
 from ..runner import protocol
-from ..runner.attempt import Attempt, AttemptHost, RunnerContext
+from ..runner.attempt import Attempt, AttemptBackend, RunnerContext
 from ..runner.autopsy import ProcSampler, SampledAttempt
 from ..runner.out_of_memory import OutOfMemoryWatch
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
@@ -194,8 +194,8 @@ class PlayedRunner:
             attempt.lose("the executor ended")
 
 
-class PlayedProcess(AttemptHost):
-    """The place of an attempt that follows its script."""
+class PlayedProcess(AttemptBackend):
+    """The backend of an attempt that follows its script."""
 
     def __init__(self, number: int, script: Script, on_over: Callable[[int], None]) -> None:
         super().__init__(_PIDS + number, None)
@@ -224,7 +224,7 @@ class PlayedProcess(AttemptHost):
     def _end_by_itself(self) -> None:
         end = self._script.end
         if isinstance(end, Outcome):
-            self._running.settle(end)
+            self._running.finish(end)
         elif isinstance(end, Exit):
             self._exit(end)
         else:
@@ -240,7 +240,7 @@ class PlayedProcess(AttemptHost):
         dump = "" if exit.signal is None else without_engine(self._script.stack)
         self._running.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []), dump)
 
-    # --- As the place of its attempt --------------------------------------------------------------------------------
+    # --- As the backend of its attempt ------------------------------------------------------------------------------
 
     async def dump_stack(self) -> str:
         return without_engine(self._script.stack)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from redrive.engine.core.failures.attempt_end import lost
+from redrive.engine.core.failures.attempt_end import lost_outcome
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.runner import protocol
 from redrive.engine.runner.protocol import AttemptFrame, AttemptOrder
@@ -72,9 +72,9 @@ def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random, *, is_lis
         recheck = dice.choice((None, 0.0, 3.0))
         return Outcome(OutcomeKind.DEFERRED, recheck_seconds=recheck, defer_reason="not yet", attempt_columns=usage)
     if behaviour == "lost":
-        return lost("killed from outside (SIGKILL)", usage, is_with_process=True)
+        return lost_outcome("killed from outside (SIGKILL)", usage, is_with_process=True)
     if behaviour == "killed":
-        return lost("killed with its neighbours", usage, is_blameless=True)
+        return lost_outcome("killed with its neighbours", usage, is_blameless=True)
     if behaviour not in _CLASSES:
         result = [dice.randint(0, 2) for _ in range(dice.randint(0, LIST_MAX))] if is_list else dice.randint(0, 9)
         return Outcome(OutcomeKind.SUCCESS, result=str(result), attempt_columns=usage)

@@ -1,4 +1,4 @@
-"""Maps the evidence of an attempt's end to its outcome: pure functions, so that each way to end is a row of a test.
+"""Maps what is known of the end of an attempt to its outcome, by pure functions: each way to end is a row of a test.
 
 A final frame that came in time decides, even if the process failed afterwards; without one the exit status decides.
 """
@@ -42,14 +42,14 @@ class KillReason(Enum):
     MEMORY = "memory"
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class AttemptEnd(msgspec.Struct, frozen=True):
     """The facts about the end of one attempt.
 
-    ``ending``: the final frame, if it came before ``force``; ``force``: set once a signal was sent or a token set.
+    ``reported``: the outcome in the final frame, if that came before redrive began to end the attempt.
     """
 
-    ending: Outcome | None = None
-    force: KillReason = KillReason.NONE
+    reported: Outcome | None = None
+    kill_reason: KillReason = KillReason.NONE
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
@@ -70,27 +70,27 @@ class Evidence(msgspec.Struct, frozen=True):
     usage: Mapping[str, object] = {}
 
 
-def outcome_of(evidence: Evidence) -> Outcome:
+def outcome_of(end: AttemptEnd) -> Outcome:
     """Return the outcome of an attempt whose process was reaped, or whose thread ended."""
-    return replace(_outcome_of(evidence), attempt_columns=evidence.usage)
+    return replace(_outcome_of(end), attempt_columns=end.usage)
 
 
-def _outcome_of(evidence: Evidence) -> Outcome:
-    if evidence.ending is not None and evidence.ending.kind is OutcomeKind.CANCELLED:  # by a SIGTERM of others
-        return Outcome(OutcomeKind.ERROR, killed(evidence, SIGTERM))
-    if evidence.ending is not None:
-        return evidence.ending
-    if evidence.force is KillReason.DEADLINE:
-        return Outcome(OutcomeKind.TIMED_OUT, timed_out(evidence), progress=evidence.progress)
-    if evidence.force is KillReason.MEMORY:
-        return Outcome(OutcomeKind.ERROR, over_limit(evidence))
-    if evidence.force is KillReason.CANCEL:
+def _outcome_of(end: AttemptEnd) -> Outcome:
+    if end.reported is not None and end.reported.kind is OutcomeKind.CANCELLED:  # by a SIGTERM of others
+        return Outcome(OutcomeKind.ERROR, signal_failure(end, SIGTERM))
+    if end.reported is not None:
+        return end.reported
+    if end.kill_reason is KillReason.DEADLINE:
+        return Outcome(OutcomeKind.TIMED_OUT, timeout_failure(end), progress=end.progress)
+    if end.kill_reason is KillReason.MEMORY:
+        return Outcome(OutcomeKind.ERROR, memory_limit_failure(end))
+    if end.kill_reason is KillReason.CANCEL:
         return Outcome(OutcomeKind.CANCELLED)
-    if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
-        return Outcome(OutcomeKind.SUCCESS, result=evidence.result)
-    if evidence.signal == SIGKILL and not evidence.out_of_memory:
-        return lost(KILLED_FROM_OUTSIDE, is_with_process=True)
-    return Outcome(OutcomeKind.ERROR, _death(evidence))
+    if end.command is not None and end.exit_code == 0 and not end.result_error:
+        return Outcome(OutcomeKind.SUCCESS, result=end.result)
+    if end.signal == SIGKILL and not end.out_of_memory:
+        return lost_outcome(KILLED_FROM_OUTSIDE, is_with_process=True)
+    return Outcome(OutcomeKind.ERROR, _exit_failure(end))
 
 
 def was_killed(exit_code: int | None, signal: int | None, output: str) -> bool:
@@ -101,7 +101,7 @@ def was_killed(exit_code: int | None, signal: int | None, output: str) -> bool:
 _SHELL_SAYS_KILLED = "Killed"
 
 
-def lost(
+def lost_outcome(
     why: str,
     usage: Mapping[str, object] | None = None,
     *,
@@ -125,7 +125,7 @@ def lost(
     )
 
 
-def not_started(error: OSError) -> Outcome:
+def not_started_outcome(error: OSError) -> Outcome:
     """Return a transient error: no process, memory or descriptor was available."""
     name = type(error).__name__
     fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_STARTED, explain=f"{name} before it started")
@@ -133,66 +133,66 @@ def not_started(error: OSError) -> Outcome:
     return Outcome(OutcomeKind.ERROR, Failure(name, message, FailureClass.TRANSIENT, fingerprint))
 
 
-def refused(why: str) -> Outcome:
+def refused_outcome(why: str) -> Outcome:
     """Return a permanent error: the flow as installed there cannot be run."""
     fingerprint = Fingerprint(strict="refused", loose="refused", explain=why)
     return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
 
 
-def timed_out(evidence: Evidence) -> Failure:
+def timeout_failure(end: AttemptEnd) -> Failure:
     """Describe an attempt that was killed at its timeout."""
-    hang, progress, frame = evidence.hang, evidence.progress, innermost_of_stack(evidence.stack)
+    hang, progress, frame = end.hang, end.progress, innermost_of_stack(end.stack)
     return failure_of_end(
         "TimeoutError",  # SPEC 000 names it so
-        timeout_error(evidence.timeout or 0, hang),
+        timeout_error(end.timeout or 0, hang),
         Classification(FailureClass.TIMEOUT),
-        fingerprint_of_stack(evidence.stack, evidence.project_root, evidence.command, hang),
+        fingerprint_of_stack(end.stack, end.project_root, end.command, hang),
         str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
         {} if progress is None else {PROGRESS_FACT: progress.done},
     )
 
 
-def over_limit(evidence: Evidence) -> Failure:
+def memory_limit_failure(end: AttemptEnd) -> Failure:
     """Describe an attempt that was ended because it held more bytes than its task allows."""
     return failure_of_end(
         MEMORY_LIMIT_ERROR,
-        f"used {format_bytes(evidence.memory_used)} of {format_bytes(evidence.memory_limit)} allowed",
+        f"used {format_bytes(end.memory_used)} of {format_bytes(end.memory_limit)} allowed",
         Classification(FailureClass.OUT_OF_MEMORY),
-        fingerprint_of_signal(SIGKILL, "limit", evidence.stack, evidence.project_root, evidence.command),
+        fingerprint_of_signal(SIGKILL, "limit", end.stack, end.project_root, end.command),
     )
 
 
-def _death(evidence: Evidence) -> Failure:
-    if evidence.out_of_memory:
-        return killed(evidence, SIGKILL)
-    if evidence.signal is not None:
-        return killed(evidence, evidence.signal)
-    if evidence.command is not None and evidence.exit_code == 0:
-        return _bad_result(evidence.result_error)
-    code = evidence.exit_code if evidence.exit_code is not None else 1
-    failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules, command=evidence.command)
-    if evidence.command is not None:
-        problem = evidence.start_problem
+def _exit_failure(end: AttemptEnd) -> Failure:
+    if end.out_of_memory:
+        return signal_failure(end, SIGKILL)
+    if end.signal is not None:
+        return signal_failure(end, end.signal)
+    if end.command is not None and end.exit_code == 0:
+        return _result_failure(end.result_error)
+    code = end.exit_code if end.exit_code is not None else 1
+    failure = describe_exit(code, stderr=end.output_tail, rules=end.rules, command=end.command)
+    if end.command is not None:
+        problem = end.start_problem
         return replace(failure, message=f"{failure.message} ({problem})") if problem else failure
     return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
 
 
-def _bad_result(why: str) -> Failure:
+def _result_failure(why: str) -> Failure:
     fingerprint = Fingerprint(strict="result", loose="result", explain="a result that cannot be used")
     return Failure("ResultError", why, FailureClass.PERMANENT, fingerprint)
 
 
-def killed(evidence: Evidence, number: int) -> Failure:
+def signal_failure(end: AttemptEnd, number: int) -> Failure:
     """Describe a process that was killed by a signal that redrive did not send."""
-    sender = "oom" if evidence.out_of_memory else "unknown"
-    identity = fingerprint_of_signal(number, sender, evidence.stack, evidence.project_root, evidence.command)
-    found = Classification(FailureClass.OUT_OF_MEMORY if evidence.out_of_memory else classify_signal(number))
-    verdict = by_rules(parse_rules(evidence.rules), ErrorFacts(), "", number) or found
-    kind, diagnostic = f"signal:{number}:{sender}", _memory(evidence) if evidence.out_of_memory else ""
+    sender = "oom" if end.out_of_memory else "unknown"
+    identity = fingerprint_of_signal(number, sender, end.stack, end.project_root, end.command)
+    found = Classification(FailureClass.OUT_OF_MEMORY if end.out_of_memory else classify_signal(number))
+    verdict = by_rules(parse_rules(end.rules), ErrorFacts(), "", number) or found
+    kind, diagnostic = f"signal:{number}:{sender}", _memory_text(end) if end.out_of_memory else ""
     return failure_of_end(kind, identity.explain, verdict, identity, diagnostic, {"signal": number})
 
 
-def _memory(evidence: Evidence) -> str:
-    max_rss_kb = evidence.usage.get("max_rss_kb")
+def _memory_text(end: AttemptEnd) -> str:
+    max_rss_kb = end.usage.get("max_rss_kb")
     held = f"it held at most {(max_rss_kb if isinstance(max_rss_kb, int) else 0) / 1024:.0f} MiB"
-    return f"{held} of the {evidence.memory_bound}" if evidence.memory_bound else held
+    return f"{held} of the {end.memory_bound}" if end.memory_bound else held

@@ -21,7 +21,7 @@ from redrive.engine.core.decide import (
     TaskHistory,
     decide,
 )
-from redrive.engine.core.failures.attempt_end import Evidence, lost, over_limit
+from redrive.engine.core.failures.attempt_end import AttemptEnd, lost_outcome, memory_limit_failure
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -262,7 +262,9 @@ def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
 
 
 def test_what_is_over_its_limit_of_memory_is_not_tried_again():
-    outcome = Outcome(OutcomeKind.ERROR, over_limit(Evidence(memory_used=2_300_000_000, memory_limit=2 * 10**9)))
+    outcome = Outcome(
+        OutcomeKind.ERROR, memory_limit_failure(AttemptEnd(memory_used=2_300_000_000, memory_limit=2 * 10**9))
+    )
     assert DeadLetterKind.OUT_OF_MEMORY == judge(outcome, policy=RetryPolicy(max_attempts=10)).kind
 
 
@@ -326,23 +328,23 @@ def test_losses_have_their_own_bound():
 
 def test_a_task_with_one_attempt_is_not_started_again_after_a_kill_from_outside():
     """``max_attempts`` counts all starts, and `redrive exec` promises that it starts a command once."""
-    killed, once = lost("killed from outside (SIGKILL)", is_with_process=True), RetryPolicy(max_attempts=1)
+    killed, once = lost_outcome("killed from outside (SIGKILL)", is_with_process=True), RetryPolicy(max_attempts=1)
     decision = judge(killed, policy=once)
     assert DeadLetterKind.INDETERMINATE == decision.kind
     assert "killed from outside (SIGKILL) in its only attempt" in decision.why
-    assert isinstance(judge(lost("its zygote died", is_with_zygote=True), policy=once), Retry)
+    assert isinstance(judge(lost_outcome("its zygote died", is_with_zygote=True), policy=once), Retry)
     assert isinstance(judge(killed, policy=RetryPolicy(max_attempts=2)), Retry)
 
 
 def test_a_loss_by_somebody_elses_doing_costs_nothing():
-    decision = judge(lost("task 'b' ended the process", is_blameless=True), TaskHistory(losses=2))
+    decision = judge(lost_outcome("task 'b' ended the process", is_blameless=True), TaskHistory(losses=2))
     assert Interrupt("task 'b' ended the process") == decision
 
 
 def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
     """003.32, 001.01."""
     history = TaskHistory(TaskSpec("a", idempotent=False))
-    assert DeadLetterKind.INDETERMINATE == judge(lost("", is_blameless=True), history).kind
+    assert DeadLetterKind.INDETERMINATE == judge(lost_outcome("", is_blameless=True), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(Outcome(OutcomeKind.LOST), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
 

@@ -122,7 +122,7 @@ class Recorder:
         """Ask for the stack until it is as meant: a busy machine answers later than a kill waits for it."""
         assert self.attempt is not None
         async with asyncio.timeout(LIMIT_SECONDS):
-            while not met(dump := await self.attempt.place.dump_stack()):  # type: ignore[attr-defined]
+            while not met(dump := await self.attempt.backend.dump_stack()):  # type: ignore[attr-defined]
                 pass
         return dump
 

@@ -233,7 +233,7 @@ async def test_a_worker_that_dies_behind_its_report_has_ended_its_attempt(bench:
         """
     )
     recorder = await bench.start("waits")
-    worker = recorder.attempt.place
+    worker = recorder.attempt.backend
     worker.link.pause()
     (bench.folder / "go").touch()
     await wait_until_async(lambda: has_reported(worker.link._socket))

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 from redrive.engine.core.advice import Progress
-from redrive.engine.core.failures.attempt_end import Evidence, over_limit, timed_out
+from redrive.engine.core.failures.attempt_end import AttemptEnd, memory_limit_failure, timeout_failure
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -42,7 +42,7 @@ def time_out(state_file: StateFile, progress: Progress | None = None) -> str | N
     state_file.create({"load": ""})
     state_file.move("load", "READY")
     number = state_file.claim("load")
-    failure = timed_out(Evidence(timeout=600, hang="asleep", progress=progress))
+    failure = timeout_failure(AttemptEnd(timeout=600, hang="asleep", progress=progress))
     outcome = Outcome(OutcomeKind.TIMED_OUT, failure, progress=progress)
     claim = Claim(RUN, "load", number, 0, "token")
     spec = TaskSpec("load", timeout=600.0, retry=RetryPolicy(max_attempts=1))
@@ -113,7 +113,9 @@ def test_memory_above_the_limit_is_said_beside_what_is_usual(state_file: StateFi
     state_file.create({"load": ""})
     state_file.move("load", "READY")
     claim = Claim(RUN, "load", state_file.claim("load"), 0, "token")
-    outcome = Outcome(OutcomeKind.ERROR, over_limit(Evidence(memory_used=2_300_000_000, memory_limit=2 * 10**9)))
+    outcome = Outcome(
+        OutcomeKind.ERROR, memory_limit_failure(AttemptEnd(memory_used=2_300_000_000, memory_limit=2 * 10**9))
+    )
     spec = TaskSpec("load", memory=2 * 10**9)
     state_file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
     assert state_file.column("load", "state") == "DEAD_LETTER"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from redrive.engine.core.failures.attempt_end import Evidence, killed, timed_out
+from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure, timeout_failure
 from redrive.engine.core.failures.facts import error_line, programs_of, read_program_end
 from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
@@ -274,7 +274,7 @@ def test_commands_that_say_nothing_are_distinguished_by_what_they_do() -> None:
 
 
 def hung(command: str | None, hang: str = "") -> Failure:
-    return timed_out(Evidence(timeout=60, hang=hang, command=command))
+    return timeout_failure(AttemptEnd(timeout=60, hang=hang, command=command))
 
 
 def test_two_commands_that_hang_are_two_causes() -> None:
@@ -285,12 +285,12 @@ def test_two_commands_that_hang_are_two_causes() -> None:
 
 
 def test_a_program_killed_for_memory_says_so() -> None:
-    failure = killed(Evidence(out_of_memory=True, command="./import.sh"), 9)
+    failure = signal_failure(AttemptEnd(out_of_memory=True, command="./import.sh"), 9)
     assert (failure.failure_class, failure.message) == (
         FailureClass.OUT_OF_MEMORY,
         "out of memory: killed by the kernel",
     )
-    other = killed(Evidence(out_of_memory=True, command="./export.sh"), 9)
+    other = signal_failure(AttemptEnd(out_of_memory=True, command="./export.sh"), 9)
     assert failure.fingerprint.loose != other.fingerprint.loose
 
 

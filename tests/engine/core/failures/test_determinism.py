@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from redrive.engine.core.failures.attempt_end import Evidence, killed, timed_out
+from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure, timeout_failure
 from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.failures.tables import POISON_RULE, Nature, is_shape_error, nature_of
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
@@ -114,10 +114,10 @@ def test_a_policy_or_a_rule_that_calls_a_type_transient_comes_first() -> None:
 @for_each(
     "failure, nature",
     [
-        (killed(Evidence(), 11), Nature.PROGRAM),  # a crash
-        (killed(Evidence(), 15), None),
+        (signal_failure(AttemptEnd(), 11), Nature.PROGRAM),  # a crash
+        (signal_failure(AttemptEnd(), 15), None),
         (describe_exit(3), None),  # says too little
-        (timed_out(Evidence(timeout=3.0)), None),
+        (timeout_failure(AttemptEnd(timeout=3.0)), None),
         (Failure("KeyError", "", FailureClass.UNCLASSIFIED, Fingerprint("a", "b")), Nature.SHAPE),  # without facts
         (Failure("json.decoder.JSONDecodeError", "", FailureClass.AMBIGUOUS, Fingerprint("a", "b")), Nature.SHAPE),
         (Failure("print", "", FailureClass.UNCLASSIFIED, Fingerprint("a", "b")), None),  # not a class

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.failures.attempt_end import Evidence, killed, timed_out
+from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure, timeout_failure
 from redrive.engine.core.failures.failure import (
     MESSAGE_MAX,
     TRACEBACK_MAX,
@@ -216,13 +216,13 @@ def test_rules_speak_of_exit_codes_and_signals_too():
     rules = [{"exit_code": 1, "message": "deadlock", "class": "transient"}, {"signal": 11, "class": "permanent"}]
     assert describe_exit(1, stderr="ERROR: Deadlock found", rules=rules).failure_class is FailureClass.TRANSIENT
     assert describe_exit(1, stderr="ERROR: syntax", rules=rules).failure_class is FailureClass.UNCLASSIFIED
-    assert killed(Evidence(rules=tuple(rules)), 11).failure_class is FailureClass.PERMANENT
+    assert signal_failure(AttemptEnd(rules=tuple(rules)), 11).failure_class is FailureClass.PERMANENT
 
 
 def test_out_of_memory_says_how_much_it_had():
     """4.1: ``signal:<n>:oom``, with the memory figure."""
-    evidence = Evidence(out_of_memory=True, memory_bound="4 GB that it had", usage={"max_rss_kb": 2048 * 1024})
-    failure = killed(evidence, 9)
+    end = AttemptEnd(out_of_memory=True, memory_bound="4 GB that it had", usage={"max_rss_kb": 2048 * 1024})
+    failure = signal_failure(end, 9)
     assert (failure.error_type, failure.failure_class) == ("signal:9:oom", FailureClass.OUT_OF_MEMORY)
     assert failure.diagnostic == "it held at most 2048 MiB of the 4 GB that it had"
 
@@ -231,19 +231,19 @@ def test_a_crash_reports_where_python_stood():
     """4.1: a real segmentation fault with faulthandler's own words."""
     program = "import faulthandler; faulthandler.enable()\ndef parse(): faulthandler._sigsegv()\nparse()\n"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    failure = killed(Evidence(stack=ended.stderr), -ended.returncode)
+    failure = signal_failure(AttemptEnd(stack=ended.stderr), -ended.returncode)
     assert failure.message == "ended by SIGSEGV at <string>:2 in parse"
 
 
 def test_a_timeout_speaks_document_000s_sentence():
     """000.22: ``task exceeded {n}s``; 000.42: never poison by its type: its class is its own."""
     stack = 'Current thread 0x1 (most recent call first):\n  File "/srv/flow.py", line 9 in wait_for_lock\n'
-    failure = timed_out(Evidence(timeout=10.0, stack=stack, project_root="/srv"))
+    failure = timeout_failure(AttemptEnd(timeout=10.0, stack=stack, project_root="/srv"))
     assert failure.message == "task exceeded 10s"
     assert failure.failure_class is FailureClass.TIMEOUT
     assert failure.diagnostic == "it was at flow.py:9 in wait_for_lock"
     assert failure.fingerprint.fields[1] == ("place", "flow.py:wait_for_lock")
-    assert timed_out(Evidence(timeout=0.5)).diagnostic is None
+    assert timeout_failure(AttemptEnd(timeout=0.5)).diagnostic is None
 
 
 # --- The body of a response that urllib leaves unread ---------------------------------------------------------------
