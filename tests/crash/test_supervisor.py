@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -46,14 +44,6 @@ FLOW = """from redrive.engine import Flow
 @{variable}.task(timeout=600)
 def a{variable}(): {body}
 """
-#: ``redrive`` with a supervisor that looks at its files twice a second, and not every five seconds.
-SERVE = """
-from redrive.console.__main__ import main
-from redrive.engine.schedule import supervisor
-
-supervisor.SCAN_SECONDS = 0.5
-main()
-"""
 
 
 class Folder:
@@ -74,9 +64,7 @@ class Folder:
         return file
 
     def serve(self, *words: object) -> Any:
-        command = [sys.executable, "-P", "-c", SERVE, "serve", *map(str, (self.path, *words))]
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.processes.append(subprocess.Popen(command, **pipes))
+        self.processes.append(start_redrive("serve", self.path, *words))
         return self.processes[-1]
 
     def row(self, flow: str) -> ServedSchedule | None:
@@ -437,6 +425,7 @@ def test_runs_that_are_pruned_keep_their_time_end_and_duration(folder: Folder):
     assert len([one for one in map(json.loads, times) if one["state"] == "SUCCESS" and one["lasts_us"] > 0]) >= 4
 
 
+@pytest.mark.spawns
 @pytest.mark.long
 def test_killed_again_and_again_it_starts_each_logical_time_once(folder: Folder):
     for name in ("one", "two"):

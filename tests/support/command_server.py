@@ -246,14 +246,16 @@ def serve(requests: socket.socket) -> None:
 
 def _fork_executors(door: Door) -> None:
     """Let commands and supervisors start executors here, and an executor be forked for its zygote, as those of
-    ``redrive exec`` and of the short flows of ``redrive serve`` are."""
+    ``redrive exec`` and of the short flows of ``redrive serve`` are. Supervisors look at their files twice a second."""
     from redrive.engine import asyncio_log  # noqa: F401
     from redrive.engine.executor import host, loop, opening  # noqa: F401
     from redrive.engine.flow import loading, source  # noqa: F401
     from redrive.engine.runner import process
     from redrive.engine.runner.zygote import connection, zygote  # noqa: F401
     from redrive.engine.runner.zygote.launch import SpawnedZygote
+    from redrive.engine.schedule import supervisor
 
+    supervisor.SCAN_SECONDS = 0.5
     process.LARGE_HEAP_BYTES = sys.maxsize  # the heap of this process is large, but not that of a command
     init = SpawnedZygote.__init__
     SpawnedZygote.__init__ = lambda *words, **options: init(*words, **{**options, "is_forked": True})  # type: ignore[method-assign]

@@ -65,6 +65,8 @@ class PtyTerminal:
         self.modes = {7, 25}
         self.answers = answers
         self._unparsed = b""
+        self._seen: tuple[int, int, int] | None = None  # what the lines were made of
+        self._lines: list[str] = []
         self.master, slave = os.openpty()
         self.resize(columns, rows, report=False)
         self.slave_path = os.ttyname(slave)
@@ -162,8 +164,11 @@ class PtyTerminal:
 
     @property
     def lines(self) -> list[str]:
-        """The rows of the screen without the blanks at their ends."""
-        return [line.rstrip() for line in self.screen.display]
+        """The rows of the screen without the blanks at their ends. Made again only when something was read."""
+        seen = len(self.raw), self.screen.columns, self.screen.lines
+        if seen != self._seen:
+            self._seen, self._lines = seen, [line.rstrip() for line in self.screen.display]
+        return self._lines
 
     @property
     def text(self) -> str:

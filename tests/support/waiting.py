@@ -11,6 +11,8 @@ Value = TypeVar("Value")
 
 LIMIT_SECONDS = 90.0  # for what never comes; a wait ends as soon as its condition holds
 INTERVAL_SECONDS = 0.02
+#: Between the questions of a wait that has lasted a second: they cost more than what the answer comes later.
+LONG_INTERVAL_SECONDS = 0.1
 
 
 def wait_until(
@@ -25,11 +27,12 @@ def wait_until(
     Raises:
         AssertionError: it did not become true in time; ``describe`` says what there was instead.
     """
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        waited_seconds = time.monotonic() - began
+        if waited_seconds > timeout_seconds:
             raise AssertionError(_message(condition, timeout_seconds, describe))
-        time.sleep(interval_seconds)
+        time.sleep(_pause_seconds(waited_seconds, interval_seconds))
     return value
 
 
@@ -41,15 +44,21 @@ async def wait_until_async(
     describe: Callable[[], object] | None = None,
 ) -> Value:
     """The same without blocking the loop; ``condition`` may be a coroutine function."""
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while True:
         answer = condition()
         value = await answer if isinstance(answer, Awaitable) else answer
         if value:
             return value
-        if time.monotonic() > deadline:
+        waited_seconds = time.monotonic() - began
+        if waited_seconds > timeout_seconds:
             raise AssertionError(_message(condition, timeout_seconds, describe))
-        await asyncio.sleep(interval_seconds)
+        await asyncio.sleep(_pause_seconds(waited_seconds, interval_seconds))
+
+
+def _pause_seconds(waited_seconds: float, interval_seconds: float) -> float:
+    """A tenth of what has been waited, within limits."""
+    return max(interval_seconds, min(waited_seconds / 10, LONG_INTERVAL_SECONDS))
 
 
 def _message(condition: Callable[[], object], timeout_seconds: float, describe: Callable[[], object] | None) -> str:
