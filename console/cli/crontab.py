@@ -14,7 +14,7 @@ from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
 from .flow_text import SECRET_NAME, FlowText, call_text, env_text, file_text, numbered, secret_names, shell_duration
-from .shell_line import ShellLine, is_known_folder, name_of_line, parse_shell_line, program_of_line
+from .shell_line import ShellLine, is_before_program, is_known_folder, name_of_line, parse_shell_line, program_of_line
 from .shell_text import TokenKind, tokens_of, unquoted
 
 
@@ -317,8 +317,14 @@ def missing_program(job: Job) -> str:
 
 def lines_with_user(jobs: Sequence[Job]) -> list[Job]:
     """The lines that begin with a user. If one does for sure, so do all whose first word is no program: of one file."""
-    found = [job for job in jobs if _USER.match(job.line) and not _has_program(job, job.line.split()[0], "/")]
+    found = [job for job in jobs if _may_name_user(job)]
     return found if any(map(_names_user, found)) else []
+
+
+def _may_name_user(job: Job) -> bool:
+    """Whether the first word of a line could be a user: no program is known by it."""
+    word = job.line.split()[0]
+    return bool(_USER.match(job.line)) and not is_before_program(word) and not _has_program(job, word, "/")
 
 
 def _names_user(job: Job) -> bool:

@@ -302,9 +302,9 @@ def import_systemd(paths: Sequence[str], folder: str) -> int:
     stay as they are. Exit code 3: something of a timer or service is not in its flow, or the flow starts at other
     times.
     """
-    timers = timer_flows(paths)
+    timers, without_flow = timer_flows(paths)
     if not timers:
-        raise RedriveError("there is no timer in it")
+        raise RedriveError("; ".join(without_flow) or "there is no timer in it")
     write_new_files(folder, [file for _, file in timers])
     timed = [(timer, file) for timer, file in timers if timer.calendar]
     old = [OriginalSchedule(timer.unit, partial(calendar_starts, timer.calendar)) for timer, _ in timed]
@@ -314,8 +314,10 @@ def import_systemd(paths: Sequence[str], folder: str) -> int:
     for timer, _ in timers:
         for sentence in timer.left_out:
             echo(one_line(f"{timer.unit}: {sentence}"))
+    for sentence in without_flow:
+        echo(one_line(sentence))
     echo(one_line(f"next: systemctl disable --now the timers, then: {shell_command(['redrive', 'serve', folder])}"))
-    return ExitCode.PARTIAL_OR_BLOCKED if any(timer.left_out for timer, _ in timers) else code
+    return ExitCode.PARTIAL_OR_BLOCKED if without_flow or any(timer.left_out for timer, _ in timers) else code
 
 
 # --- DAGs of dagu ----------------------------------------------------------------------------------------------------

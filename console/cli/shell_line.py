@@ -65,6 +65,13 @@ _WORD = r"""(?:"[^"$`\\]*"|'[^']*'|(?:\$HOME\b|\$\{HOME\}|[\w./~@%+,:=-])+)"""
 _DURATION = r"[\d.]+[smhd]?"
 
 
+_FLOCK = re.compile(
+    r"(?<![^\s;&|(])(?:\S*/)?flock\s+"
+    r"(?:-[nxe]+\s+|--(?:nb|nonblock|exclusive)\s+|(?:-[wE]\s*|--(?:timeout|wait)[= ])[\d.]+\s+)*"
+    rf"(?P<lock>(?!-){_WORD})\s+(?:-c\s+)?"
+)
+
+
 #: What may stand in front of a command; each group is a field of ``ShellLine``.
 _PREFIXES = (
     re.compile(
@@ -75,10 +82,7 @@ _PREFIXES = (
         r"(?:\S*/)?timeout\s+(?:--preserve-status\s+|--foreground\s+|(?:-s\s*|--signal=)(?:SIG)?TERM\s+"
         rf"|(?:-k\s*|--kill-after=)(?P<grace>{_DURATION})\s+)*(?P<timeout>{_DURATION})\s+"
     ),
-    re.compile(
-        r"(?:\S*/)?flock\s+(?:-[nxe]+\s+|--(?:nb|nonblock|exclusive)\s+|(?:-[wE]\s*|--(?:timeout|wait)[= ])[\d.]+\s+)*"
-        rf"(?P<lock>(?!-){_WORD})\s+(?:-c\s+)?"
-    ),
+    _FLOCK,
 )
 
 
@@ -146,6 +150,7 @@ _OPTIONS_WITH_VALUE: Mapping[str, tuple[str, ...]] = {
 _PREPARATION = re.compile(
     r"""(?<![^\s;&|()'"])(?:(?:cd|export|source|\.|sleep)\s[^;&|()]*|(?:test|\[\[?)\s[^;&|]*)(?:&&|\|\||;)"""
 )
+_ASSIGNMENT = re.compile(rf"(?<!\S)[A-Za-z_]\w*={_WORD}(?=\s)")
 _IS_NO_FILE = ("-c", "-e", "-m", "-r")  # what follows such an option of an interpreter
 
 
@@ -164,6 +169,11 @@ class LineProgram:
     is_file: bool = True
 
 
+def is_before_program(word: str) -> bool:
+    """Whether a word stands in front of a program, as ``env`` and ``nice`` do."""
+    return _NO_NAME.fullmatch(word) is not None
+
+
 def name_of_line(line: str) -> str:
     """A name for the job of a line: that of its program or script; empty if the line names none."""
     return _name_of_program(program_of_line(line).text)
@@ -173,13 +183,14 @@ def program_of_line(line: str) -> LineProgram:
     """The program or script that a line starts."""
     found, is_value = LineProgram(), False
     values: tuple[str, ...] = ()
-    for word in re.split(r"[\s;&|()]+", _PREPARATION.sub("", line)):
+    line = _FLOCK.sub("", _ASSIGNMENT.sub("", _PREPARATION.sub("", line)))
+    for word in re.split(r"[\s;&|()]+", line):
         program = word.strip("\"'")
         base = os.path.basename(program)
         if is_value or word[:1] == "-":
             is_value = not is_value and word in values
             found = replace(found, is_file=found.is_file and word not in _IS_NO_FILE)
-        elif _NO_NAME.fullmatch(base):
+        elif is_before_program(base):
             values = _OPTIONS_WITH_VALUE.get(base, ())
             found = LineProgram(is_script=bool(_INTERPRETER.fullmatch(base)))
         elif _name_of_program(program) and "=" not in word:

@@ -373,6 +373,7 @@ def _unit_of_line(name: str, job: Job) -> FlowText:
             *([f"User={job.user}"] if job.user else []),
             *(f"Environment={_quoted(f'{key}={value}')}" for key, value in job.environment.items()),
             "WorkingDirectory=~",
+            *_input_settings(job.stdin),
             f"ExecStart={job.shell} -c {_quoted(job.line).replace('$', '$$')}",
             "KillMode=process",
         ],
@@ -381,13 +382,24 @@ def _unit_of_line(name: str, job: Job) -> FlowText:
     return FlowText(f"{name}.service", "\n\n".join("\n".join([title, *lines[title]]) for title in lines) + "\n")
 
 
+def _input_settings(text: str | None) -> list[str]:
+    """The settings by which a unit gives a text to the standard input of its command."""
+    if text is None:
+        return []
+    escaped = text.replace("\\", "\\\\").replace("%", "%%")
+    return ["StandardInput=data", *(f"StandardInputText={line}" for line in escaped.splitlines())]
+
+
 def _quoted(text: str) -> str:
     """A text as one word of a unit file."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def timer_flows(paths: Sequence[str]) -> list[tuple[SystemdTimer, FlowText]]:
-    """The flows of timers; a folder stands for all timers in it. Raises RedriveError."""
+def timer_flows(paths: Sequence[str]) -> tuple[list[tuple[SystemdTimer, FlowText]], list[str]]:
+    """The flows of timers, and a sentence for each timer that has none. A folder stands for all timers in it.
+
+    Raises RedriveError for a file that is no timer.
+    """
     files = [
         file
         for path in paths
@@ -395,12 +407,12 @@ def timer_flows(paths: Sequence[str]) -> list[tuple[SystemdTimer, FlowText]]:
     ]
     if wrong := next((file for file in files if not file.endswith(".timer")), None):
         raise RedriveError(f"{wrong} is no timer: name files NAME.timer, or their folder")
-    return list(map(_timer_flow, files))
-
-
-def _timer_flow(file: str) -> tuple[SystemdTimer, FlowText]:
-    try:
-        timer = SystemdTimer(file)
-        return timer, timer.flow_text()
-    except ValueError as error:
-        raise RedriveError(f"{file}: {error}") from None
+    flows: list[tuple[SystemdTimer, FlowText]] = []
+    without_flow: list[str] = []
+    for file in files:
+        try:
+            timer = SystemdTimer(file)
+            flows.append((timer, timer.flow_text()))
+        except (RedriveError, ValueError) as error:
+            without_flow.append(f"{file}: no flow is written: {error}")
+    return flows, without_flow

@@ -424,7 +424,7 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
     [
         ("timeout -k 10s 2h nice -n 10 /opt/vacuum.sh | tee log", "vacuum"),
         ("/usr/bin/env python3 /opt/report.py --month 2", "report"),
-        ("flock -w 1.5 lock 7z a x", "lock"),
+        ("flock -w 1.5 lock 7z a x", "7z"),
         ("7z a x", "7z"),
         ("sudo -n -u postgres pg_dump orders", "pg_dump"),
         ("timeout -s KILL 1h /opt/load.sh", "load"),
@@ -438,6 +438,9 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
         (". /opt/backup.sh", "backup"),
         ("sleep 60 && /opt/late", "late"),
         ('[ "$(date +%d)" -le 7 ] && /opt/first', "first"),
+        ("A=1 B=\"x y\" C='z w' ./run.sh", "run"),
+        ("flock -n /tmp/l.lock -c 'backup.sh a' || echo busy", "backup"),
+        ("cd /srv; /usr/bin/flock -w 5 '/tmp/my lock' ./sync.sh", "sync"),
         ("test -x /usr/sbin/anacron || ( cd / && run-parts --report /etc/cron.daily )", "run_parts"),
     ],
 )
@@ -656,6 +659,11 @@ def test_a_first_word_that_may_be_a_user_of_another_machine_needs_a_look(home: P
     remark = stdout_of("0 5 * * * gone_user /opt/gone\n", code=3)[-2]
     missing = "gone_user is no program that is found on this machine by the PATH of the line"
     assert remark == f"line 1: {missing}. If it is a user: --system."
+
+
+def test_a_word_in_front_of_a_program_is_no_user(home: Path) -> None:
+    lines = stdout_of("PATH=$HOME/none\n0 5 * * * env -i /bin/true\n0 6 * * * nice /bin/true\n")
+    assert not any("--system" in line for line in lines)
 
 
 def test_a_program_that_has_the_name_of_a_user_is_a_program(home: Path) -> None:

@@ -99,8 +99,10 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_timer_and_its_service_become_a_flow(units: Path) -> None:
+    Path("lost.timer").write_text("[Timer]\nOnCalendar=daily\n")
     done = run_redrive("import", "systemd", ".", "--into", "flows")
     assert done.returncode == 3  # what has no counterpart
+    assert "lost.timer: no flow is written" in done.stdout and "lost.service cannot be read" in done.stdout
     gone = "EnvironmentFile=-/gone.env: it is not there"
     for sentence in ("systemd ran it as postgres", "backup.service: MemoryMax=1G", "by the clock, each 900", gone):
         assert sentence in done.stdout
@@ -136,8 +138,10 @@ def test_what_is_no_timer_is_refused(units: Path) -> None:
 
 @pytest.mark.long  # it needs systemd-analyze
 def test_systemd_reads_the_unit_of_a_line_at_boot(units: Path) -> None:
-    line = """A="b c"\n@reboot /bin/echo "x y" '100\\%' $HOME | cat\n"""
+    line = """A="b c"\n@reboot /bin/echo "x y" '100\\%' $HOME | cat%one\\%two%three\n"""
     assert run_redrive("import", "crontab", "-", "--into", "flows", input=line).returncode == 3
     done = subprocess.run(["systemd-analyze", "verify", "flows/echo.service"], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr
-    assert """-c "/bin/echo \\"x y\\" '100%%' $$HOME | cat\"""" in Path("flows/echo.service").read_text()
+    text = Path("flows/echo.service").read_text()
+    assert """-c "/bin/echo \\"x y\\" '100%%' $$HOME | cat\"""" in text
+    assert "StandardInput=data\nStandardInputText=one%%two\nStandardInputText=three\n" in text
