@@ -13,7 +13,7 @@ the bucket. Two layers, because a breaker sees an outage, and a bucket limits wh
 Two findings are evidence of an outage (``evidence_of_outage``). A sudden outage shows in the latest calls, a
 sustained one in the rate of the window; both need so many calls that chance does not explain them: at an error rate of
 0.3 neither opens, at 0.9 the first does after about 14 calls. Both need several tasks as well: what one task meets
-again and again says something about the task (``evidence.py``).
+again and again says something about the task (``call_failures.py``).
 
 After the breaker has closed, calls start at ``release_per_second``, and each success raises the rate, so that it
 doubles each second (as the slow start of TCP, RFC 5681); a failure halves the rate.
@@ -47,7 +47,7 @@ from msgspec.structs import replace
 from ..domain.breakers import HOLDING_BREAKERS, SHUT_BREAKERS, breaker_after
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
-from .evidence import SEVERAL_TASKS
+from .call_failures import SEVERAL_TASKS
 from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
 

@@ -30,7 +30,7 @@ from .breaker import (
     CallVerdict,
     DownstreamHealth,
 )
-from .evidence import SEVERAL_TASKS, Outage, TaskEvidence
+from .call_failures import SEVERAL_TASKS, CallFailures, Outage
 from .failures.tables import is_shape_error
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
 from .policy import POISON_SECONDS
@@ -65,7 +65,7 @@ class DownstreamStates:
         self._numbers = count(1)
         self._adapted: set[str] = set()  # downstreams whose row said another state
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
-        self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
+        self._failures = {name: CallFailures(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
         self._hints: dict[str, DownstreamFinding] = {}  # outages that other executors have found, and no own call yet
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
@@ -90,7 +90,7 @@ class DownstreamStates:
         if admission.call is not None:
             self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))
             if admission.call.probe:
-                self._evidence[downstream].probed.add(task)
+                self._failures[downstream].probed.add(task)
         return admission
 
     def would_admit(self, downstream: str) -> bool:
@@ -137,19 +137,19 @@ class DownstreamStates:
         self._dirty.add(downstream)
         if call.probe and failure is not None and is_shape_error(failure):
             return CallVerdict(DownstreamHealth.DOWN)  # the maintenance page may still be there
-        outage = self._evidence[downstream].outage
+        outage = self._failures[downstream].outage
         silent_seconds = 0.0 if outage is None else (now - outage.since) / 1e6
         return CallVerdict(self._health(downstream, call, end, attempts_max), silent_seconds)
 
     def _counted_end(self, downstream: str, end: CallEnd) -> CallEnd:
-        """Count the end of a call among those of the other tasks; return it with what it is as evidence."""
-        evidence, now = self._evidence[downstream], self._now_us()
+        """Count the end of a call among those of the other tasks; return it with its weight as evidence."""
+        failures, now = self._failures[downstream], self._now_us()
         if end.failure_class is None:
-            evidence.add_success(end.task)
+            failures.add_success(end.task)
         elif end.failure_class in OUTAGE_CLASSES:
-            evidence.add_failure(end.task, end.failure_class, now)
-            is_repeat = evidence.is_repeat(end.task, end.failure_class)
-            return replace(end, is_repeat=is_repeat, tasks_failing=evidence.count_failing(now))
+            failures.add_failure(end.task, end.failure_class, now)
+            is_repeat = failures.is_repeat(end.task, end.failure_class)
+            return replace(end, is_repeat=is_repeat, tasks_failing=failures.count_failing(now))
         return end
 
     def _class_of(self, downstream: str, task: str, failure: Failure | None) -> FailureClass | None:
@@ -192,14 +192,14 @@ class DownstreamStates:
         is_counted = self._breaker(downstream).state not in (BreakerState.METRICS_ONLY, BreakerState.DISABLED)
         if not is_counted or (attempts_max == 1 and not call.probe):
             return DownstreamHealth.UP
-        evidence = self._evidence[downstream]
-        if evidence.do_others_fail(end.task, end.failure_class, self._now_us()):
+        failures = self._failures[downstream]
+        if failures.do_others_fail(end.task, end.failure_class, self._now_us()):
             health = self._health_by_others(downstream, end.failure_class)
             if health is not DownstreamHealth.UP:
                 return health
-        is_held = end.failure_class is FailureClass.TRANSIENT and not evidence.has_other_answer(end.task)
+        is_held = end.failure_class is FailureClass.TRANSIENT and not failures.has_other_answer(end.task)
         if is_held:
-            evidence.is_holding = True
+            failures.is_holding = True
         return DownstreamHealth.SILENT if is_held else DownstreamHealth.UP
 
     def _health_by_others(self, downstream: str, failure_class: FailureClass) -> DownstreamHealth:
@@ -215,7 +215,7 @@ class DownstreamStates:
     def _failed_share(self, downstream: str) -> Callable[[int], float]:
         """Return the share of the tasks of the window that have failed in it, if so many tasks have called; else 0."""
         now = self._now_us()
-        failed = self._evidence[downstream].count_recent(now)
+        failed = self._failures[downstream].count_recent(now)
         found = self.statuses[downstream].totals(now)
         tasks = failed + found.successes - found.recovered
         return lambda least: failed / tasks if tasks >= max(1, least) else 0.0
@@ -248,9 +248,9 @@ class DownstreamStates:
 
     def outage(self, downstream: str) -> Outage | None:
         """Return the failed calls since the latest success; None: there are none, or none that hold a task."""
-        evidence = self._evidence[downstream]
-        is_held = evidence.is_holding or self.is_down(downstream)
-        return evidence.outage if is_held else None
+        failures = self._failures[downstream]
+        is_held = failures.is_holding or self.is_down(downstream)
+        return failures.outage if is_held else None
 
     def is_down(self, downstream: str) -> bool:
         """True if failures opened the breaker, also while it probes. False if an operator opened it."""
@@ -258,13 +258,13 @@ class DownstreamStates:
 
     def has_probed(self, downstream: str, task: str) -> bool:
         """Whether a task has asked a downstream how it is since that has answered anybody."""
-        return task in self._evidence[downstream].probed
+        return task in self._failures[downstream].probed
 
     def shift_clock(self, jump_us: int) -> None:
         """Move all instants after a jump of the wall clock, so that waits keep their length (SPEC 4.10)."""
         for name in self.specs:
             self.statuses[name] = rules.shift_clock(self.statuses[name], jump_us)
-            self._evidence[name].shift_clock(jump_us)
+            self._failures[name].shift_clock(jump_us)
             self._dirty.add(name)
 
     def _replace(self, downstream: str, changed: Breaker) -> None:

@@ -46,7 +46,7 @@ from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder
 
-DescribeError = Callable[[BaseException], Failure]
+MakeFailure = Callable[[BaseException], Failure]
 RunCoroutine = Callable[[Coroutine[object, object, object]], object]
 
 KeyFunction = Callable[..., object]
@@ -154,7 +154,7 @@ def _context_for(
     order: AttemptOrder,
     send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
-    describe: DescribeError,
+    make_failure: MakeFailure,
     monotonic: Callable[[], float],
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
@@ -165,13 +165,15 @@ def _context_for(
         inputs = load_result(order.inputs)
     except UnknownClassError as error:
         raise PermanentError(f"task {order.task!r} cannot read the result of a parent: {error}") from None
-    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe, monotonic=monotonic)
+    return Context(
+        order, params, inputs, send=send, is_cancelled=is_cancelled, make_failure=make_failure, monotonic=monotonic
+    )
 
 
 def call_task(
     order: AttemptOrder,
     plan: CallPlan,
-    describe: DescribeError,
+    make_failure: MakeFailure,
     send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
     run_coroutine: RunCoroutine,
@@ -182,7 +184,7 @@ def call_task(
     A coroutine is run; a generator, whose body would never run, is refused. A context is only built for a function with
     parameters: it costs a tenth of a forked attempt.
     """
-    context = _context_for(order, send, is_cancelled, describe, monotonic) if plan.parameters else None
+    context = _context_for(order, send, is_cancelled, make_failure, monotonic) if plan.parameters else None
     value = plan.function() if context is None else plan.function(**arguments(plan, context))
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
@@ -206,7 +208,7 @@ def _outcome_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> Out
     return Outcome(OutcomeKind.SUCCESS, result=result, element_keys=_keys_of_maps(plan.maps, value))
 
 
-def outcome_of_error(error: BaseException, describe: DescribeError, *, is_cancelled: bool = False) -> Outcome:
+def outcome_of_error(error: BaseException, make_failure: MakeFailure, *, is_cancelled: bool = False) -> Outcome:
     """Return the outcome of an exception. ``is_cancelled``: the attempt was told to end."""
     if isinstance(error, NotReady):
         wait = _bounded_wait(error.recheck_seconds)
@@ -219,7 +221,7 @@ def outcome_of_error(error: BaseException, describe: DescribeError, *, is_cancel
         return Outcome(OutcomeKind.CANCELLED)
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return Outcome(OutcomeKind.SUCCESS)
-    return Outcome(OutcomeKind.ERROR, error.failure() if isinstance(error, KnownCauseError) else describe(error))
+    return Outcome(OutcomeKind.ERROR, error.failure() if isinstance(error, KnownCauseError) else make_failure(error))
 
 
 def _text_of(error: NotReady | SkipTask) -> str:
@@ -251,23 +253,23 @@ def result_json(task: str, value: object) -> str | None:
     return unstored_result(why)
 
 
-def describe_safely(describe: DescribeError, error: BaseException) -> Failure:
-    """Never raises: an exception whose text or attributes raise in their turn is still reported, and bounded.
+def make_failure_safely(make_failure: MakeFailure, error: BaseException) -> Failure:
+    """Make a failure of any exception, also of one whose text or attributes raise; the failure is bounded. Never raises.
 
     Some modules are imported, and lines of code read, for a failure alone, which takes a descriptor: if the task has
     used them all up, there is the reserved one.
     """
     try:
-        failure = describe(error)
+        failure = make_failure(error)
     except Exception as second:
-        failure = _describe_again(describe, error, second)
+        failure = _make_failure_again(make_failure, error, second)
     return _bounded(failure)
 
 
-def _describe_again(describe: DescribeError, error: BaseException, second: Exception) -> Failure:
+def _make_failure_again(make_failure: MakeFailure, error: BaseException, second: Exception) -> Failure:
     with _reserve_released():
         try:
-            return describe(error)
+            return make_failure(error)
         except Exception:
             return _failure_by_field(error, second)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from ..core.failures.failure import describe_error
+from ..core.failures.failure import failure_of_error
 from ..core.outcome import Failure, Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
@@ -119,14 +119,14 @@ class FlowFacts(msgspec.Struct, frozen=True):
         except KeyError:
             raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
 
-    def describer(self, order: AttemptOrder) -> call.DescribeError:
+    def failure_maker(self, order: AttemptOrder) -> call.MakeFailure:
         """Return a function that turns an exception of the task into a Failure; it never raises."""
 
-        def describe(error: BaseException) -> Failure:
+        def make_failure(error: BaseException) -> Failure:
             root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
-            return describe_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
+            return failure_of_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
 
-        return lambda error: call.describe_safely(describe, error)
+        return lambda error: call.make_failure_safely(make_failure, error)
 
 
 class ResultPipe:
@@ -263,13 +263,13 @@ def run_task(
         if before_call is not None:
             before_call()
         forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-        describe = facts.describer(order)
-        outcome = call.call_task(order, plan, describe, pipe.send, lambda: termination.requested, run_here)
+        make_failure = facts.failure_maker(order)
+        outcome = call.call_task(order, plan, make_failure, pipe.send, lambda: termination.requested, run_here)
         termination.close()
         return outcome
     except BaseException as error:
         termination.close()
-        return call.outcome_of_error(error, facts.describer(order), is_cancelled=termination.requested)
+        return call.outcome_of_error(error, facts.failure_maker(order), is_cancelled=termination.requested)
 
 
 def run_coroutine(

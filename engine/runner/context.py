@@ -133,7 +133,7 @@ class Context:
         *,
         send: Callable[[protocol.AttemptFrame], None],
         is_cancelled: Callable[[], bool],
-        describe: Callable[[BaseException], Failure],
+        make_failure: Callable[[BaseException], Failure],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_id = order.run_id
@@ -148,7 +148,7 @@ class Context:
         self._spec = order.spec
         self._send = send
         self._is_cancelled = is_cancelled
-        self._describe = describe
+        self._make_failure = make_failure
         self._monotonic = monotonic
         self._progress: tuple[float, float | None] | None = None
         self._progress_due = 0.0
@@ -320,7 +320,7 @@ class Context:
         """
         fingerprint, raised = None, error if isinstance(error, BaseException) else None
         if raised is not None:
-            failure = self._describe(raised)
+            failure = self._make_failure(raised)
             error = f"{failure.error_type}: {failure.message}"
             fingerprint = failure.fingerprint.loose
         text = _dump_payload(payload)
@@ -380,7 +380,7 @@ class Context:
         """Return whether an error says something about the row at hand: another row would not have it."""
         if not isinstance(error, Exception) or isinstance(error, NotReady | SkipTask | TooManyBadRows):
             return False
-        failure = self._describe(error)
+        failure = self._make_failure(error)
         state = str(failure.facts.get("sqlstate") or "")
         if state.startswith(_TRANSACTION_STATE) and self._first_errors:
             _, error.__cause__ = next(iter(self._first_errors.values()))  # the row that has ended the transaction

@@ -97,7 +97,7 @@ class _TaskThread:
             thread.start()
         except RuntimeError as error:
             refused = TransientError(f"its thread could not be started: {error}")
-            self._end(outcome_of_error(refused, self._facts.describer(self._order)))
+            self._end(outcome_of_error(refused, self._facts.failure_maker(self._order)))
             on_done()
 
     def _run(self, on_done: Callable[[], object]) -> None:
@@ -139,12 +139,12 @@ class _TaskThread:
         return self._output
 
     def _outcome(self) -> Outcome:
-        describe, is_cancelled = self._facts.describer(self._order), self.token.event.is_set
+        make_failure, is_cancelled = self._facts.failure_maker(self._order), self.token.event.is_set
         try:
             plan = self._facts.plan(self._order.spec)
-            return call_task(self._order, plan, describe, self.send, is_cancelled, self._run_coroutine)
+            return call_task(self._order, plan, make_failure, self.send, is_cancelled, self._run_coroutine)
         except BaseException as error:
-            return outcome_of_error(error, describe, is_cancelled=is_cancelled())
+            return outcome_of_error(error, make_failure, is_cancelled=is_cancelled())
 
     def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> object:
         return run_coroutine(coroutine, self.token.bind)

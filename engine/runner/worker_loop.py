@@ -120,7 +120,7 @@ class _Worker:
         except BaseException as error:
             self._facts.termination.close()
             error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
-            self._pipe.send(protocol.Ended(outcome_of_error(error, self._facts.describer(order))))
+            self._pipe.send(protocol.Ended(outcome_of_error(error, self._facts.failure_maker(order))))
             return CANNOT_EXECUTE
         exited = _end_of_program(pid)
         findings = ["left processes that cannot be killed"] if exited.survivors else []

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..core import consequences, decide
 from ..core.advice import NOT_JUDGED, TimeoutJudgement, judge_timeout, most_memory, past_duration
-from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
+from ..core.failures.failure import PROGRESS_FACT, failure_of_wait
 from ..core.failures.tables import nature_of
 from ..core.outcome import (
     ENVIRONMENT_FIELDS,
@@ -93,7 +93,7 @@ def settle(
     else:
         decision = decide.decide(history, outcome, spec.retry, transaction.at, uniform)
     if isinstance(decision, decide.Fail) and outcome.failure is None:
-        outcome = replace(outcome, failure=describe_wait_timeout(claim.task, decision.why, outcome.defer_reason))
+        outcome = replace(outcome, failure=failure_of_wait(claim.task, decision.why, outcome.defer_reason))
     end = consequences.consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
     with _attributed_to_requester(transaction, claim) if isinstance(decision, decide.Cancel) else nullcontext():
         if not _write(transaction, claim, end, stored, is_map=spec.map is not None):

@@ -24,13 +24,13 @@ from types import FunctionType
 from typing import Any, cast
 from unittest.mock import patch
 
-from ..core.failures.failure import describe_error
+from ..core.failures.failure import failure_of_error
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.result_codec import dump_result, load_result
 from ..core.spec import LOGICAL_TIME, TaskSpec
 from ..errors import RedriveError, TaskTerminated
 from ..runner import protocol
-from ..runner.call import CallPlan, call_task, describe_safely, outcome_of_error
+from ..runner.call import CallPlan, call_task, make_failure_safely, outcome_of_error
 from ..runner.child import FlowFacts, forward_retries
 from ..runner.command import encoded_variables
 from ..runner.context import PROGRESS_SECONDS, Context
@@ -154,7 +154,7 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
 
 
 def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> Outcome | Exit:
-    describe, clock = facts.describer(order), recording.time
+    make_failure, clock = facts.failure_maker(order), recording.time
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
     unblocked, began = _unblocked_seconds(), time.perf_counter()
     try:
@@ -162,7 +162,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
             end = call_task(
                 order,
                 plan,
-                describe,
+                make_failure,
                 recording.send,
                 lambda: clock.is_terminated,
                 partial(_run_coroutine, clock),
@@ -175,7 +175,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
     except BaseException as error:
         if not isinstance(error, Exception | SystemExit | asyncio.CancelledError | TaskTerminated):
             raise  # of the test framework
-        end = outcome_of_error(error, describe, is_cancelled=clock.is_terminated)
+        end = outcome_of_error(error, make_failure, is_cancelled=clock.is_terminated)
     waited = (time.perf_counter() - began) - (_unblocked_seconds() - unblocked)
     if waited > WAITED_SECONDS_MAX:
         raise StageError(
@@ -320,7 +320,7 @@ class PlayedContext(Context):
             inputs,
             send=self._record,
             is_cancelled=lambda: self.is_cancelled,
-            describe=partial(describe_safely, describe_error),
+            make_failure=partial(make_failure_safely, failure_of_error),
             monotonic=count(0.0, 10.0).__next__,  # no report comes too soon after the one before
         )
         self.item = item

@@ -26,7 +26,7 @@ from ..outcome import (
 )
 from .classify import by_rules, classify_signal, parse_rules
 from .facts import Classification, ErrorFacts
-from .failure import PROGRESS_FACT, describe_exit, failure_of_end
+from .failure import PROGRESS_FACT, failure_of_end, failure_of_exit
 from .fingerprint import fingerprint_of_signal, fingerprint_of_stack, innermost_of_stack
 
 DIED_WITHOUT_RESULT = "child died without sending result"
@@ -170,7 +170,7 @@ def _exit_failure(end: AttemptEnd) -> Failure:
     if end.command is not None and end.exit_code == 0:
         return _result_failure(end.result_error)
     code = end.exit_code if end.exit_code is not None else 1
-    failure = describe_exit(code, stderr=end.output_tail, rules=end.rules, command=end.command)
+    failure = failure_of_exit(code, stderr=end.output_tail, rules=end.rules, command=end.command)
     if end.command is not None:
         problem = end.start_problem
         return replace(failure, message=f"{failure.message} ({problem})") if problem else failure
@@ -185,11 +185,11 @@ def _result_failure(why: str) -> Failure:
 def signal_failure(end: AttemptEnd, number: int) -> Failure:
     """Describe a process that was killed by a signal that redrive did not send."""
     sender = "oom" if end.out_of_memory else "unknown"
-    identity = fingerprint_of_signal(number, sender, end.stack, end.project_root, end.command)
+    fingerprint = fingerprint_of_signal(number, sender, end.stack, end.project_root, end.command)
     found = Classification(FailureClass.OUT_OF_MEMORY if end.out_of_memory else classify_signal(number))
     verdict = by_rules(parse_rules(end.rules), ErrorFacts(), "", number) or found
     kind, diagnostic = f"signal:{number}:{sender}", _memory_text(end) if end.out_of_memory else ""
-    return failure_of_end(kind, identity.explain, verdict, identity, diagnostic, {"signal": number})
+    return failure_of_end(kind, fingerprint.explain, verdict, fingerprint, diagnostic, {"signal": number})
 
 
 def _memory_text(end: AttemptEnd) -> str:

@@ -53,7 +53,7 @@ def classify(
 
     ``rules`` are those of the task's downstream; ``policy`` adds its ``retry_on`` and ``never_retry``.
     """
-    case = _Evidence(error, extract_facts(error), tuple(rules), policy, _CAUSES_MAX)
+    case = _ErrorCase(error, extract_facts(error), tuple(rules), policy, _CAUSES_MAX)
     found = _classify(case)
     return replace(found, diagnostic=found.diagnostic or case.facts.diagnostic)
 
@@ -140,16 +140,16 @@ def parse_retry_after(value: str, date: str | None = None) -> float | None:
 # --- the steps --------------------------------------------------------------------------------------------------
 
 
-class _Evidence(msgspec.Struct, frozen=True):
+class _ErrorCase(msgspec.Struct, frozen=True):
     error: BaseException
     facts: ErrorFacts
     rules: tuple[ClassificationRule, ...]
     policy: RetryPolicy | None
     causes_left: int  # the depth to which causes are still followed
 
-    def for_error(self, error: BaseException, policy: RetryPolicy | None) -> _Evidence:
-        """Return the evidence of an error inside this one, or of its cause."""
-        return _Evidence(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
+    def for_error(self, error: BaseException, policy: RetryPolicy | None) -> _ErrorCase:
+        """Return the case of an error inside this one, or of its cause."""
+        return _ErrorCase(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
 
     def has_one_of(self, names: Iterable[str]) -> bool:
         """Return whether the error is of one of these types."""
@@ -159,14 +159,14 @@ class _Evidence(msgspec.Struct, frozen=True):
 _UNKNOWN = Classification(FailureClass.UNCLASSIFIED)
 
 
-def _classify(case: _Evidence) -> Classification:
+def _classify(case: _ErrorCase) -> Classification:
     if case.policy is not None and case.has_one_of(case.policy.never_retry):
         return Classification(FailureClass.PERMANENT)
     found = next((found for step in _STEPS if (found := step(case)) is not None), _UNKNOWN)
     return _apply_retry_on(case, found)
 
 
-def _apply_retry_on(case: _Evidence, found: Classification) -> Classification:
+def _apply_retry_on(case: _ErrorCase, found: Classification) -> Classification:
     """Apply ``retry_on``: errors that it names are transient, all others are permanent.
 
     If it names ``Exception``, each error keeps its class: otherwise one word would disable the poison rule. AUTH stays
@@ -182,7 +182,7 @@ def _apply_retry_on(case: _Evidence, found: Classification) -> Classification:
     return found
 
 
-def _by_rule(case: _Evidence) -> Classification | None:
+def _by_rule(case: _ErrorCase) -> Classification | None:
     return by_rules(case.rules, case.facts, message_of(case.error))
 
 
@@ -196,7 +196,7 @@ _TASK_ERRORS: tuple[tuple[type[BaseException], FailureClass], ...] = (
 )
 
 
-def _by_task_error(case: _Evidence) -> Classification | None:
+def _by_task_error(case: _ErrorCase) -> Classification | None:
     for kind, failure_class in _TASK_ERRORS:
         if isinstance(case.error, kind):
             seconds = _bounded(case.error.seconds) if isinstance(case.error, errors.RetryAfter) else None
@@ -204,7 +204,7 @@ def _by_task_error(case: _Evidence) -> Classification | None:
     return None
 
 
-def _by_response(case: _Evidence) -> Classification | None:
+def _by_response(case: _ErrorCase) -> Classification | None:
     facts = case.facts
     if facts.status is not None:
         seconds = retry_after_seconds(facts)
@@ -220,7 +220,7 @@ def _by_response(case: _Evidence) -> Classification | None:
     return None if found is None else Classification(found)
 
 
-def _by_group(case: _Evidence) -> Classification | None:
+def _by_group(case: _ErrorCase) -> Classification | None:
     """A group has the hardest class of its children, and their longest Retry-After."""
     if not isinstance(case.error, BaseExceptionGroup) or not case.causes_left:
         return None
@@ -230,7 +230,7 @@ def _by_group(case: _Evidence) -> Classification | None:
     return replace(hardest, retry_after_seconds=max(waits, default=None))
 
 
-def _by_exit(case: _Evidence) -> Classification | None:
+def _by_exit(case: _ErrorCase) -> Classification | None:
     """The exit code of a program that the task ran and what it said, or the code of sys.exit in the task."""
     if case.facts.program is not None and (found := classify_program(case.facts.program)) is not None:
         return found
@@ -241,7 +241,7 @@ def _by_exit(case: _Evidence) -> Classification | None:
     return None if failure_class is FailureClass.UNCLASSIFIED else Classification(failure_class)
 
 
-def _by_exception(case: _Evidence) -> Classification | None:
+def _by_exception(case: _ErrorCase) -> Classification | None:
     for spellings in case.facts.names:
         failure_class = next((tables.EXCEPTIONS[name] for name in spellings if name in tables.EXCEPTIONS), None)
         if failure_class is not None:
@@ -251,7 +251,7 @@ def _by_exception(case: _Evidence) -> Classification | None:
     return None
 
 
-def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
+def _refine_class(case: _ErrorCase, failure_class: FailureClass) -> FailureClass:
     """Refine types by their content: a certificate, a refused login, and an answer that is not JSON."""
     if re.search(BAD_CERTIFICATE, message_of(case.error), re.IGNORECASE):
         return FailureClass.PERMANENT
@@ -262,7 +262,7 @@ def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
     return failure_class
 
 
-def _by_cause(case: _Evidence) -> Classification | None:
+def _by_cause(case: _ErrorCase) -> Classification | None:
     """The class of the cause: ``raise ... from``, ``orig`` of SQLAlchemy, ``reason`` of urllib."""
     if not case.causes_left:
         return None
@@ -274,7 +274,7 @@ def _by_cause(case: _Evidence) -> Classification | None:
     return None
 
 
-_STEPS: tuple[Callable[[_Evidence], Classification | None], ...] = (
+_STEPS: tuple[Callable[[_ErrorCase], Classification | None], ...] = (
     _by_rule,
     _by_task_error,
     _by_response,

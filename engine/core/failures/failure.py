@@ -1,6 +1,6 @@
-"""Build a ``Failure`` from an exception, or from the exit code of a program: plain data for the executor.
+"""Makes a ``Failure`` of an exception, or of the exit code of a program: plain data for the executor.
 
-``describe_error`` runs in the process of the attempt, where the exception has its traceback and its causes. How an
+``failure_of_error`` runs in the process of the attempt, where the exception has its traceback and its causes. How an
 attempt ended otherwise: ``attempt_end.py``.
 """
 
@@ -25,7 +25,7 @@ from .facts import (
     type_name,
 )
 from .fingerprint import (
-    fingerprint,
+    fingerprint_of_error,
     fingerprint_of_program,
     fingerprint_of_wait,
     is_engine_path,
@@ -42,7 +42,7 @@ _COMMON_TYPES = frozenset(["builtins.Exception", "builtins.BaseException", "buil
 Rules = Iterable[Mapping[str, object]]
 
 
-def describe_error(
+def failure_of_error(
     error: BaseException,
     *,
     project_root: str | None = None,
@@ -50,21 +50,21 @@ def describe_error(
     code_hash: str | None = None,
     policy: RetryPolicy | None = None,
 ) -> Failure:
-    """Describe an exception. Call it in the process of the attempt, where the exception was caught.
+    """Return the failure of an exception. Call this in the process of the attempt, where the exception was caught.
 
     ``project_root`` is the folder of the flow; ``rules`` are those of the downstream (``classify.py``);
     ``code_hash`` is that of the loaded code of the task; ``policy`` adds ``retry_on`` and ``never_retry``. Raises
     ValueError for an invalid rule.
     """
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
-    identity = fingerprint(
+    fingerprint = fingerprint_of_error(
         error, project_root=project_root, code_hash=code_hash, failure_class=classify(error).failure_class
     )
     return Failure(
         error_type=type_name(error),
         message=clip(_message(error), MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=identity,
+        fingerprint=fingerprint,
         traceback=clip(traceback_of(error), TRACEBACK_MAX),
         diagnostic=_with_body(verdict.diagnostic, error),
         retry_after_seconds=verdict.retry_after_seconds,
@@ -82,8 +82,8 @@ def _with_body(diagnostic: str | None, error: BaseException) -> str | None:
 _BARE_STATUS = re.compile(r"HTTP \d{3}")
 
 
-def describe_wait_timeout(task: str, why: str, message: str) -> Failure:
-    """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``message``: by the sensor."""
+def failure_of_wait(task: str, why: str, message: str) -> Failure:
+    """Return the failure of a sensor that ran out of time. ``why``: its wait, and how long; ``message``: by the sensor."""
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
 
@@ -106,8 +106,8 @@ def facts_as_json(facts: ErrorFacts) -> dict[str, object]:
     }
 
 
-def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), command: str | None = None) -> Failure:
-    """Describe a program that exited with a code.
+def failure_of_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), command: str | None = None) -> Failure:
+    """Return the failure of a program that exited with a code.
 
     ``stderr`` is the end of its error output, if known. ``command``: the shell line of a command task; the process of a
     task in Python has none, and what it wrote decides nothing.
@@ -116,11 +116,11 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     known = classify_program(end) if command is not None else None
     found = known or Classification(classify_exit(exit_code))
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
-    identity = fingerprint_of_program(end, found.failure_class)
+    fingerprint = fingerprint_of_program(end, found.failure_class)
     verdict = by_rules(parse_rules(rules), facts, stderr) or found
     line = {"line": end.line} if end.line else {}
     all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
-    return failure_of_end(f"exit:{exit_code}", identity.explain, verdict, identity, stderr.strip(), all_facts)
+    return failure_of_end(f"exit:{exit_code}", fingerprint.explain, verdict, fingerprint, stderr.strip(), all_facts)
 
 
 def _by_text(verdict: Classification) -> dict[str, object]:
@@ -174,7 +174,7 @@ def failure_of_end(
     kind: str,
     message: str,
     verdict: Classification,
-    identity: Fingerprint,
+    fingerprint: Fingerprint,
     diagnostic: str = "",
     facts: Mapping[str, object] | None = None,
 ) -> Failure:
@@ -183,7 +183,7 @@ def failure_of_end(
         error_type=kind,
         message=clip(message, MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=identity,
+        fingerprint=fingerprint,
         diagnostic=clip(diagnostic) if diagnostic else None,
         retry_after_seconds=verdict.retry_after_seconds,
         facts=facts or {},

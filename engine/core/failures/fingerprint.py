@@ -63,7 +63,7 @@ VERSION = "v3"
 Fields = tuple[tuple[str, str], ...]
 
 
-def fingerprint(
+def fingerprint_of_error(
     error: BaseException,
     *,
     project_root: str | None = None,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.core.failures.failure import describe_error
+from redrive.engine.core.failures.failure import failure_of_error
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
 from redrive.engine.runner import protocol
@@ -19,7 +19,7 @@ class Sent(list[protocol.Frame]):
 
     def context(self, *, cancelled: bool = False, **spec: Any) -> Context:
         order = protocol.AttemptOrder("run", "task", 1, 0, TaskSpec("task", **spec))
-        return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, describe=describe_error)
+        return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, make_failure=failure_of_error)
 
     @property
     def rows(self) -> list[protocol.BadRow]:
@@ -194,7 +194,7 @@ def test_a_row_that_its_own_block_sets_aside_is_not_good() -> None:
 def test_rows_that_were_sent_back_may_all_fail() -> None:
     sent = Sent()
     order = protocol.AttemptOrder("r", "t", 1, 0, TaskSpec("t"), only_rows=tuple((str(i), "{}") for i in range(9)))
-    ctx = Context(order, {}, {}, send=sent.append, is_cancelled=lambda: False, describe=describe_error)
+    ctx = Context(order, {}, {}, send=sent.append, is_cancelled=lambda: False, make_failure=failure_of_error)
     take_all(ctx, [{}] * 9)
     ctx.finish()
     assert len(sent.rows) == 9

@@ -11,7 +11,7 @@ import pytest
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.core.outcome import Failure
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.runner.call import describe_safely
+from redrive.engine.runner.call import make_failure_safely
 from redrive.engine.store import database, runs
 
 
@@ -66,7 +66,7 @@ def test_a_failure_keeps_its_type_message_and_place(tmp_path: Path, isolation: L
 def test_what_cannot_be_described_further_keeps_its_type_message_and_place() -> None:
     """Two failures of one type are two causes also then."""
 
-    def describe(error: BaseException) -> Failure:
+    def make_failure(error: BaseException) -> Failure:
         raise OSError(24, "Too many open files")
 
     found = []
@@ -74,7 +74,7 @@ def test_what_cannot_be_described_further_keeps_its_type_message_and_place() -> 
         try:
             raise ValueError(message)
         except ValueError as error:
-            found.append(describe_safely(describe, error))
+            found.append(make_failure_safely(make_failure, error))
     assert [failure.message for failure in found] == ["bad row 17", "no such table"]
     assert all(failure.fingerprint.explain.startswith("ValueError test_used_up_descriptors.py:") for failure in found)
     assert found[0].fingerprint.loose != found[1].fingerprint.loose

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import AuthError, Credential, Executor, Flow, TransientError, classify_http
-from redrive.engine.core.failures.failure import describe_error
+from redrive.engine.core.failures.failure import failure_of_error
 from redrive.engine.toolkit.credentials import is_refused
 
 
@@ -76,7 +76,7 @@ def test_what_was_renewed_a_moment_ago_is_not_renewed_again_and_the_error_says_s
         with pytest.raises(AuthError) as refused:
             vault.credential().call(ask_bank)
     assert 1 == vault.times
-    failure = describe_error(refused.value)
+    failure = failure_of_error(refused.value)
     assert re.fullmatch(r"401 unauthorized; credential 'bank' was renewed \d+\.\d s ago, so not again", failure.message)
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure, timeout_failure
 from redrive.engine.core.failures.facts import error_line, programs_of, read_program_end
-from redrive.engine.core.failures.failure import describe_error, describe_exit
+from redrive.engine.core.failures.failure import failure_of_error, failure_of_exit
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from support.marks import for_each
 
@@ -188,7 +188,7 @@ ROWS = [
 
 @for_each("command, code, output, expected", ROWS)
 def test_every_known_end_of_a_program(command: str, code: int, output: str, expected: FailureClass) -> None:
-    assert describe_exit(code, stderr=output, command=command).failure_class is expected
+    assert failure_of_exit(code, stderr=output, command=command).failure_class is expected
 
 
 @for_each(
@@ -241,7 +241,7 @@ def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None
 
 
 def ended(code: int, output: str, command: str) -> Fingerprint:
-    return describe_exit(code, stderr=output, command=command).fingerprint
+    return failure_of_exit(code, stderr=output, command=command).fingerprint
 
 
 def test_three_mistakes_in_sql_are_three_causes() -> None:
@@ -304,15 +304,15 @@ def test_a_program_killed_for_memory_says_so() -> None:
     ],
 )
 def test_a_class_that_only_a_text_gave_says_so(code: int, output: str, by_text: bool) -> None:
-    assert describe_exit(code, stderr=output, command="curl -fsS x").is_by_text is by_text
+    assert failure_of_exit(code, stderr=output, command="curl -fsS x").is_by_text is by_text
     error = subprocess.CalledProcessError(code, ["curl", "-fsS", "x"], stderr=output)
-    assert describe_error(error).is_by_text is by_text
+    assert failure_of_error(error).is_by_text is by_text
 
 
 def test_a_rule_of_the_flow_is_no_text() -> None:
     rules = [{"status": 401, "class": "auth"}]
     output = "curl: (22) The requested URL returned error: 401"
-    assert not describe_exit(22, stderr=output, command="curl x", rules=rules).is_by_text
+    assert not failure_of_exit(22, stderr=output, command="curl x", rules=rules).is_by_text
 
 
 JOBS_OF_BASH = (
@@ -338,4 +338,4 @@ JOBS_OF_BASH = (
     ],
 )
 def test_what_a_signal_did_to_a_program_of_a_line(command: str, code: int, output: str, message: str) -> None:
-    assert describe_exit(code, stderr=output, command=command).message == message
+    assert failure_of_exit(code, stderr=output, command=command).message == message

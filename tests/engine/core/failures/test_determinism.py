@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure, timeout_failure
-from redrive.engine.core.failures.failure import describe_error, describe_exit
+from redrive.engine.core.failures.failure import failure_of_error, failure_of_exit
 from redrive.engine.core.failures.tables import POISON_RULE, Nature, is_shape_error, nature_of
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
@@ -57,7 +57,7 @@ def failure_of(call: Callable[[], object]) -> Failure:
     try:
         call()
     except Exception as error:
-        return describe_error(error)
+        return failure_of_error(error)
     raise AssertionError("the call has raised nothing")
 
 
@@ -107,8 +107,8 @@ def test_the_type_tells_why_an_error_comes_again(call: Callable[[], object], nat
 def test_a_policy_or_a_rule_that_calls_a_type_transient_comes_first() -> None:
     """The user knows that this KeyError heals."""
     error = KeyError("sum")
-    assert nature_of(describe_error(error, policy=RetryPolicy(retry_on=("KeyError",)))) is None
-    assert nature_of(describe_error(error, rules=[{"error": "KeyError", "class": "transient"}])) is None
+    assert nature_of(failure_of_error(error, policy=RetryPolicy(retry_on=("KeyError",)))) is None
+    assert nature_of(failure_of_error(error, rules=[{"error": "KeyError", "class": "transient"}])) is None
 
 
 @for_each(
@@ -116,7 +116,7 @@ def test_a_policy_or_a_rule_that_calls_a_type_transient_comes_first() -> None:
     [
         (signal_failure(AttemptEnd(), 11), Nature.PROGRAM),  # a crash
         (signal_failure(AttemptEnd(), 15), None),
-        (describe_exit(3), None),  # says too little
+        (failure_of_exit(3), None),  # says too little
         (timeout_failure(AttemptEnd(timeout=3.0)), None),
         (Failure("KeyError", "", FailureClass.UNCLASSIFIED, Fingerprint("a", "b")), Nature.SHAPE),  # without facts
         (Failure("json.decoder.JSONDecodeError", "", FailureClass.AMBIGUOUS, Fingerprint("a", "b")), Nature.SHAPE),

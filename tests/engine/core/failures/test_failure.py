@@ -19,8 +19,8 @@ from redrive.engine.core.failures.attempt_end import AttemptEnd, signal_failure,
 from redrive.engine.core.failures.failure import (
     MESSAGE_MAX,
     TRACEBACK_MAX,
-    describe_error,
-    describe_exit,
+    failure_of_error,
+    failure_of_exit,
     traceback_of,
 )
 from redrive.engine.core.failures.fingerprint import fingerprint_v1
@@ -29,7 +29,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import PermanentError, RetryAfter
 
 ROOT = str(Path(__file__).parent)
-ENGINE = str(Path(describe_error.__code__.co_filename).parents[1] / "runner" / "call.py")
+ENGINE = str(Path(failure_of_error.__code__.co_filename).parents[1] / "runner" / "call.py")
 
 
 def settle(row: dict[str, int]) -> float:
@@ -47,7 +47,7 @@ def caught(row: dict[str, int]) -> Exception:
 def test_a_failure_reports_every_cause():
     """000.30, 004.09: type, message, class, fingerprint, traceback: as data, computed where the exception is."""
     error = caught({"amount": 1, "count": 0})
-    failure = describe_error(error, project_root=ROOT, code_hash="c0de")
+    failure = failure_of_error(error, project_root=ROOT, code_hash="c0de")
     assert failure.error_type == "ZeroDivisionError"
     assert failure.message == "division by zero"
     assert failure.failure_class is FailureClass.UNCLASSIFIED
@@ -60,7 +60,7 @@ def test_a_failure_reports_every_cause():
 
 def test_zero_division_and_key_error_are_two_failures():
     """Part 0.1: through document 000's subprocess both got one fingerprint."""
-    first, second = describe_error(caught({"amount": 1, "count": 0})), describe_error(caught({"amount": 1}))
+    first, second = failure_of_error(caught({"amount": 1, "count": 0})), failure_of_error(caught({"amount": 1}))
     assert first.fingerprint.strict != second.fingerprint.strict
     assert (first.error_type, second.error_type) == ("ZeroDivisionError", "KeyError")
 
@@ -68,33 +68,33 @@ def test_zero_division_and_key_error_are_two_failures():
 def test_two_bad_rows_of_one_bug_are_one_failure():
     """000.28: a null field fails the same way whatever the row."""
     first, second = (
-        describe_error(caught({"amount": 1, "count": 0})),
-        describe_error(caught({"amount": 99, "count": 0})),
+        failure_of_error(caught({"amount": 1, "count": 0})),
+        failure_of_error(caught({"amount": 99, "count": 0})),
     )
     assert first.fingerprint.strict == second.fingerprint.strict
 
 
 def test_rules_policy_and_waits_reach_the_failure():
     """004.04, 004.08."""
-    assert describe_error(RetryAfter(30)).retry_after_seconds == 30
-    ruled = describe_error(KeyError("x"), rules=[{"error": "KeyError", "class": "transient"}])
+    assert failure_of_error(RetryAfter(30)).retry_after_seconds == 30
+    ruled = failure_of_error(KeyError("x"), rules=[{"error": "KeyError", "class": "transient"}])
     assert ruled.failure_class is FailureClass.TRANSIENT
     assert (
-        describe_error(KeyError("x"), policy=RetryPolicy(retry_on=("TransientError",))).failure_class
+        failure_of_error(KeyError("x"), policy=RetryPolicy(retry_on=("TransientError",))).failure_class
         is FailureClass.PERMANENT
     )
     with pytest.raises(ValueError, match="no condition"):
-        describe_error(KeyError("x"), rules=[{"class": "transient"}])
+        failure_of_error(KeyError("x"), rules=[{"class": "transient"}])
 
 
 def test_the_diagnostic_of_the_task_is_the_failures():
     """004.09."""
-    assert describe_error(PermanentError("no", diagnostic="row 7 has no key")).diagnostic == "row 7 has no key"
+    assert failure_of_error(PermanentError("no", diagnostic="row 7 has no key")).diagnostic == "row 7 has no key"
 
 
 def test_long_texts_are_cut_to_their_ends():
     error = ValueError("x" * 1_000_000 + "the end")
-    failure = describe_error(error)
+    failure = failure_of_error(error)
     assert len(failure.message) < MESSAGE_MAX + 100
     assert failure.message.endswith("the end")
     assert len(failure.traceback) < TRACEBACK_MAX + 100
@@ -111,7 +111,7 @@ def test_a_recursion_is_described_in_bounded_space():
 
     with pytest.raises(RecursionError) as caught:
         even(0)
-    assert len(describe_error(caught.value).traceback) < TRACEBACK_MAX + 100
+    assert len(failure_of_error(caught.value).traceback) < TRACEBACK_MAX + 100
 
 
 def test_the_frames_of_the_engine_are_not_shown(tmp_path):
@@ -163,7 +163,7 @@ def test_the_tracebacks_in_a_group_begin_there_too():
 
 
 def test_a_group_says_what_the_first_of_its_exceptions_says():
-    failure = describe_error(raised_by(settle_together({"amount": 1, "count": 0})), project_root=ROOT)
+    failure = failure_of_error(raised_by(settle_together({"amount": 1, "count": 0})), project_root=ROOT)
     assert failure.message.startswith("ZeroDivisionError: division by zero (unhandled errors in a TaskGroup")
     assert failure.error_type == "ExceptionGroup"
 
@@ -177,7 +177,7 @@ async def give_up(error: Exception) -> None:
 
 @pytest.mark.parametrize("text", ["", "RetryError[<Future at 0x7f754f671a50 state=finished raised ConnectionError>]"])
 def test_an_error_without_facts_says_what_its_cause_says(text):
-    failure = describe_error(raised_by(give_up(RuntimeError(text))), project_root=ROOT)
+    failure = failure_of_error(raised_by(give_up(RuntimeError(text))), project_root=ROOT)
     assert failure.message == "ConnectionError: the bank is down"
     assert failure.error_type == "RuntimeError"
 
@@ -185,12 +185,12 @@ def test_an_error_without_facts_says_what_its_cause_says(text):
 def test_errors_that_are_causes_of_each_other_have_a_message():
     itself, first, second = TimeoutError(), RuntimeError(), ValueError()
     itself.__cause__, first.__cause__, second.__cause__ = itself, second, first
-    assert describe_error(itself, project_root=ROOT).error_type == "TimeoutError"
-    assert describe_error(first, project_root=ROOT).message == "ValueError"
+    assert failure_of_error(itself, project_root=ROOT).error_type == "TimeoutError"
+    assert failure_of_error(first, project_root=ROOT).message == "ValueError"
 
 
 def test_an_error_with_facts_says_them_itself():
-    assert describe_error(raised_by(give_up(RuntimeError("no rows"))), project_root=ROOT).message == "no rows"
+    assert failure_of_error(raised_by(give_up(RuntimeError("no rows"))), project_root=ROOT).message == "no rows"
 
 
 def test_a_failure_inside_the_library_keeps_its_frames():
@@ -203,19 +203,19 @@ def test_a_failure_inside_the_library_keeps_its_frames():
 
 
 def test_an_exit_code_is_a_failure():
-    failure = describe_exit(75, stderr="loading\npsql: server is starting up\n")
+    failure = failure_of_exit(75, stderr="loading\npsql: server is starting up\n")
     assert failure.error_type == "exit:75"
     assert failure.message == "exit status 75: psql: server is starting up"
     assert failure.failure_class is FailureClass.TRANSIENT
     assert failure.diagnostic == "loading\npsql: server is starting up"
-    assert describe_exit(1).message == "exit status 1"
+    assert failure_of_exit(1).message == "exit status 1"
 
 
 def test_rules_speak_of_exit_codes_and_signals_too():
     """004.08."""
     rules = [{"exit_code": 1, "message": "deadlock", "class": "transient"}, {"signal": 11, "class": "permanent"}]
-    assert describe_exit(1, stderr="ERROR: Deadlock found", rules=rules).failure_class is FailureClass.TRANSIENT
-    assert describe_exit(1, stderr="ERROR: syntax", rules=rules).failure_class is FailureClass.UNCLASSIFIED
+    assert failure_of_exit(1, stderr="ERROR: Deadlock found", rules=rules).failure_class is FailureClass.TRANSIENT
+    assert failure_of_exit(1, stderr="ERROR: syntax", rules=rules).failure_class is FailureClass.UNCLASSIFIED
     assert signal_failure(AttemptEnd(rules=tuple(rules)), 11).failure_class is FailureClass.PERMANENT
 
 
@@ -273,7 +273,7 @@ def test_the_body_of_a_refused_request_of_urllib_is_shown(head: str, sent: bytes
         try:
             with pytest.raises(urllib.error.HTTPError) as raised:
                 urllib.request.urlopen(f"http://127.0.0.1:{server.getsockname()[1]}/")
-            assert describe_error(raised.value).diagnostic == diagnostic
+            assert failure_of_error(raised.value).diagnostic == diagnostic
         finally:
             over.set()
             thread.join()

@@ -22,7 +22,7 @@ from redrive.engine.core.failures.facts import ProgramEnd, message_of, normalize
 from redrive.engine.core.failures.fingerprint import (
     CHAIN_LENGTH_MAX,
     VERSION,
-    fingerprint,
+    fingerprint_of_error,
     fingerprint_of_program,
     fingerprint_of_signal,
     fingerprint_of_stack,
@@ -44,7 +44,7 @@ def caught(function: Callable[..., object], *arguments: object) -> BaseException
 
 
 def of(function: Callable[..., object], *arguments: object) -> Fingerprint:
-    return fingerprint(caught(function, *arguments), project_root=ROOT)
+    return fingerprint_of_error(caught(function, *arguments), project_root=ROOT)
 
 
 def load(folder: Path, source: str, name: str = "settle") -> ModuleType:
@@ -72,7 +72,7 @@ def test_v1_is_document_000s_hash_to_the_letter():
     error = caught(exec, code)
     golden = hashlib.sha1(b"ZeroDivisionError|/srv/settle.py:87").hexdigest()[:12]
     assert fingerprint_v1(error) == golden == "bea4dd4bff3a"
-    assert fingerprint(error).v1 == golden
+    assert fingerprint_of_error(error).v1 == golden
 
 
 def test_v1_of_an_exception_that_was_never_raised():
@@ -97,8 +97,8 @@ def test_two_exceptions_through_one_reporting_line_differ():
 
     first, second = caught(facade, divide), caught(facade, lookup)
     assert fingerprint_v1(first) == fingerprint_v1(second)
-    assert fingerprint(first).strict != fingerprint(second).strict
-    assert fingerprint(first).loose != fingerprint(second).loose
+    assert fingerprint_of_error(first).strict != fingerprint_of_error(second).strict
+    assert fingerprint_of_error(first).loose != fingerprint_of_error(second).loose
 
 
 def test_an_implicit_cause_that_is_the_same_does_not_hide_what_differs():
@@ -142,10 +142,10 @@ def test_the_root_cause_comes_first_in_words():
 
 
 def test_a_chain_that_is_a_ring_ends():
-    """4.1: visited set: an old exception raised as its own cause must not hang the describer."""
+    """4.1: visited set: an old exception raised as its own cause must not hang."""
     first, second = KeyError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
-    assert fingerprint(first).strict == fingerprint(first).strict
+    assert fingerprint_of_error(first).strict == fingerprint_of_error(first).strict
 
 
 def test_a_chain_is_followed_ten_links_deep():
@@ -159,8 +159,8 @@ def test_a_chain_is_followed_ten_links_deep():
             error = later
         return error
 
-    assert len(fingerprint(chain(3)).parts) == 2 + 4
-    assert len(fingerprint(chain(15)).parts) == 2 + CHAIN_LENGTH_MAX == 12
+    assert len(fingerprint_of_error(chain(3)).parts) == 2 + 4
+    assert len(fingerprint_of_error(chain(15)).parts) == 2 + CHAIN_LENGTH_MAX == 12
 
 
 def test_an_error_raised_again_from_itself_counts_once():
@@ -186,7 +186,7 @@ class TestGroups:
 
         first, second = caught(both, ValueError("x")), caught(both, OSError("x"))
         assert fingerprint_v1(first) == fingerprint_v1(second)
-        assert fingerprint(first).strict != fingerprint(second).strict
+        assert fingerprint_of_error(first).strict != fingerprint_of_error(second).strict
 
     def test_the_order_and_number_of_children_are_chance(self):
         """4.1: sorted distinct child signatures."""
@@ -323,8 +323,8 @@ class TestFrames:
 
         first, second = caught(parse, "{"), caught(parse, "")
         assert fingerprint_v1(first) != fingerprint_v1(second)
-        assert fingerprint(first).strict == fingerprint(second).strict
-        assert "in TestFrames.test_two_kinds_of_bad_json" in fingerprint(first).explain
+        assert fingerprint_of_error(first).strict == fingerprint_of_error(second).strict
+        assert "in TestFrames.test_two_kinds_of_bad_json" in fingerprint_of_error(first).explain
 
     def test_two_slow_calls_are_two_failures(self):
         """4.1: every asyncio timeout has one innermost frame, in the standard library."""
@@ -343,9 +343,12 @@ class TestFrames:
 
         first, second = caught(run, slow_orders), caught(run, slow_payments)
         assert fingerprint_v1(first) == fingerprint_v1(second)
-        assert fingerprint(first).strict != fingerprint(second).strict
-        assert fingerprint(first).strict == fingerprint(caught(run, slow_orders)).strict
-        assert "in TestFrames.test_two_slow_calls_are_two_failures.<locals>.slow_orders" in fingerprint(first).explain
+        assert fingerprint_of_error(first).strict != fingerprint_of_error(second).strict
+        assert fingerprint_of_error(first).strict == fingerprint_of_error(caught(run, slow_orders)).strict
+        assert (
+            "in TestFrames.test_two_slow_calls_are_two_failures.<locals>.slow_orders"
+            in fingerprint_of_error(first).explain
+        )
 
     def test_code_without_a_file_is_known_by_what_it_does(self):
         """4.1: two snippets of ``<string>:1`` are two failures; the same snippet again is the same."""
@@ -406,7 +409,7 @@ class TestPlaces:
     def failure(self, folder: Path, source: str = SOURCE, code_hash: str | None = None) -> Fingerprint:
         module = load(folder, source)
         error = caught(module.settle, {"amount": 1, "count": 0})
-        return fingerprint(error, project_root=str(folder), code_hash=code_hash)
+        return fingerprint_of_error(error, project_root=str(folder), code_hash=code_hash)
 
     def test_another_checkout_is_the_same_failure(self, tmp_path):
         """4.1: the path is relative to the project, never absolute."""
@@ -416,7 +419,7 @@ class TestPlaces:
     def test_outside_of_the_project_the_module_is_named(self, tmp_path):
         module = load(tmp_path / "shared", self.SOURCE, "shared_helpers")
         error = caught(module.settle, {"amount": 1, "count": 0})
-        parts = "".join(fingerprint(error, project_root=str(tmp_path / "project")).parts)
+        parts = "".join(fingerprint_of_error(error, project_root=str(tmp_path / "project")).parts)
         assert "shared_helpers" in parts
         assert str(tmp_path) not in parts
 
@@ -443,18 +446,18 @@ class TestPlaces:
     def test_a_file_that_is_gone_is_known_by_its_code(self, tmp_path):
         module = load(tmp_path, self.SOURCE)
         Path(module.__file__ or "").unlink()
-        first = fingerprint(caught(module.settle, {"amount": 1, "count": 0}), project_root=str(tmp_path))
-        again = fingerprint(caught(module.settle, {"amount": 2, "count": 0}), project_root=str(tmp_path))
+        first = fingerprint_of_error(caught(module.settle, {"amount": 1, "count": 0}), project_root=str(tmp_path))
+        again = fingerprint_of_error(caught(module.settle, {"amount": 2, "count": 0}), project_root=str(tmp_path))
         assert first.strict == again.strict
 
     def test_the_hash_is_the_same_in_another_process(self, tmp_path):
         """Two attempts are two processes: byte code with sets in it must hash the same under another hash seed."""
         program = textwrap.dedent("""
-            from redrive.engine.core.failures.fingerprint import fingerprint
+            from redrive.engine.core.failures.fingerprint import fingerprint_of_error
             try:
                 exec('''if "x" in {"a", "b", "c", "d"} or 1 / 0: pass''')
             except ZeroDivisionError as error:
-                print(fingerprint(error).strict)
+                print(fingerprint_of_error(error).strict)
         """)
         answers = {
             subprocess.run(
@@ -484,12 +487,14 @@ class TestMessages:
     )
     def test_without_a_traceback_the_message_speaks_without_what_varies(self, one, other):
         """4.1: numbers, hex, quoted strings, paths and uuids are replaced."""
-        assert fingerprint(ValueError(one)).strict == fingerprint(ValueError(other)).strict
+        assert fingerprint_of_error(ValueError(one)).strict == fingerprint_of_error(ValueError(other)).strict
 
     def test_other_messages_stay_apart(self):
         """4.1: v1 gives every exception without traceback ``Type|:0``."""
         assert fingerprint_v1(ValueError("disk full")) == fingerprint_v1(ValueError("bad row"))
-        assert fingerprint(ValueError("disk full")).strict != fingerprint(ValueError("bad row")).strict
+        assert (
+            fingerprint_of_error(ValueError("disk full")).strict != fingerprint_of_error(ValueError("bad row")).strict
+        )
 
     def test_normalise_reads_like_the_message(self):
         assert (
@@ -509,10 +514,10 @@ class TestMessages:
                 raise RuntimeError("no")
 
         assert message_of(Broken()) == "<Broken without a message: its __str__ raised RuntimeError>"
-        assert fingerprint(Broken()).strict
+        assert fingerprint_of_error(Broken()).strict
 
     def test_a_lone_surrogate_can_be_hashed(self):
-        assert fingerprint(ValueError("\ud800")).strict
+        assert fingerprint_of_error(ValueError("\ud800")).strict
 
 
 def foreign(module: str, name: str, *bases: type, **attributes: object) -> type[BaseException]:
@@ -557,8 +562,8 @@ class TestFacts:
     def test_the_class_is_part_of_the_cause_where_nothing_else_differs(self) -> None:
         """A driver has one type for a lost connection and for a refused login."""
         error = caught(helper, ValueError("x"))
-        lost = fingerprint(error, failure_class=FailureClass.TRANSIENT)
-        refused = fingerprint(error, failure_class=FailureClass.AUTH)
+        lost = fingerprint_of_error(error, failure_class=FailureClass.TRANSIENT)
+        refused = fingerprint_of_error(error, failure_class=FailureClass.AUTH)
         assert lost.loose != refused.loose
         assert ("class", "auth") in refused.fields
 
@@ -584,7 +589,7 @@ class TestFacts:
         assert of(fetch).explain.endswith("<locals>.fetch")
 
     def test_an_error_without_a_place_shows_its_own_message(self) -> None:
-        assert fingerprint(ValueError("order 17 of 'x'")).explain == "ValueError order 17 of 'x'"
+        assert fingerprint_of_error(ValueError("order 17 of 'x'")).explain == "ValueError order 17 of 'x'"
 
 
 class TestProcesses:

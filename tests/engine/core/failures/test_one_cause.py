@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import NamedTuple
 
 from redrive.engine.core.failures.classify import classify
-from redrive.engine.core.failures.failure import describe_exit
+from redrive.engine.core.failures.failure import failure_of_exit
 from redrive.engine.core.outcome import FailureClass
 from support.marks import for_each
 
@@ -200,7 +200,7 @@ CAUSES: Mapping[str, tuple[FailureClass, Sequence[BaseException | Ended]]] = {
 def class_of(one: BaseException | Ended) -> FailureClass:
     """The class of an exception in a task, or of a command task."""
     if isinstance(one, Ended):
-        return describe_exit(one.exit_code, stderr=one.output, command=one.command).failure_class
+        return failure_of_exit(one.exit_code, stderr=one.output, command=one.command).failure_class
     return classify(one).failure_class
 
 

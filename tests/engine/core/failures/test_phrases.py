@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from redrive.engine.core.failures import phrases
 from redrive.engine.core.failures.facts import read_program_end
-from redrive.engine.core.failures.failure import describe_exit
+from redrive.engine.core.failures.failure import failure_of_exit
 from redrive.engine.core.outcome import FailureClass
 from support.marks import for_each
 
@@ -49,7 +49,7 @@ def matching_lines() -> Iterator[tuple[str, str]]:
 @for_each("pattern, sentence", matching_lines())
 def test_a_phrase_matches_what_programs_print(pattern: str, sentence: str) -> None:
     assert re.search(pattern, sentence, re.IGNORECASE)
-    assert describe_exit(1, stderr=sentence, command=SCRIPT).failure_class is not FailureClass.UNCLASSIFIED
+    assert failure_of_exit(1, stderr=sentence, command=SCRIPT).failure_class is not FailureClass.UNCLASSIFIED
 
 
 def other_sentences() -> Iterator[str]:
@@ -63,7 +63,7 @@ def other_sentences() -> Iterator[str]:
 
 @for_each("sentence", other_sentences())
 def test_a_sentence_that_only_lists_or_counts_says_nothing(sentence: str) -> None:
-    failure = describe_exit(1, stderr=sentence, command=SCRIPT)
+    failure = failure_of_exit(1, stderr=sentence, command=SCRIPT)
     assert failure.failure_class is FailureClass.UNCLASSIFIED
     end = read_program_end(1, sentence, SCRIPT)
     assert (end.status, end.sqlstate) == (None, None)
@@ -110,5 +110,5 @@ def test_a_message_of_postgres_has_its_sqlstate(sqlstate: str, sentence: str) ->
     ],
 )
 def test_no_count_is_a_status(line: str, count: int) -> None:
-    end = describe_exit(1, stderr=line.format(count), command=SCRIPT)
+    end = failure_of_exit(1, stderr=line.format(count), command=SCRIPT)
     assert (end.failure_class, end.facts.get("status")) == (FailureClass.UNCLASSIFIED, None)

@@ -1,7 +1,7 @@
-"""Whose calls of one downstream fail: what one task meets again and again is one piece of evidence.
+"""The failed calls of one downstream, by task: repeated failures of one task count as one.
 
-A failure of one task says something about its downstream only while calls of other tasks fail as well. Memory of one
-executor: the next one counts anew. Instants are microseconds UTC.
+A failure of one task says something about its downstream only while calls of other tasks fail as well. An executor
+holds this in memory, and the next executor counts anew. Instants are microseconds UTC.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Outage(NamedTuple):
     asked_since: int
 
 
-class TaskEvidence:
-    """The tasks whose calls fail, and whether others are answered. ``window_us``: how long a failure is recent."""
+class CallFailures:
+    """The failed calls by task, and the latest answers to others. ``window_us``: how long a failure is recent."""
 
     def __init__(self, window_us: int) -> None:
         self._window_us = window_us
