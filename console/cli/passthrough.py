@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO
 
-from ...engine.executor.attempts import AttemptSupervisor
+from ...engine.executor.attempts import AttemptRecorder
 from .group import STDOUT
 
 STDIN, STDERR = 0, 2
@@ -67,7 +67,7 @@ class Passthrough:
                 _write(target, data)
         os.close(target)
 
-    def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
+    def write(self, attempt: AttemptRecorder, stream: int, data: bytes) -> None:
         """Pass data on."""
         if stream == STDOUT and stream not in self._writers:
             self.failure = "its stdout cannot be written: it is closed"
@@ -77,7 +77,7 @@ class Passthrough:
         elif stream in self._writers:
             self._writers[stream].put(attempt, data)
 
-    def _write_spool(self, attempt: AttemptSupervisor, spool: IO[bytes], data: bytes) -> None:
+    def _write_spool(self, attempt: AttemptRecorder, spool: IO[bytes], data: bytes) -> None:
         try:
             spool.write(data)
         except OSError as error:
@@ -119,7 +119,7 @@ class StreamWriter:
         self._on_error: Callable[[], None] | None = None
         self._thread: threading.Thread | None = None
 
-    def put(self, attempt: AttemptSupervisor, data: bytes) -> None:
+    def put(self, attempt: AttemptRecorder, data: bytes) -> None:
         """Queue data of an attempt, which reads no more while too much waits. Call it in the event loop."""
         loop = get_running_loop()
         with self._changed:

@@ -1,7 +1,7 @@
-"""Running attempts: launches them, stores what they report, and settles their outcomes.
+"""The attempts that run: launches them, records their reports, and settles their outcomes.
 
-One ``AttemptSupervisor`` writes the reports of one attempt to the store, without blocking the task on the disk. The
-end of an attempt and the rest of its output are written in one transaction.
+An ``AttemptRecorder`` writes the reports of one attempt to the store, without blocking the task on the disk.
+``RunningAttempts`` writes the end of an attempt and the rest of its output in one transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from ..clock import Clock
 from ..core.breaker import CallVerdict
 from ..core.deadline import ending_deadline
-from ..core.decide import Succeed, TaskHistory
+from ..core.decide import Decision, Succeed, TaskHistory
 from ..core.failures.attempt_end import lost_outcome, not_started_outcome
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.schedule import local_time
@@ -30,15 +30,15 @@ from ..domain.states import effect_key
 from ..errors import StorageError
 from ..flow.source import open_zone
 from ..runner.attempt import Attempt
-from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt, ignore
+from ..runner.protocol import AttemptControls, AttemptListener, AttemptOrder, BadRow, ignore
 from ..runner.zygote.connection import ZygoteGone
 from ..statefile import logs
 from ..statefile.transitions import Transaction
 from ..store import claims, quarantined
 from ..store.claims import Claim
 from ..store.settle import settle
+from .active_run import ActiveRun, FollowUp
 from .opening import OpenRun
-from .own_run import FollowUp, OwnRun
 
 STARTED_DELAY_SECONDS = 0.5  # an attempt that ends sooner needs no pid in the file, and none on a slow line
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -52,17 +52,6 @@ OutputListener = Callable[[str, str], None]  # name of the task, text
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-class Released(msgspec.Struct, frozen=True):
-    """The slots and pools that the end of an attempt sets free.
-
-    ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
-    """
-
-    verdict: CallVerdict
-    freed: Mapping[str, int]
-    follow_up: FollowUp | None
-
-
 class Streams(Protocol):
     """The stdin, stdout and stderr of the caller, which the commands of a run use as if nothing were between."""
 
@@ -71,25 +60,25 @@ class Streams(Protocol):
     def begin_attempt(self) -> str:
         """Return the path of the input of an attempt that is launched now; empty: it has none."""
 
-    def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
+    def write(self, attempt: AttemptRecorder, stream: int, data: bytes) -> None:
         """Pass on what an attempt wrote to its stdout (1) or stderr (2). Must not block, and must not raise."""
 
 
-class AttemptSupervisor(AttemptListener):
-    """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
+class AttemptRecorder(AttemptListener):
+    """Records the reports of one attempt, as the listener of its runner, until its outcome is settled."""
 
-    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec) -> None:
+    def __init__(self, attempts: RunningAttempts, claim: Claim, spec: TaskSpec) -> None:
         self.claim = claim
         self.spec = spec
-        self.controls = RunningAttempt()  # without effect before it is attached, and after its end
+        self.controls = AttemptControls()  # without effect before it is attached, and after its end
         self.timeout_seconds = spec.timeout  # including extensions by operators
         self.is_cancelled = False
         self.is_interrupted = False
         self.pid: int | None = None
         self.start_ticks: int | None = None
-        self.last_seen_at = manager.loop.time()  # last output, progress or heartbeat, on the loop's clock
+        self.last_seen_at = attempts.loop.time()  # last output, progress or heartbeat, on the loop's clock
         self.sends_heartbeats = False
-        self._manager = manager
+        self._attempts = attempts
         self._decoder = _Decoder("replace")
         self.has_output = False
         self.latest_output = ""  # the last LATEST_CHARACTERS
@@ -109,7 +98,7 @@ class AttemptSupervisor(AttemptListener):
 
     # --- Reports of the runner -------------------------------------------------------------------------------------
 
-    def attach(self, attempt: RunningAttempt) -> None:
+    def attach(self, attempt: AttemptControls) -> None:
         """Control the attempt from now on."""
         self.controls = attempt
         if self.is_interrupted:
@@ -129,7 +118,7 @@ class AttemptSupervisor(AttemptListener):
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Record the process, unless the attempt ends within STARTED_DELAY_SECONDS."""
         self.pid, self.start_ticks = pid, start_ticks
-        self._manager.record_later(self)
+        self._attempts.record_later(self)
 
     def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None:
         """Record a process on another host, which only its worker can inspect."""
@@ -137,22 +126,22 @@ class AttemptSupervisor(AttemptListener):
 
     def output(self, data: bytes) -> None:
         """Buffer output on stdout or stderr."""
-        self.last_seen_at = self._manager.loop.time()
+        self.last_seen_at = self._attempts.loop.time()
         text = self._decoder.decode(data)
         self._output.append(text)
         self.has_output = True
         self.latest_output = (self.latest_output + text)[-LATEST_CHARACTERS:]
-        self._manager.notify_output(self.claim.task, text)
+        self._attempts.notify_output(self.claim.task, text)
         self._schedule_output_flush()
 
     def written(self, stream: int, data: bytes) -> None:
         """Pass the bytes of a command on, as they are."""
-        if self._manager.streams is not None:
-            self._manager.streams.write(self, stream, data)
+        if self._attempts.streams is not None:
+            self._attempts.streams.write(self, stream, data)
 
     def progress(self, done: int, total: int | None) -> None:
         """Store progress at most every PROGRESS_SECONDS; unchanged numbers count as a heartbeat."""
-        self.last_seen_at = now = self._manager.loop.time()
+        self.last_seen_at = now = self._attempts.loop.time()
         self.sends_heartbeats = True
         if (done, total) == self._stored_progress and now < self._heartbeat_due_at:
             return
@@ -164,8 +153,8 @@ class AttemptSupervisor(AttemptListener):
 
     def retried(self, retry: AttemptRetry) -> None:
         """Count a retry inside the attempt, and emit it, sampled."""
-        self._manager.on_retried(self.claim.task)
-        self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
+        self._attempts.on_retried(self.claim.task)
+        self._emit_retry(self._retry_sampler.sample(retry, self._attempts.loop.time()))
 
     def quarantined(self, row: BadRow) -> None:
         """Buffer a quarantined row; it stays provisional until the attempt succeeds."""
@@ -182,7 +171,7 @@ class AttemptSupervisor(AttemptListener):
 
     def step(self, payload: Payload) -> None:
         """Emit a step of the termination: deadline, stack, SIGTERM, SIGKILL, sweep or leak."""
-        self._manager.emit(self.claim, payload)
+        self._attempts.emit(self.claim, payload)
 
     def extend(self, seconds: float) -> float | None:
         """Extend the timeout and return it. None: there is none, it has passed, or the process has not started yet."""
@@ -197,19 +186,19 @@ class AttemptSupervisor(AttemptListener):
             self.controls.lose(why)
 
     def ended(self, outcome: Outcome) -> None:
-        """Flush the buffers and settle the outcome; no process of the attempt is left."""
+        """Flush the buffers, and have the outcome settled: no process of the attempt is left."""
         for timer in self._flushes.values():
             timer.cancel()
         self._flush_rows()
         self._flush_checkpoint()
         self._emit_retry(self._retry_sampler.flush())
         self._output.append(self._decoder.decode(b"", True))
-        self._write_settlement(outcome, self._output.drain())
+        self._attempts.settle(self, outcome, self._output.drain())
 
     def _flush_later(self, flush: Callable[[], None], seconds: float = OUTPUT_FLUSH_SECONDS) -> None:
         """Call ``flush`` in so many seconds, unless such a call is to come."""
         if flush not in self._flushes:
-            self._flushes[flush] = self._manager.loop.call_later(seconds, self._flush_now, flush)
+            self._flushes[flush] = self._attempts.loop.call_later(seconds, self._flush_now, flush)
 
     def _flush_now(self, flush: Callable[[], None]) -> None:
         timer = self._flushes.pop(flush, None)
@@ -219,55 +208,9 @@ class AttemptSupervisor(AttemptListener):
 
     # --- Writes ----------------------------------------------------------------------------------------------------
 
-    def _write_settlement(self, outcome: Outcome, chunk: OutputChunk) -> None:
-        """Write the end of the attempt, with the rest of its output, and what is claimed with it.
-
-        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
-        """
-        manager = self._manager
-        released = manager.release(self, outcome)
-        follow_up = released.follow_up
-
-        def item(transaction: Transaction) -> list[Claim]:
-            is_success = self._settle(transaction, outcome, chunk, released)
-            return [] if follow_up is None else follow_up.claim(transaction, is_success)
-
-        on_written, durable = partial(manager.on_settled, follow_up), follow_up is not None and follow_up.durable
-        try:
-            manager.writer.write(item, on_written, manager.on_settling_failed, durable=durable)
-        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
-            manager.on_settling_failed(error)
-
-    def _settle(self, transaction: Transaction, outcome: Outcome, chunk: OutputChunk, released: Released) -> bool:
-        """Write the end of the attempt; return whether its task has succeeded."""
-        claim, manager = self.claim, self._manager
-        if chunk:
-            _append_output(transaction, claim, chunk, manager.log_limit_bytes)
-        if self.has_output:
-            logs.finish(transaction, claim.run_id, claim.task, claim.attempt)
-        known = TaskHistory(
-            health=released.verdict.health,
-            silent_seconds=released.verdict.silent_seconds,
-            path_seconds=manager.own.path_seconds.get(claim.task, 0.0),
-            deadline_at=ending_deadline(manager.own.projection.run),
-        )
-        decision = settle(
-            transaction,
-            claim,
-            self.spec,
-            outcome,
-            manager.uniform,
-            known=known,
-            interrupted=self.is_interrupted,
-            is_silent=not self.has_output,
-        )
-        if released.freed:
-            claims.promote(transaction, claim.run_id, released.freed)
-        return isinstance(decision, Succeed)
-
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
         if payload is not None:
-            self._manager.emit(self.claim, payload)
+            self._attempts.emit(self.claim, payload)
 
     def record_process(self) -> None:
         """Store the process, which has run for STARTED_DELAY_SECONDS."""
@@ -282,7 +225,7 @@ class AttemptSupervisor(AttemptListener):
             transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
             claims.emit(transaction, claim, AttemptStarted(event_columns))
 
-        self._manager.write(item)
+        self._attempts.write(item)
 
     def _write_progress(self) -> None:
         if self._progress is None:
@@ -297,7 +240,7 @@ class AttemptSupervisor(AttemptListener):
             beat: TaskColumns = {**columns, "last_heartbeat_at": transaction.at}
             transaction.change(claim.run_id, claim.task, beat, attempt=claim.attempt)
 
-        self._manager.write(item)
+        self._attempts.write(item)
 
     def _flush_progress(self) -> None:
         if self._progress is not None:
@@ -306,12 +249,12 @@ class AttemptSupervisor(AttemptListener):
     def _flush_checkpoint(self) -> None:
         value, self._checkpoint = self._checkpoint, None
         if value is not None:
-            self._manager.write(lambda transaction: claims.save_checkpoint(transaction, self.claim, value))
+            self._attempts.write(lambda transaction: claims.save_checkpoint(transaction, self.claim, value))
 
     def _flush_rows(self) -> None:
         found, self._rows = self._rows, []
         if found:
-            self._manager.write(lambda transaction: quarantined.add_rows(transaction, self.claim, found))
+            self._attempts.write(lambda transaction: quarantined.add_rows(transaction, self.claim, found))
 
     def _schedule_output_flush(self) -> None:
         if self._output.characters >= OUTPUT_FLUSH_CHARACTERS:
@@ -326,8 +269,8 @@ class AttemptSupervisor(AttemptListener):
         if chunk:
             claim = self.claim
             self._is_writing = True
-            limit_bytes = self._manager.log_limit_bytes
-            self._manager.write(
+            limit_bytes = self._attempts.log_limit_bytes
+            self._attempts.write(
                 lambda transaction: _append_output(transaction, claim, chunk, limit_bytes), self._on_output_written
             )
 
@@ -337,13 +280,13 @@ class AttemptSupervisor(AttemptListener):
             self._schedule_output_flush()
 
 
-class AttemptManager:
-    """Launches attempts and writes their outcomes."""
+class RunningAttempts:
+    """Launches attempts and settles them. ``running``: by task, until their outcome has come."""
 
     def __init__(
         self,
         opened: OpenRun,
-        own: OwnRun,
+        run: ActiveRun,
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
@@ -355,16 +298,15 @@ class AttemptManager:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
-        self.running: dict[str, AttemptSupervisor] = {}
+        self.running: dict[str, AttemptRecorder] = {}
         self._runner = opened.runner
         self._remote = opened.remote
-        self.writer = opened.writer
-        self.uniform = clock.uniform
-        self.own = own
-        run = own.projection.run
-        zone = open_zone(opened.flow.timezone, opened.flow.name)
-        self._date = local_time(run.logical_time or run.started_at, zone).date().isoformat()
-        self._freed_by = own.ready_queue.unblocked_by
+        self._writer = opened.writer
+        self._uniform = clock.uniform
+        self._run = run
+        row, zone = run.projection.run, open_zone(opened.flow.timezone, opened.flow.name)
+        self._date = local_time(row.logical_time or row.started_at, zone).date().isoformat()
+        self._freed_by = run.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
         self.on_retried = on_retried
@@ -373,7 +315,7 @@ class AttemptManager:
         self.streams = streams
         self._lost_with_zygote: set[str] = set()  # tasks whose latest attempt was
         self._settling_count = 0  # settlements that are being written
-        self._unrecorded: dict[AttemptSupervisor, float] = {}  # when each process is to be recorded, in order
+        self._unrecorded: dict[AttemptRecorder, float] = {}  # when each process is to be recorded, in order
         self._record_timer: asyncio.TimerHandle | None = None  # one for all: most attempts end before
         self._idle = asyncio.Event()
         self._idle.set()
@@ -400,16 +342,16 @@ class AttemptManager:
         ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``rules``: classification rules
         of its downstream.
         """
-        supervisor = AttemptSupervisor(self, claim, spec)
-        self.running[claim.task] = supervisor
+        recorder = AttemptRecorder(self, claim, spec)
+        self.running[claim.task] = recorder
         order = AttemptOrder(
             run_id=claim.run_id,
             task=claim.task,
             attempt=claim.attempt,
             generation=claim.generation,
             spec=spec,
-            params=self.own.flow.params,
-            typed=self.own.flow.typed_params,
+            params=self._run.flow.params,
+            typed=self._run.flow.typed_params,
             inputs=_join_json(results),
             rules=rules,
             only_rows=claim.only_rows,
@@ -423,57 +365,102 @@ class AttemptManager:
         )
         self._idle.clear()
         if self._remote is not None and spec.isolation == "dask":
-            supervisor.attach(self._remote.start(order, supervisor))
+            recorder.attach(self._remote.start(order, recorder))
             return
         is_apart = claim.task in self._lost_with_zygote
-        self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed, is_apart=is_apart)
+        self._runner.launch(order, recorder, recorder.attach, recorder.start_failed, is_apart=is_apart)
 
-    def record_later(self, supervisor: AttemptSupervisor) -> None:
+    def record_later(self, recorder: AttemptRecorder) -> None:
         """Record the process of an attempt after STARTED_DELAY_SECONDS, unless the attempt ends before."""
-        self._unrecorded[supervisor] = self.loop.time() + STARTED_DELAY_SECONDS
+        self._unrecorded[recorder] = self.loop.time() + STARTED_DELAY_SECONDS
         if self._record_timer is None:
             self._record_timer = self.loop.call_later(STARTED_DELAY_SECONDS, self._record_processes)
 
     def _record_processes(self) -> None:
         self._record_timer = None
         now = self.loop.time()
-        for supervisor, due_at in list(self._unrecorded.items()):
+        for recorder, due_at in list(self._unrecorded.items()):
             if due_at > now:
                 self._record_timer = self.loop.call_at(due_at, self._record_processes)
                 return
-            del self._unrecorded[supervisor]
-            supervisor.record_process()
+            del self._unrecorded[recorder]
+            recorder.record_process()
 
     def cancel(self, name: str, reason: str) -> None:
         """Terminate the attempt of a task, if one runs, by the steps of a timeout. The request is committed already."""
-        supervisor = self.running.get(name)
-        if supervisor is not None:
-            supervisor.is_cancelled = True
-            supervisor.controls.cancel(reason)
+        recorder = self.running.get(name)
+        if recorder is not None:
+            recorder.is_cancelled = True
+            recorder.controls.cancel(reason)
 
     def interrupt_all(self) -> None:
         """Terminate every attempt because the executor stops; their tasks run again on resume."""
-        for supervisor in self.running.values():
-            supervisor.is_interrupted = True
-            supervisor.controls.interrupt()
+        for recorder in self.running.values():
+            recorder.is_interrupted = True
+            recorder.controls.interrupt()
 
-    def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> Released:
-        """Free the slot of an attempt that has ended."""
-        claim = supervisor.claim
-        self._unrecorded.pop(supervisor, None)
-        if self.running.get(claim.task) is supervisor:
-            del self.running[claim.task]
+    def settle(self, recorder: AttemptRecorder, outcome: Outcome, chunk: OutputChunk) -> None:
+        """Write the end of an attempt, with the rest of its output, and what is claimed with it.
+
+        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
+        """
+        claim, verdict = recorder.claim, self._free_slot(recorder, outcome)
+        freed = self._freed_by(claim.task) if outcome.kind is OutcomeKind.SUCCESS else {}
+        follow_up = self._follow_up(freed)
+
+        def item(transaction: Transaction) -> list[Claim]:
+            if chunk:
+                _append_output(transaction, claim, chunk, self.log_limit_bytes)
+            decision = self._settle_in(transaction, recorder, outcome, verdict)
+            if freed:  # the children that become READY with its success
+                claims.promote(transaction, claim.run_id, freed)
+            return [] if follow_up is None else follow_up.claim(transaction, isinstance(decision, Succeed))
+
+        on_written, durable = partial(self._on_settled, follow_up), follow_up is not None and follow_up.durable
+        try:
+            self._writer.write(item, on_written, self._on_settling_failed, durable=durable)
+        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
+            self._on_settling_failed(error)
+
+    def _free_slot(self, recorder: AttemptRecorder, outcome: Outcome) -> CallVerdict:
+        """Free the slot of an attempt that has ended; return how much of a failure its downstream explains."""
+        task = recorder.claim.task
+        self._unrecorded.pop(recorder, None)
+        if self.running.get(task) is recorder:
+            del self.running[task]
         if outcome.is_with_zygote:
-            self._lost_with_zygote.add(claim.task)
+            self._lost_with_zygote.add(task)
         elif self._lost_with_zygote:
-            self._lost_with_zygote.discard(claim.task)
-        verdict = self._on_ended(claim, outcome)
+            self._lost_with_zygote.discard(task)
+        verdict = self._on_ended(recorder.claim, outcome)
         self._settling_count += 1
         self._idle.clear()
-        freed = self._freed_by(claim.task) if outcome.kind is OutcomeKind.SUCCESS else {}
-        return Released(verdict, freed, self._follow_up(freed))
+        return verdict
 
-    def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
+    def _settle_in(
+        self, transaction: Transaction, recorder: AttemptRecorder, outcome: Outcome, verdict: CallVerdict
+    ) -> Decision | None:
+        claim = recorder.claim
+        if recorder.has_output:
+            logs.finish(transaction, claim.run_id, claim.task, claim.attempt)
+        known = TaskHistory(
+            health=verdict.health,
+            silent_seconds=verdict.silent_seconds,
+            path_seconds=self._run.path_seconds.get(claim.task, 0.0),
+            deadline_at=ending_deadline(self._run.projection.run),
+        )
+        return settle(
+            transaction,
+            claim,
+            recorder.spec,
+            outcome,
+            self._uniform,
+            known=known,
+            interrupted=recorder.is_interrupted,
+            is_silent=not recorder.has_output,
+        )
+
+    def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         """A settlement is committed."""
         try:
             if follow_up is not None:
@@ -482,7 +469,7 @@ class AttemptManager:
             self._on_error(error)
         self._end_settling()
 
-    def on_settling_failed(self, error: BaseException) -> None:
+    def _on_settling_failed(self, error: BaseException) -> None:
         """A settlement cannot be written."""
         self._end_settling()
         self._on_error(error)
@@ -498,7 +485,7 @@ class AttemptManager:
 
     def write(self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore) -> None:
         """Queue a write; errors go to ``on_error``."""
-        self.writer.write(item, on_committed, self._on_error)
+        self._writer.write(item, on_committed, self._on_error)
 
     async def drain(self) -> None:
         """Wait until every attempt is settled."""

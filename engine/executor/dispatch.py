@@ -26,9 +26,9 @@ from ..store.claims import Claim, ClaimOrder
 from ..store.endings import expire
 from ..store.machine import RECHECK_SECONDS, MachinePools, PoolEntry
 from ..store.pages import trigger_page
-from .attempts import AttemptManager
+from .active_run import ActiveRun, Commit, FollowUp, WriteInTransaction
+from .attempts import RunningAttempts
 from .opening import OpenRun
-from .own_run import Commit, FollowUp, OwnRun, WriteInTransaction
 
 if TYPE_CHECKING:
     from ..runner.dask_client import DaskCluster
@@ -37,31 +37,33 @@ if TYPE_CHECKING:
 class Dispatcher:
     """Builds the next commit that starts tasks."""
 
-    def __init__(self, opened: OpenRun, own: OwnRun, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
+    def __init__(
+        self, opened: OpenRun, run: ActiveRun, downstreams: DownstreamStates, attempts: RunningAttempts
+    ) -> None:
         self._runner = opened.runner
         self._opened = opened
-        self._own = own
+        self._run = run
         self._downstreams = downstreams
         self._attempts = attempts
-        self._pool_gate = PoolGate(own, opened.state_path, attempts.write)
-        self._worker_gate = WorkerGate(own, opened.remote, attempts.write)
-        self._capacity = Capacity(own.ready_queue, downstreams, own.flow.pools, own.wake_at)
+        self._pool_gate = PoolGate(run, opened.state_path, attempts.write)
+        self._worker_gate = WorkerGate(run, opened.remote, attempts.write)
+        self._capacity = Capacity(run.ready_queue, downstreams, run.flow.pools, run.wake_at)
 
     def next_commit(self) -> Commit | None:
         """Return the next commit; None: no task may start."""
         self._pool_gate.update(self._worker_gate.waits())
         if not self._runner.is_open:
             return None
-        if expired := self._own.expired_tasks():
-            return Commit(lambda transaction: expire(transaction, self._own.run_id, expired))
+        if expired := self._run.expired_tasks():
+            return Commit(lambda transaction: expire(transaction, self._run.run_id, expired))
         if rejected := dict(self._capacity.rejected()):
             return self._reject(rejected)
-        ready_queue, free = self._own.ready_queue, self._free_slots()
+        ready_queue, free = self._run.ready_queue, self._free_slots()
         picked = self._pick_probes(free)
         picked += ready_queue.pop_startable(free - len(picked), self._admits)
         self._worker_gate.update(free - len(picked))
         self._request_leaked_slots(len(picked) == free)
-        promote = {name: self._own.projection.tasks[name].generation for name in ready_queue.promotable}
+        promote = {name: self._run.projection.tasks[name].generation for name in ready_queue.promotable}
         return self._start(promote, picked) if picked or promote else None
 
     def follow_up(self, freed: Mapping[str, int]) -> FollowUp | None:
@@ -69,14 +71,14 @@ class Dispatcher:
 
         ``freed``: the children that its success makes READY.
         """
-        if not self._runner.is_open or self._own.expired_tasks():
+        if not self._runner.is_open or self._run.expired_tasks():
             return None
         free = self._free_slots()
         picked = self._pick_probes(free)
-        picked += self._own.ready_queue.pop_startable(free - len(picked), self._admits)
+        picked += self._run.ready_queue.pop_startable(free - len(picked), self._admits)
         children = self._waiting_for_a_slot_alone(freed)[: free - len(picked)]
         for name in children:
-            self._own.ready_queue.claim(name)
+            self._run.ready_queue.claim(name)
         if not picked and not children:
             return None
         at_once = self._orders(picked)
@@ -85,14 +87,14 @@ class Dispatcher:
 
         def claim(transaction: Transaction, has_succeeded: bool) -> list[Claim]:
             orders = [*at_once, *later] if has_succeeded else at_once
-            return claims.dispatch(transaction, self._own.run_id, {}, orders, identity)
+            return claims.dispatch(transaction, self._run.run_id, {}, orders, identity)
 
         names = [*picked, *children]
         return FollowUp(claim, lambda claimed: self._launch_all(names, claimed), _is_durable([*at_once, *later]))
 
     def _waiting_for_a_slot_alone(self, freed: Mapping[str, int]) -> list[str]:
         """Return the children without further conditions, longest remaining path first."""
-        specs = (self._own.spec(name) for name in self._own.ready_queue.in_order(freed))
+        specs = (self._run.spec(name) for name in self._run.ready_queue.in_order(freed))
         return [
             spec.name
             for spec in specs
@@ -124,25 +126,25 @@ class Dispatcher:
         identity, orders = self._opened.identity, self._orders(picked)
 
         def item(transaction: Transaction) -> list[Claim]:
-            return claims.dispatch(transaction, self._own.run_id, promote, orders, identity)
+            return claims.dispatch(transaction, self._run.run_id, promote, orders, identity)
 
         return Commit(item, lambda claimed: self._launch_all(picked, claimed), _is_durable(orders))
 
     def _launch_all(self, picked: Sequence[str], claimed: Sequence[Claim]) -> None:
-        self._own.ready_queue.release_claims(picked)
+        self._run.ready_queue.release_claims(picked)
         self._downstreams.release_calls(set(picked) - {claim.task for claim in claimed})
         for claim in claimed:
             self._launch(claim)
 
     def _orders(self, names: Iterable[str], *, is_ready: bool = False) -> list[ClaimOrder]:
-        return [self._order(self._own.projection.tasks[name], is_ready) for name in names]
+        return [self._order(self._run.projection.tasks[name], is_ready) for name in names]
 
     def _order(self, row: TaskRow, is_ready: bool) -> ClaimOrder:
         is_ready, is_first = is_ready or row.state is TaskState.READY, row.attempt == 0
-        return ClaimOrder(row.name, row.generation, self._own.spec(row.name), is_ready, is_first)
+        return ClaimOrder(row.name, row.generation, self._run.spec(row.name), is_ready, is_first)
 
     def _launch(self, claim: Claim) -> None:
-        projection, spec, large = self._own.projection, self._own.spec(claim.task), claim.large_inputs
+        projection, spec, large = self._run.projection, self._run.spec(claim.task), claim.large_inputs
         gone = {name: unstored_reason(why) for name, text in large.items() if (why := reason_of_unstored(text))}
         parents: Sequence[str] = projection.parents.get(claim.task, ())
         if spec.map is not None:  # it collects the results of its children in the order of the list
@@ -160,19 +162,19 @@ class Dispatcher:
     # --- Slots -----------------------------------------------------------------------------------------------------
 
     def _free_slots(self) -> int:
-        run, runner = self._own.projection.run, self._runner
+        run, runner = self._run.projection.run, self._runner
         if run.paused_since is not None:
             return 0
         slots = min(run.max_parallel, runner.attempts_max)
         # Count processes, not rows: an ended attempt is not committed yet, and its successor shares that commit.
-        claimed = len(self._attempts.running) + len(self._own.ready_queue.claiming) + runner.leaked_slots
+        claimed = len(self._attempts.running) + len(self._run.ready_queue.claiming) + runner.leaked_slots
         return max(0, slots - claimed)
 
     def _request_leaked_slots(self, are_all_used: bool) -> None:
         runner = self._runner
         if runner.leaked_slots:
-            is_paused = self._own.projection.run.paused_since is not None
-            runner.set_slot_demand(are_all_used and not is_paused and self._own.ready_queue.has_startable)
+            is_paused = self._run.projection.run.paused_since is not None
+            runner.set_slot_demand(are_all_used and not is_paused and self._run.ready_queue.has_startable)
 
     # --- Probes ----------------------------------------------------------------------------------------------------
 
@@ -182,17 +184,17 @@ class Dispatcher:
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.is_probe_due(downstream):
                 candidate = choose_probe(self._candidates(downstream))
-                if candidate is None or not self._admits(self._own.projection.tasks[candidate.task]):
+                if candidate is None or not self._admits(self._run.projection.tasks[candidate.task]):
                     break
-                self._own.ready_queue.claim(candidate.task)
+                self._run.ready_queue.claim(candidate.task)
                 picked.append(candidate.task)
         return picked
 
     def _candidates(self, downstream: str) -> Iterator[ProbeCandidate]:
-        for name in self._own.ready_queue.startable_for(downstream):
+        for name in self._run.ready_queue.startable_for(downstream):
             has_probed = self._downstreams.has_probed(downstream, name)
-            usual_seconds = of_child(self._own.median_seconds, name, None)
-            yield ProbeCandidate(name, self._own.spec(name).idempotent, usual_seconds, has_probed)
+            usual_seconds = of_child(self._run.median_seconds, name, None)
+            yield ProbeCandidate(name, self._run.spec(name).idempotent, usual_seconds, has_probed)
 
     # --- Reject ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +203,7 @@ class Dispatcher:
 
         def item(transaction: Transaction) -> None:
             for order in orders:
-                claims.reject(transaction, self._own.run_id, order, names[order.task])
+                claims.reject(transaction, self._run.run_id, order, names[order.task])
 
         return Commit(item)
 
@@ -228,11 +230,11 @@ FORGET_SECONDS = 3.0
 class PoolGate:
     """The pools of the machine, as the dispatcher of one run uses them."""
 
-    def __init__(self, own: OwnRun, state_path: str, write: WriteInTransaction) -> None:
-        flow, run = own.flow, own.projection.run
+    def __init__(self, run: ActiveRun, state_path: str, write: WriteInTransaction) -> None:
+        flow = run.flow
         sizes = {pool: flow.pools[pool] for pool in flow.machine_pools}
         self._pools = MachinePools(sizes, flow.name, run.run_id, state_path)
-        self._own = own
+        self._run = run
         self._write = write
         self._full_since: dict[str, int] = {}  # by pool: microseconds UTC
         self._refused_at: dict[str, int] = {}  # the same: when a task asked last
@@ -246,10 +248,10 @@ class PoolGate:
             return True
         if self._pools.acquire(row.name, spec.pool, spec.pool_slots):
             return True
-        now = self._own.now_us()
+        now = self._run.now_us()
         self._full_since.setdefault(spec.pool, now)
         self._refused_at[spec.pool] = now
-        self._own.wake_at(f"pool {spec.pool}", now + round(RECHECK_SECONDS * 1e6))
+        self._run.wake_at(f"pool {spec.pool}", now + round(RECHECK_SECONDS * 1e6))
         return False
 
     def release(self, row: TaskRow) -> None:
@@ -258,7 +260,7 @@ class PoolGate:
 
     def update(self, worker_waits: Mapping[str, str]) -> None:
         """Free the slots of tasks that have ended, and report the waits. ``worker_waits``: beside those for pools."""
-        queue, tasks = self._own.ready_queue, self._own.projection.tasks
+        queue, tasks = self._run.ready_queue, self._run.projection.tasks
         self._pools.release_unless(lambda name: name in queue.claiming or tasks[name].state is TaskState.RUNNING)
         self._forget_waits()
         self._report_waits(worker_waits)
@@ -270,14 +272,14 @@ class PoolGate:
     def _forget_waits(self) -> None:
         """End the waits of pools for which no task asks any more: it was cancelled, or the run is paused."""
         for pool in list(self._full_since):
-            if self._own.now_us() - self._refused_at[pool] > FORGET_SECONDS * 1e6:
+            if self._run.now_us() - self._refused_at[pool] > FORGET_SECONDS * 1e6:
                 del self._full_since[pool]
                 self._pools.end_wait(pool)
 
     def _report_waits(self, worker_waits: Mapping[str, str]) -> None:
         if not (self._full_since or self._reported or worker_waits):
             return
-        now = self._own.now_us()
+        now = self._run.now_us()
         waiting = {pool for pool, since in self._full_since.items() if now - since >= REPORT_SECONDS * 1e6}
         is_due = now - self._reported_at >= REPORT_AGAIN_SECONDS * 1e6
         is_same = (
@@ -291,7 +293,7 @@ class PoolGate:
         if holders != self._reported:
             self._reported = holders
             change = RunChanged(RunChange.POOL_WAITS, {"pool_waits": json.dumps(holders) if holders else None})
-            self._write(lambda transaction: transaction.change_run(self._own.run_id, change))
+            self._write(lambda transaction: transaction.change_run(self._run.run_id, change))
 
 
 def describe_holders(entries: list[PoolEntry]) -> str:
@@ -312,8 +314,8 @@ def describe_holders(entries: list[PoolEntry]) -> str:
 class WorkerGate:
     """The workers of the cluster, as the dispatcher of one run uses them. ``remote`` None: no task runs there."""
 
-    def __init__(self, own: OwnRun, remote: DaskCluster | None, write: WriteInTransaction) -> None:
-        self._own = own
+    def __init__(self, run: ActiveRun, remote: DaskCluster | None, write: WriteInTransaction) -> None:
+        self._run = run
         self._remote = remote
         self._write = write
         self._wanted: dict[str, TaskRow] = {}  # by pool of workers: the first task that waits for one
@@ -339,7 +341,7 @@ class WorkerGate:
         if self._remote is None:
             return
         wanted, self._wanted = self._wanted, {}
-        count = self._own.ready_queue.startable_like
+        count = self._run.ready_queue.startable_like
         self._remote.demand(
             {pool: (spec_of(row).dask or DaskOptions(), count(row, free)) for pool, row in wanted.items()}
         )
@@ -362,6 +364,6 @@ class WorkerGate:
         pool, row = next(iter(wanted.items()))
         lasts = format_seconds(self._remote.idle_seconds)
         why = f"{row.name} has waited {lasts} for a Dask worker: {self.waits().get(pool, '')}"
-        run_id, owner = self._own.run_id, spec_of(row).owner
+        run_id, owner = self._run.run_id, spec_of(row).owner
         request = PageRequest(run_id, row.name, "no Dask worker", why, cause=cause, owner=owner)
         self._write(lambda transaction: trigger_page(transaction, request))

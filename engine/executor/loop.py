@@ -2,7 +2,7 @@
 
 The loop makes no decisions: ``core/ready_queue.py`` says which tasks may start, ``core/decide.py`` what an outcome
 means, ``store/`` writes, ``runner/`` runs processes. Every change is committed first; its events update the run in
-memory (``own_run.py``), and the next step of the loop reads that:
+memory (``active_run.py``), and the next step of the loop reads that:
 
     dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
@@ -37,10 +37,10 @@ from ..store import executors
 from ..store.claims import Claim
 from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
-from .attempts import AttemptManager, OutputListener, Streams
+from .active_run import ActiveRun, Commit, FollowUp
+from .attempts import OutputListener, RunningAttempts, Streams
 from .dispatch import Dispatcher
 from .opening import Machine, OpenRun
-from .own_run import Commit, FollowUp, OwnRun
 from .publisher import EventListener, Publisher
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
 from .server import CommandServer
@@ -74,10 +74,10 @@ class RunLoop:
         self._is_paged = False
         self._pages_until = 0.0  # on the loop's clock
         self._result: asyncio.Future[RunResult] = self._loop.create_future()
-        self._own = OwnRun(opened, clock, self.wake)
-        self.attempts = AttemptManager(
+        self._run = ActiveRun(opened, clock, self.wake)
+        self.attempts = RunningAttempts(
             opened,
-            self._own,
+            self._run,
             clock,
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
@@ -90,18 +90,18 @@ class RunLoop:
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
-        self._publisher = Publisher(opened, machine, self._own, self.attempts, listener)
+        self._publisher = Publisher(opened, machine, self._run, self.attempts, listener)
         self._storage = StorageHealth(clock, self.attempts.write, self._publisher.notify_listener)
         self._file_watch = StateFileWatch(
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
-        self._dispatcher = Dispatcher(opened, self._own, self.downstreams, self.attempts)
-        self._run_end = RunEndCheck(self._own, self.downstreams, self.attempts, opened)
+        self._dispatcher = Dispatcher(opened, self._run, self.downstreams, self.attempts)
+        self._run_end = RunEndCheck(self._run, self.downstreams, self.attempts, opened)
         self.zygote_restart = ZygoteRestart(
-            opened, self._own, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
+            opened, self._run, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        self._watchdog = Watchdog(self._own, self.attempts, self.downstreams, clock)
+        self._watchdog = Watchdog(self._run, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
         duties = [
@@ -142,7 +142,7 @@ class RunLoop:
         self._loop.set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
-            on_open(self._own.run_id)
+            on_open(self._run.run_id)
         try:
             self._on_wake()
             return await asyncio.shield(self._result)
@@ -239,7 +239,7 @@ class RunLoop:
         self._fail(error)
 
     def _on_events_committed(self, events: Sequence[Event]) -> None:
-        self._own.apply(events)
+        self._run.apply(events)
         acts = [event for event in events if event.actor is not None]
         self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
@@ -269,7 +269,7 @@ class RunLoop:
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        row, retry = self.projection.tasks[claim.task], self._own.spec(claim.task).retry
+        row, retry = self.projection.tasks[claim.task], self._run.spec(claim.task).retry
         return self.downstreams.record(claim.task, outcome, row.failures + row.refusals, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
@@ -281,7 +281,7 @@ class RunLoop:
     async def _start(self) -> None:
         self._publisher.start()
         self._server.start()
-        self._own.start()
+        self._run.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
         self._store_breakers()
@@ -292,7 +292,7 @@ class RunLoop:
         await self._file_watch.save()
 
     async def _close(self) -> None:
-        self._own.close()
+        self._run.close()
         self._heartbeat.stop()
         await self.zygote_restart.close()
         self._dispatcher.close()
@@ -302,7 +302,7 @@ class RunLoop:
         await self._publisher.close_pages(has_failed=failed)
         if not failed:
             writer, flow = self._opened.writer, self._opened.flow
-            await apply_retention(writer, flow, self._own.run_id, lambda: self.shutdown.mode is not None)
+            await apply_retention(writer, flow, self._run.run_id, lambda: self.shutdown.mode is not None)
         await self._publisher.close(has_failed=failed)
         await self._server.close()
 
@@ -342,7 +342,7 @@ class RunLoop:
     @property
     def projection(self) -> RunProjection:
         """The run as of its last committed event."""
-        return self._own.projection
+        return self._run.projection
 
     @property
     def executor_id(self) -> str:
@@ -391,7 +391,7 @@ class RunLoop:
     def _emit_breaker(self, downstream: str) -> None:
         change = self.downstreams.change_event(downstream)
         rows = self.downstreams.drain_dirty_rows()
-        self.attempts.write(lambda transaction: write_change(transaction, self._own.run_id, change, rows))
+        self.attempts.write(lambda transaction: write_change(transaction, self._run.run_id, change, rows))
         finding = self.downstreams.finding(downstream)
         if finding is not None and self._breakers_of_machine is not None:
             self._breakers_of_machine.publish(downstream, finding)
@@ -421,7 +421,7 @@ class RunLoop:
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:
-            shift_times(transaction, [self._own.run_id], jump_us)
+            shift_times(transaction, [self._run.run_id], jump_us)
             store_breakers(transaction.connection, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)
@@ -483,7 +483,7 @@ class HeartbeatTimer:
     """Beats from ``start`` to ``stop`` and runs ``checks`` at each beat, in this order."""
 
     def __init__(
-        self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]], period_seconds: float
+        self, opened: OpenRun, attempts: RunningAttempts, checks: Sequence[Callable[[], None]], period_seconds: float
     ) -> None:
         self._opened = opened
         self._attempts = attempts

@@ -14,30 +14,35 @@ from ..notifications import notifier
 from ..notifications.storage_page import StoragePager
 from ..statefile.health_file import inodes_of, log_of
 from ..store import pages
-from .attempts import AttemptManager
+from .active_run import ActiveRun
+from .attempts import RunningAttempts
 from .health import HealthFile
 from .opening import Machine, OpenRun
-from .own_run import OwnRun
 from .watchdog import StorageHealth
 
 EventListener = Callable[[Sequence[Event]], None]
 
 
 class Publisher:
-    """Tells others of the events of a run, and of what the state file cannot say."""
+    """Publishes the events of a run, and the health of its executor, which the state file cannot hold."""
 
     def __init__(
-        self, opened: OpenRun, machine: Machine, own: OwnRun, attempts: AttemptManager, listener: EventListener | None
+        self,
+        opened: OpenRun,
+        machine: Machine,
+        run: ActiveRun,
+        attempts: RunningAttempts,
+        listener: EventListener | None,
     ) -> None:
         flow, clock, folder = opened.flow, machine.clock, machine.pages_folder()
         self._opened = opened
         self._clock = clock
-        self._own = own
+        self._run = run
         self._attempts = attempts
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._executor_id = opened.identity.executor_id
-        origin = notifier.MessageOrigin(flow.name, own.run_id, os.path.abspath(opened.state_path))
+        origin = notifier.MessageOrigin(flow.name, run.run_id, os.path.abspath(opened.state_path))
         self.notifier = notifier.Notifier(flow.pages, origin, opened.writer, clock, folder)
         self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
         self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
@@ -47,16 +52,16 @@ class Publisher:
         self._ends: Mapping[str, int] = {}
 
     def start(self) -> None:
-        run = self._own.projection.run
+        run = self._run.projection.run
         self.notify_listener(self._opened.early)
         self.notifier.start()
         if run.ended_at is None and run.blocked_since is None:
             self._pinger.send(notifier.PingEvent.START)
 
     def on_events_durable(self, events: Sequence[Event]) -> None:
-        """Tell others about events that no power cut undoes."""
+        """Publish events that no power cut undoes."""
         self.notifier.handle_events(events)
-        self._pinger.handle_events(events, self._own.run_id)
+        self._pinger.handle_events(events, self._run.run_id)
         self.notify_listener(events)
 
     def notify_listener(self, events: Sequence[Event]) -> None:
@@ -69,7 +74,7 @@ class Publisher:
             self._loop.call_exception_handler(context)
 
     def publish_health(self, storage: StorageHealth) -> None:
-        """Tell readers, and those who are paged, what cannot be committed."""
+        """Publish what cannot be committed, and page for it."""
         problem, since = storage.problem or "", storage.since
         self._storage_pager.check(since, problem)
         if (message := self._storage_pager.pop_past()) is not None:
@@ -82,7 +87,7 @@ class Publisher:
 
     def _unsaved_ends(self) -> Mapping[str, int]:
         """Return the tasks whose attempt has ended, while the state file cannot say so, and when that was seen."""
-        tasks, running, now_us = self._own.projection.tasks.values(), self._attempts.running, self._clock.now_us()
+        tasks, running, now_us = self._run.projection.tasks.values(), self._attempts.running, self._clock.now_us()
         names = (row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running)
         return {name: self._ends.get(name, now_us) for name in names}
 
@@ -96,7 +101,7 @@ class Publisher:
 
     def emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
-        self._attempts.write(lambda transaction: transaction.emit(payload, self._own.run_id))
+        self._attempts.write(lambda transaction: transaction.emit(payload, self._run.run_id))
 
     def _emit_send_failure(self, sentence: str) -> None:
         self.emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self._executor_id, printed=sentence))

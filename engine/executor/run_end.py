@@ -28,9 +28,9 @@ from ..statefile.pruning import PruneStep, RetentionRule, prune_step
 from ..statefile.transitions import Transaction
 from ..store import database, endings, schedules
 from ..store.writer import Writer
-from .attempts import AttemptManager
+from .active_run import ActiveRun, Commit
+from .attempts import RunningAttempts
 from .opening import OpenRun
-from .own_run import Commit, OwnRun
 
 BLOCKED = "BLOCKED"
 
@@ -107,8 +107,10 @@ class RunResult:
 class RunEndCheck:
     """Decides whether a run can progress without an operator."""
 
-    def __init__(self, own: OwnRun, downstreams: DownstreamStates, attempts: AttemptManager, opened: OpenRun) -> None:
-        self._own = own
+    def __init__(
+        self, run: ActiveRun, downstreams: DownstreamStates, attempts: RunningAttempts, opened: OpenRun
+    ) -> None:
+        self._run = run
         self._downstreams = downstreams
         self._attempts = attempts
         self._options = opened.lease.request.options
@@ -117,24 +119,24 @@ class RunEndCheck:
     @property
     def is_deadline_due(self) -> bool:
         """Whether the deadline is to end the run now: no task starts any more."""
-        return is_due(self._own.projection.run, self._own.now_us())
+        return is_due(self._run.projection.run, self._run.now_us())
 
     def pass_deadline(self) -> Commit | None:
         """Return the commit that ends what the deadline of the run ends, if that is due."""
         if not self.is_deadline_due:
             return None
-        return Commit(lambda transaction: endings.pass_deadline(transaction, self._own.run_id), durable=True)
+        return Commit(lambda transaction: endings.pass_deadline(transaction, self._run.run_id), durable=True)
 
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
-        run = self._own.projection.run
+        run = self._run.projection.run
         if self._is_busy:
             return self._unblock_if_blocked()
-        active = self._own.ready_queue.active_count
+        active = self._run.ready_queue.active_count
         held = self._find_held_tasks() if active else ()
         if active and not held:
             return self._unblock_if_blocked()
-        verdict = evaluate_run(self._own.projection, held)
+        verdict = evaluate_run(self._run.projection, held)
         if verdict.is_blocked and run.blocked_since is not None:
             if self._options.stay or self._awaits_timeout:
                 return None
@@ -155,16 +157,16 @@ class RunEndCheck:
         """
         if self._options.served:
             return False
-        tasks = self._own.projection.tasks.values()
+        tasks = self._run.projection.tasks.values()
         return any(row.state is TaskState.READY and row.expires_at is not None for row in tasks)
 
     @property
     def _is_busy(self) -> bool:
         """Whether attempts run, or claims are being committed."""
-        return bool(self._attempts.running or self._own.ready_queue.claiming)
+        return bool(self._attempts.running or self._run.ready_queue.claiming)
 
     def _result(self, *, interrupted: bool = False) -> RunResult:
-        projection = self._own.projection
+        projection = self._run.projection
         return RunResult(
             projection.run.run_id,
             RunState(projection.run.state),
@@ -176,16 +178,16 @@ class RunEndCheck:
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.statuses)
-        return find_held_tasks(self._own.projection, self._own.now_us(), context)
+        return find_held_tasks(self._run.projection, self._run.now_us(), context)
 
     def _unblock_if_blocked(self) -> Commit | None:
-        if self._own.projection.run.blocked_since is None:
+        if self._run.projection.run.blocked_since is None:
             return None
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
-        return Commit(lambda transaction: transaction.change_run(self._own.run_id, unblocked))
+        return Commit(lambda transaction: transaction.change_run(self._run.run_id, unblocked))
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
-        run_id, seq = self._own.run_id, self._own.projection.seq
+        run_id, seq = self._run.run_id, self._run.projection.seq
         return Commit(lambda transaction: endings.write_verdict(transaction, run_id, verdict, seq), durable=True)
 
 
@@ -197,7 +199,7 @@ class RunEndCheck:
 class Shutdown:
     """``mode``: None, "drain" or "now"; ``on_request()`` is called at every request."""
 
-    def __init__(self, attempts: AttemptManager, on_request: Callable[[], None]) -> None:
+    def __init__(self, attempts: RunningAttempts, on_request: Callable[[], None]) -> None:
         self.mode: str | None = None
         self._attempts = attempts
         self._on_request = on_request

@@ -30,7 +30,7 @@ from ..statefile.ownership import has_token
 from ..statefile.transitions import Transaction
 from ..statefile.undo import answer_again, find_act
 from ..store import claims
-from .attempts import AttemptManager
+from .attempts import RunningAttempts
 from .run_end import Shutdown
 from .zygote_restart import ZygoteRestart
 
@@ -51,7 +51,7 @@ CommandMessage = Mapping[str, object]  # one JSON object a line
 class LoopControl(Protocol):
     """The part of the running executor that the server needs; ``loop.RunLoop`` implements it."""
 
-    attempts: AttemptManager
+    attempts: RunningAttempts
     shutdown: Shutdown
     zygote_restart: ZygoteRestart
 
@@ -283,12 +283,12 @@ class CommandServer:
         """Extend the timeout, which only this process holds, then emit the change."""
         if not is_new:  # a repeated command must not extend twice
             return True, "it was given more time when this came first"
-        seconds, supervisor = float(command.options["seconds"]), self._run.attempts.running.get(result.task)
-        timeout = None if supervisor is None else supervisor.extend(seconds)
-        if supervisor is None or timeout is None:
-            is_terminating = supervisor is not None and supervisor.controls.is_terminating
+        seconds, recorder = float(command.options["seconds"]), self._run.attempts.running.get(result.task)
+        timeout = None if recorder is None else recorder.extend(seconds)
+        if recorder is None or timeout is None:
+            is_terminating = recorder is not None and recorder.controls.is_terminating
             return False, "SIGTERM was sent to it: it ends" if is_terminating else "it ends now, or is only starting"
-        claim = supervisor.claim
+        claim = recorder.claim
         await self._run.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author
         )

@@ -15,7 +15,7 @@ from ..core.option_types import NAME, is_text, short_repr
 from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
 from ..runner.reaper import Reaper
-from ..runner.zygote.launch import SpawnedZygote, ZygoteLauncher, fork_at_once
+from ..runner.zygote.launch import SpawnedZygote, StartZygote, fork_at_once
 from ..statefile import processes
 from ..statefile.ownership import require_not_emptied, require_own_state_file
 from ..store import lock
@@ -123,13 +123,13 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         try:
             if request.flow is None or isinstance(request.flow, str):
                 spawned = SpawnedZygote(environment, inherited_fds, is_forked=options.few_tasks)
-                launch: ZygoteLauncher = spawned
+                start_zygote: StartZygote = spawned
             else:
-                launch = fork_at_once(request.flow, environment, inherited_fds)
+                start_zygote = fork_at_once(request.flow, environment, inherited_fds)
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
             from ..runner.zygote.client import Runner
 
-            runner = Runner(launch, request.executor_id, reaper.add_zygote)
+            runner = Runner(start_zygote, request.executor_id, reaper.add_zygote)
             return StateFileLease(request, held, runner, reaper, spawned=spawned)
         except BaseException:
             if spawned is not None:

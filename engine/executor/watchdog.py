@@ -37,8 +37,8 @@ from ..store.lock import StateLock
 from ..store.pages import trigger_page
 from ..store.write_ahead_log import copy, free_copy_path
 from ..store.writer import Writer
-from .attempts import AttemptManager, AttemptSupervisor
-from .own_run import OwnRun, WriteInTransaction
+from .active_run import ActiveRun, WriteInTransaction
+from .attempts import AttemptRecorder, RunningAttempts
 
 TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often than once a second
 
@@ -46,9 +46,9 @@ TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often tha
 class Watchdog:
     """Checks the run and writes its findings as events and pages."""
 
-    def __init__(self, own: OwnRun, attempts: AttemptManager, downstreams: DownstreamStates, clock: Clock) -> None:
-        self._own = own
-        self._projection = own.projection
+    def __init__(self, run: ActiveRun, attempts: RunningAttempts, downstreams: DownstreamStates, clock: Clock) -> None:
+        self._run = run
+        self._projection = run.projection
         self._attempts = attempts
         self._clock = clock
         self._swept_at = clock.monotonic()
@@ -56,12 +56,12 @@ class Watchdog:
         self._silent: set[str] = set()  # tokens of attempts whose silence was emitted
         self._checks = 0
         self._is_late = False
-        self._zone = open_zone(own.flow.timezone, own.flow.name)
+        self._zone = open_zone(run.flow.timezone, run.flow.name)
         self._expected: list[tuple[int, str]] = []  # when tasks are expected to have succeeded, the latest first
         self._known_count = 0  # tasks of which ``_expected`` knows
         self._clock_moved_us = 0  # since the start of this executor
-        self._outages = LongOutages(own.ready_queue, downstreams)
-        self._told: set[str] = set()  # causes of long waits that were noticed
+        self._outages = LongOutages(run.ready_queue, downstreams)
+        self._noticed: set[str] = set()  # causes of long waits
 
     def shift_clock(self, jump_us: int) -> None:
         """Expect tasks so long after the start of the run as before a step of the clock."""
@@ -87,35 +87,33 @@ class Watchdog:
     def sweep(self) -> None:
         """Check the process of every attempt."""
         suspects: set[str] = set()
-        for supervisor in list(self._attempts.running.values()):
-            if supervisor.pid is None:
+        for recorder in list(self._attempts.running.values()):
+            if recorder.pid is None:
                 continue
-            token = supervisor.claim.token
-            is_there = supervisor.start_ticks is None or identity(supervisor.pid)[0] == supervisor.start_ticks
-            silent_seconds = self._attempts.loop.time() - supervisor.last_seen_at
-            match liveness.check_liveness(
-                is_there, token in self._suspects, supervisor.sends_heartbeats, silent_seconds
-            ):
+            token = recorder.claim.token
+            is_there = recorder.start_ticks is None or identity(recorder.pid)[0] == recorder.start_ticks
+            silent_seconds = self._attempts.loop.time() - recorder.last_seen_at
+            match liveness.check_liveness(is_there, token in self._suspects, recorder.sends_heartbeats, silent_seconds):
                 case Liveness.SUSPECT:
                     suspects.add(token)
                 case Liveness.LOST:
-                    self._emit(supervisor, AttemptReclaimed, silent_seconds, "gone")
-                    supervisor.mark_lost(f"its process {supervisor.pid} is gone, and its exit status is unknown")
+                    self._emit(recorder, AttemptReclaimed, silent_seconds, "gone")
+                    recorder.mark_lost(f"its process {recorder.pid} is gone, and its exit status is unknown")
                 case Liveness.SILENT if token not in self._silent:
                     self._silent.add(token)
-                    self._emit(supervisor, AttemptSilent, silent_seconds, process.kernel_view(supervisor.pid))
+                    self._emit(recorder, AttemptSilent, silent_seconds, process.kernel_view(recorder.pid))
         self._suspects = suspects
 
     def _emit(
         self,
-        supervisor: AttemptSupervisor,
+        recorder: AttemptRecorder,
         evidence: type[AttemptSilent | AttemptReclaimed],
         silent_seconds: float,
         seen: str,
     ) -> None:
         """Emit the evidence before its consequences."""
-        payload = evidence(supervisor.pid, supervisor.start_ticks, seen, round(silent_seconds, 1))
-        self._attempts.emit(supervisor.claim, payload)
+        payload = evidence(recorder.pid, recorder.start_ticks, seen, round(silent_seconds, 1))
+        self._attempts.emit(recorder.claim, payload)
 
     def _page(self, request: PageRequest) -> None:
         self._attempts.write(lambda transaction: trigger_page(transaction, request))
@@ -134,16 +132,16 @@ class Watchdog:
             if row.state in MOVING and row.spec is not None:
                 state_text = describe_task(task_view(self._projection, name, now))
                 why = f"it was expected by {self._describe(row.spec.expect_by, at)} and is not done: {state_text}"
-                self._notice(row, why, "later than expected", f"expected:{self._own.run_id}/{name}")
+                self._notice(row, why, "later than expected", f"expected:{self._run.run_id}/{name}")
 
     def _describe(self, expected: ExpectedBy | None, at: int) -> str:
         if expected is not None and expected.clock is not None:
-            return f"{expected.clock} {self._own.flow.timezone}"
+            return f"{expected.clock} {self._run.flow.timezone}"
         return f"{format_clock(at)}, {expected}"
 
     def _expectations(self) -> Iterator[tuple[int, str]]:
         run = self._projection.run
-        schedule = self._own.flow.schedule
+        schedule = self._run.flow.schedule
         is_day = schedule is not None and schedule.follows
         start = run.started_at if run.logical_time is None or is_day else run.logical_time
         for row in self._projection.tasks.values():
@@ -157,12 +155,12 @@ class Watchdog:
         run, now = self._projection.run, self._clock.now_us()
         found = [wait for row in self._projection.tasks.values() if (wait := long_wait(run, row, now)) is not None]
         for wait in found:
-            if wait.cause not in self._told:
+            if wait.cause not in self._noticed:
                 self._notice(self._projection.tasks[wait.task], wait.why, "waits long", wait.cause)
-        self._told = {wait.cause for wait in found}
+        self._noticed = {wait.cause for wait in found}
 
     def _notice(self, row: TaskRow, why: str, title: str, cause: str) -> None:
-        run_id, owner = self._own.run_id, None if row.spec is None else row.spec.owner
+        run_id, owner = self._run.run_id, None if row.spec is None else row.spec.owner
         request = PageRequest(run_id, row.name, title, why, cause=cause, owner=owner)
         self._attempts.write(lambda transaction: claims.write_notice(transaction, run_id, row.name, why, request))
 
@@ -173,7 +171,7 @@ class Watchdog:
         tasks = "1 task waits" if len(held) == 1 else f"{len(held)} tasks wait"
         spec = self._projection.tasks[held[0]].spec
         return PageRequest(
-            run_id=self._own.run_id,
+            run_id=self._run.run_id,
             task=held[0],
             title=f"{downstream} is down",
             why=f"{downstream} has failed for {format_duration(lasts_us)}, and {tasks} for it",
@@ -188,7 +186,7 @@ class Watchdog:
         run, now = self._projection.run, self._clock.now_us()
         if run.deadline_passed_at is not None or is_due(run, now):
             return  # ``run_end.py`` ends the run, with a page
-        slack = compute_slack(self._projection, self._own.path_seconds, now)
+        slack = compute_slack(self._projection, self._run.path_seconds, now)
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))

@@ -33,8 +33,8 @@ from ..runner.protocol import Open
 from ..runner.zygote.client import OpenFlow
 from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
+from .active_run import ActiveRun, WriteInTransaction
 from .opening import OpenRun
-from .own_run import OwnRun, WriteInTransaction
 
 LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
 CHECK_SECONDS = 10.0
@@ -57,14 +57,14 @@ class ZygoteRestart:
     def __init__(
         self,
         opened: OpenRun,
-        own: OwnRun,
+        run: ActiveRun,
         *,
         write: WriteInTransaction,
         on_done: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._opened = opened
-        self._own = own
+        self._run = run
         self._write = write
         self._on_done = on_done
         self._on_failed = on_failed
@@ -170,19 +170,19 @@ class ZygoteRestart:
         return ReloadResult(True, "; ".join(parts))
 
     async def _prepare(self) -> OpenFlow:
-        flow, stored = self._opened.flow, self._own.projection.run.python_path
+        flow, stored = self._opened.flow, self._run.projection.run.python_path
         python_path = stored.split(os.pathsep) if stored else []
         return await self._opened.runner.prepare(Open(flow.path or "", {}, flow.params, python_path))
 
     async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""
-        opened, projection = self._opened, self._own.projection
+        opened, projection = self._opened, self._run.projection
         flow = prepared.shared.mask.stored_flow(prepared.spec)
         difference = flow_difference.compare(projection, flow)
         try:
             why = flow_difference.load_refusal(difference)
             if why is not None:
-                resume = advised("resume", self._opened.state_path, self._own.run_id)
+                resume = advised("resume", self._opened.state_path, self._run.run_id)
                 raise FlowError(f"{why}: stop, then {resume}, which shows what follows")
             await opened.writer.submit(lambda t: flow_changes.load_code(t, projection, flow, difference, files))
         except BaseException:
@@ -193,7 +193,7 @@ class ZygoteRestart:
         for spec in flow_difference.with_children(flow, projection).tasks:
             if spec.name in projection.tasks:
                 projection.tasks[spec.name].spec = spec
-        self._own.use_specs(prepared.spec.tasks, flow.tasks)
+        self._run.use_specs(prepared.spec.tasks, flow.tasks)
         self._watch, self._reported = _watch_of(opened.flow), []
         opened.runner.replace(prepared)
         return difference
@@ -202,7 +202,7 @@ class ZygoteRestart:
         """Emit one event, and store the names of the files for the header."""
         columns: RunColumns = {"code_changed": flow_difference.join_names(files) or None}
         change: RunChanged = RunChanged(what, columns, files=files, why=why)
-        self._write(lambda transaction: transaction.change_run(self._own.run_id, change))
+        self._write(lambda transaction: transaction.change_run(self._run.run_id, change))
 
 
 def _watch_of(flow: FlowSpec) -> SourceWatch | None:

@@ -34,7 +34,7 @@ from . import cgroups, protocol, stack
 from .autopsy import LINE_CHARACTERS, ProcSampler, flat
 from .command import ResultError, line_problem
 from .out_of_memory import OutOfMemoryWatch
-from .protocol import AttemptListener, AttemptOrder, RunningAttempt
+from .protocol import AttemptControls, AttemptListener, AttemptOrder
 from .usage import MemoryGauge, Sample, UsageSubject, cpu_share
 
 STDOUT, STDERR = 1, 2
@@ -122,7 +122,7 @@ class Inspection(msgspec.Struct, frozen=True):
     autopsy: Autopsy
 
 
-class Attempt(RunningAttempt):
+class Attempt(AttemptControls):
     """An attempt from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
 
     def __init__(

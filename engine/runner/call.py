@@ -254,7 +254,7 @@ def result_json(task: str, value: object) -> str | None:
 
 
 def make_failure_safely(make_failure: MakeFailure, error: BaseException) -> Failure:
-    """Make a failure of any exception, also of one whose text or attributes raise; the failure is bounded. Never raises.
+    """Make a failure of any exception, also if its text or attributes raise; the failure is bounded. Never raises.
 
     Some modules are imported, and lines of code read, for a failure alone, which takes a descriptor: if the task has
     used them all up, there is the reserved one.

@@ -35,7 +35,7 @@ from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
 from .dask_worker import OfferMessage, Permit, RemoteFlow, Report, WorkerFacts, topic_of
-from .protocol import AttemptListener, AttemptOrder, RunningAttempt
+from .protocol import AttemptControls, AttemptListener, AttemptOrder
 
 CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long
 CLOSE_SECONDS = CONNECT_SECONDS + 2
@@ -86,7 +86,7 @@ class KnownWorker(msgspec.Struct):
     silences: int = 0  # requests in a row that it has not answered
 
 
-class RemoteAttempt(RunningAttempt):
+class RemoteAttempt(AttemptControls):
     """An attempt that a worker was permitted to start."""
 
     def __init__(self, cluster: DaskCluster, offer: QueuedOffer, order: AttemptOrder, listener: AttemptListener):
@@ -329,14 +329,14 @@ class DaskCluster:
             if offer.task == task and offer.attempt is None:
                 offer.task = None
 
-    def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> AttemptControls:
         """Start the attempt of a task on the worker that it has acquired."""
         offer = next((one for one in self._offers.values() if one.task == order.task and one.attempt is None), None)
         if offer is None or offer.worker is None or not self._is_there:
             self._loop.call_soon(
                 listener.ended, lost_outcome("its worker was gone before it started", is_blameless=True)
             )
-            return RunningAttempt()
+            return AttemptControls()
         offer.attempt = RemoteAttempt(self, offer, order, listener)
         self._spawn(self._wait_for_attempt(offer.attempt))
         permit = Permit(self._flow.target, order)

@@ -37,7 +37,7 @@ from ..domain.liveness import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
 from .process import session_of
-from .protocol import AttemptListener, AttemptOrder, BadRow, Open, RunningAttempt
+from .protocol import AttemptControls, AttemptListener, AttemptOrder, BadRow, Open
 from .zygote.client import Runner
 
 FLUSH_SECONDS = 0.1
@@ -177,7 +177,7 @@ class LeasedRun(AttemptListener):
 
     def __init__(self, offer: str, publish: Callable[[bytes], object]) -> None:
         self.zygote: WorkerZygote | None = None
-        self.running: RunningAttempt | None = None
+        self.running: AttemptControls | None = None
         self.outcome: Future[Outcome] = Future()
         self.message_count = 0
         self._offer = offer

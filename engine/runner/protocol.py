@@ -386,7 +386,7 @@ class FrameReader:
 
 # --- The interfaces between the executor and the runner --------------------------------------------------------------
 #
-# An attempt reports to its ``AttemptListener`` and is controlled as a ``RunningAttempt``; a runner reports what
+# An attempt reports to its ``AttemptListener`` and is controlled as a ``AttemptControls``; a runner reports what
 # concerns no single attempt to its ``RunnerListener``.
 
 
@@ -445,7 +445,7 @@ class RunnerListener(msgspec.Struct, frozen=True):
     executor_changed: Callable[[ExecutorChanged], object] = ignore
 
 
-class RunningAttempt:
+class AttemptControls:
     """The controls of an attempt. Here of one that has ended: none has an effect."""
 
     is_terminating = False  # SIGTERM was sent, or the cancel token set

@@ -21,7 +21,7 @@ from ..runner import protocol
 from ..runner.attempt import Attempt, AttemptBackend, RunnerContext
 from ..runner.autopsy import ProcSampler, SampledAttempt
 from ..runner.out_of_memory import OutOfMemoryWatch
-from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
+from ..runner.protocol import AttemptControls, AttemptListener, AttemptOrder, RunnerListener
 from ..runner.stack import without_engine
 from ..runner.usage import Sample, UsageSubject
 from ..store.write_ahead_log import OnDone
@@ -145,7 +145,7 @@ class PlayedRunner:
         self,
         order: AttemptOrder,
         listener: AttemptListener,
-        on_started: Callable[[RunningAttempt], None],
+        on_started: Callable[[AttemptControls], None],
         on_failed: Callable[[OSError], None],
         *,
         is_apart: bool = False,

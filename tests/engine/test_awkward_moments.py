@@ -624,12 +624,12 @@ def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiti
 
 def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
     """What is in the file stays; the next executor takes the run up."""
-    from redrive.engine.executor.attempts import AttemptManager
+    from redrive.engine.executor.attempts import RunningAttempts
 
     flow = Flow("f")
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptManager, "release", lambda *_: dict[str, int]()["no such key"])
+        patch.setattr(RunningAttempts, "settle", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
     assert {"RUNNING"} == set(table(tmp_path, "state").values())

@@ -83,7 +83,7 @@ _BARE_STATUS = re.compile(r"HTTP \d{3}")
 
 
 def failure_of_wait(task: str, why: str, message: str) -> Failure:
-    """Return the failure of a sensor that ran out of time. ``why``: its wait, and how long; ``message``: by the sensor."""
+    """Return the failure of a sensor that ran out of time. ``why``: its wait, in words; ``message``: by the sensor."""
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
 

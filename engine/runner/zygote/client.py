@@ -21,12 +21,12 @@ from ..cgroups import Cgroups, open_cgroups
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess
 from ..out_of_memory import OutOfMemoryWatch
-from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
+from ..protocol import AttemptControls, AttemptListener, AttemptOrder, RunnerListener, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import Worker, WorkerPool
 from .connection import ZygoteConnection, ZygoteGone
 from .interpreter import interpreter_of
-from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
+from .launch import ZYGOTE_DIED, StartZygote, ZygoteProcess, fork_at_once, spawn_zygote
 
 if TYPE_CHECKING:
     from .flow_import import LoadedFlow
@@ -50,7 +50,7 @@ class Runner:
 
     def __init__(
         self,
-        launch: Callable[[str | None], ZygoteProcess],
+        start_zygote: StartZygote,
         executor_id: str,
         on_zygote: Callable[[int], object] = ignore,
     ) -> None:
@@ -60,7 +60,7 @@ class Runner:
         self.printed = ""  # the end of the import's output
         self.mask = SecretMask()  # of the open flow
         self._cgroups: Cgroups | None = None  # of attempts with limits, where this process may make some
-        self._launch = launch
+        self._start_zygote = start_zygote
         self._on_zygote = on_zygote
         self._listener: RunnerListener | None = None
         self._early: list[Callable[[RunnerListener], object]] = []  # reports from before anybody listens
@@ -127,7 +127,7 @@ class Runner:
         return await self._open_zygote(request, python)
 
     async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:
-        zygote = self._launch(python)
+        zygote = self._start_zygote(python)
         self._opened_pids.add(zygote.pid)
         try:
             return await self._open_in(zygote, request, python)
@@ -205,9 +205,9 @@ class Runner:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
-    async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
+    async def start(self, order: AttemptOrder, listener: AttemptListener) -> AttemptControls:
         """Start an attempt, which reports to ``listener``. Raises OSError if no process can be started."""
-        attempt: asyncio.Future[RunningAttempt] = asyncio.get_running_loop().create_future()
+        attempt: asyncio.Future[AttemptControls] = asyncio.get_running_loop().create_future()
         self.launch(order, listener, attempt.set_result, attempt.set_exception)
         return await asyncio.shield(attempt)
 
@@ -231,30 +231,30 @@ class Runner:
         except OSError as error:
             on_failed(error)
             return
-        launch = Launch(self._new_number(), order, listener, flow, on_started, on_failed, self._on_launched)
+        start = StartingAttempt(self._new_number(), order, listener, flow, on_started, on_failed, self._on_begun)
         if is_apart:
-            self._spawn(self._begin_apart(launch), self._openings)
+            self._spawn(self._begin_apart(start), self._openings)
         else:
-            self._begin(launch)
+            self._begin(start)
 
-    def _begin(self, launch: Launch) -> None:
-        order, flow = launch.order, launch.flow
+    def _begin(self, start: StartingAttempt) -> None:
+        order, flow = start.order, start.flow
         flow.starting += 1
-        if self._cgroups is not None and (order.spec.kind == "command" or launch.isolation == "process"):
+        if self._cgroups is not None and (order.spec.kind == "command" or start.isolation == "process"):
             try:
-                launch.order = order = self._cgroups.bound(order, launch.number)
+                start.order = order = self._cgroups.bound(order, start.number)
             except OSError as error:
-                launch.failed(error)
+                start.failed(error)
                 return
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
-            launch.order = msgspec.structs.replace(order, folder=os.path.join(folder, str(launch.number)))
-        if not launch.begin_at_once():
-            self._spawn(launch.begin(), self._starts)
+            start.order = msgspec.structs.replace(order, folder=os.path.join(folder, str(start.number)))
+        if not start.begin_at_once():
+            self._spawn(start.begin(), self._starts)
 
-    async def _begin_apart(self, launch: Launch) -> None:
+    async def _begin_apart(self, start: StartingAttempt) -> None:
         """Begin in a zygote that is opened for this attempt, and ends after it like that of a replaced flow."""
-        flow = launch.flow
+        flow = start.flow
         try:
             async with self._opening_apart:
                 own = await self._open_zygote(flow.request, flow.python)
@@ -262,22 +262,22 @@ class Runner:
                 await self.discard(own)
                 raise FlowError("its code has changed: reload it")
         except (FlowError, OSError) as error:
-            launch.on_failed(OSError(f"no process of its own could import the flow: {error}"))
+            start.on_failed(OSError(f"no process of its own could import the flow: {error}"))
             return
         except asyncio.CancelledError:  # the runner is closed
-            launch.on_failed(ZygoteGone(is_blameless=True))
+            start.on_failed(ZygoteGone(is_blameless=True))
             raise
-        launch.flow = own
+        start.flow = own
         own.workers.retire()
         self._retired.append(own)
-        self._begin(launch)
+        self._begin(start)
 
     def _new_number(self) -> int:
         """Return the number of the next process or thread: unique in this runner."""
         self._last_number += 1
         return self._last_number
 
-    def _on_launched(self, flow: OpenFlow) -> None:
+    def _on_begun(self, flow: OpenFlow) -> None:
         flow.starting -= 1
         if flow in self._retired:
             flow.hosts.retire()  # also a host that was forked since
@@ -390,7 +390,7 @@ def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
 # --- A flow that a zygote has imported, all that runs of it, and the start of its attempts ---------------------------
 
 
-OnStarted = Callable[[RunningAttempt], None]
+OnStarted = Callable[[AttemptControls], None]
 OnStartFailed = Callable[[OSError], None]
 
 
@@ -415,7 +415,7 @@ class OpenFlow(msgspec.Struct, eq=False):
         return not (self.starting or connection.has_pending or len(connection.forked) > self.workers.idle_count)
 
 
-class Launch(msgspec.Struct):
+class StartingAttempt(msgspec.Struct):
     """The start of an attempt. ``on_started`` or ``on_failed`` is called once, after ``on_over(flow)``."""
 
     number: int

@@ -33,9 +33,7 @@ class ZygoteProcess(msgspec.Struct):
     reap: Callable[[], int]
 
 
-ZygoteLauncher = Callable[
-    [str | None], ZygoteProcess
-]  # starts a zygote of an interpreter; None: of that of this process
+StartZygote = Callable[[str | None], ZygoteProcess]  # starts a zygote of an interpreter; None: of that of this process
 
 
 def spawn_zygote(
@@ -107,7 +105,7 @@ class SpawnedZygote:
             os.close(zygote.pidfd)
 
 
-def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteLauncher:
+def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> StartZygote:
     """Fork this process now, so that functions and closures of the calling program can be tasks.
 
     Call it before an event loop, threads or a database connection exist: the fork would copy them. Returns a function
@@ -122,12 +120,12 @@ def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds
 
     forked = [fork_serving(serve, environment, inherited_fds)]
 
-    def launch(python: str | None) -> ZygoteProcess:
+    def start_zygote(python: str | None) -> ZygoteProcess:
         if not forked:
             raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
         return forked.pop()
 
-    return launch
+    return start_zygote
 
 
 def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:

@@ -18,7 +18,7 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
-from redrive.engine.runner.protocol import AttemptOrder, Open, RunnerListener, RunningAttempt
+from redrive.engine.runner.protocol import AttemptControls, AttemptOrder, Open, RunnerListener
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
@@ -47,7 +47,7 @@ class Recorder:
     """A listener that keeps everything, and lets a test wait for what it needs."""
 
     def __init__(self) -> None:
-        self.attempt: RunningAttempt | None = None
+        self.attempt: AttemptControls | None = None
         self.pid = 0
         self.has_started = False
         self.start_ticks: int | None = None

@@ -1,4 +1,4 @@
-"""The state of the run in memory: its tasks, the ready queue, and timers for due times.
+"""The run in the memory of its executor: its tasks, the ready queue, and timers for due times.
 
 Only committed events change it. Timers run on the monotonic clock.
 """
@@ -30,7 +30,7 @@ _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain 
 _BOUND = "\0bound:"  # begins the key of the timer that ends a clean-up, beside that of its next attempt
 
 
-class OwnRun:
+class ActiveRun:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
@@ -69,15 +69,17 @@ class OwnRun:
         self._timers.clear()
 
     def use_specs(self, specs: Sequence[TaskSpec], stored: Sequence[TaskSpec]) -> None:
-        """Set the specs of the flow, and those that the state file holds, in which secrets are masked."""
-        self._unmasked = {own.name: (own, known) for own, known in zip(specs, stored, strict=True) if own is not known}
+        """Set the specs of the flow; ``stored``: those in the state file, in which secrets are masked."""
+        self._unmasked = {
+            spec.name: (spec, masked) for spec, masked in zip(specs, stored, strict=True) if spec is not masked
+        }
 
     def spec(self, name: str) -> TaskSpec:
         """Return the spec of a task with the operator's overrides for its generation."""
         row = self.projection.tasks[name]
         spec = spec_of(row)
-        own, stored = self._unmasked.get(name, (spec, spec))
-        return with_overrides(own if spec == stored else spec, row.overrides)
+        unmasked, masked = self._unmasked.get(name, (spec, spec))
+        return with_overrides(unmasked if spec == masked else spec, row.overrides)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Update the run by committed events."""
