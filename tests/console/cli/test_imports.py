@@ -34,7 +34,6 @@ _RUNNING = {
     "redrive.engine.executor",
     "redrive.engine.runner",
     "redrive.engine.flow",
-    "aiosqlite",
     "importlib.metadata",
 }
 
@@ -118,7 +117,7 @@ def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path,
 def test_the_check_of_a_flow_imports_no_executor_and_no_list(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
     modules = modules_of("check", tmp_path / "one.py")
-    others = {"aiosqlite", "redrive.engine.executor", "redrive.engine.schedule", "redrive.console.model.runs"}
+    others = {"redrive.engine.executor", "redrive.engine.schedule", "redrive.console.model.runs"}
     assert within(modules, _SCREENS | others) == set()
     assert len(modules) < 400
 
