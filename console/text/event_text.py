@@ -28,7 +28,7 @@ from .figures import wall, wall_date
 from .pieces import Line, Piece, Role, plain
 from .run_events import RUN_EVENTS, blocked_line
 from .system_events import SYSTEM_EVENTS
-from .task_events import TASK_EVENTS
+from .task_events import TASK_EVENTS, UNDO
 from .text import one_line
 
 _WORDS = dict([*TASK_EVENTS, *RUN_EVENTS, *SYSTEM_EVENTS])
@@ -36,7 +36,9 @@ _WORDS = dict([*TASK_EVENTS, *RUN_EVENTS, *SYSTEM_EVENTS])
 
 def _words_of(event: Event) -> EventWords:
     payload = event.payload
-    key = event.new if isinstance(payload, payloads.TaskMoved) else getattr(payload, "what", None)
+    key = getattr(payload, "what", None)
+    if isinstance(payload, payloads.TaskMoved):
+        key = UNDO if payload.act == UNDO else event.new
     return _WORDS.get((type(payload), key)) or _WORDS.get((type(payload), None), EventWords())
 
 

@@ -84,6 +84,11 @@ def blocked_line(run_id: str | None, why: str | None) -> StateLine:
     return StateLine(f"run {run_id}", BLOCKED.word, f": {why or 'dead letters wait for a human'}")
 
 
+def _blocked_line(event: Event, payload: RunChanged) -> StateLine:
+    is_undone = event.actor is not None and payload.why is None
+    return _changed_by(event, payload) if is_undone else blocked_line(event.run_id, payload.why)
+
+
 def _reason(event: Event, payload: RunChanged) -> str:
     return payload.why or ""
 
@@ -140,7 +145,7 @@ RUN_EVENTS: Sequence[WordsRow] = (
             RunChange.CUT_OFF: ("cut off: {payload.why}", "run {event.run_id} was CUT OFF: {payload.why}"),
             RunChange.BLOCKED: (
                 lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
-                lambda event, payload: blocked_line(event.run_id, payload.why),
+                _blocked_line,
             ),
             RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
             RunChange.PAUSED: ("paused: nothing new starts", _changed_by),

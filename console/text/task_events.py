@@ -17,6 +17,9 @@ from .text import one_line, shorten
 
 ERROR_CELLS = 160  # of the first line of an error
 
+#: The act that puts tasks back: its words stand for those of the state, which tell of an attempt that has ended.
+UNDO = "undo"
+
 
 def _ready_line(event: Event, payload: payloads.TaskMoved) -> str | StateLine:
     """The line of an approval, which says why it waits."""
@@ -71,7 +74,7 @@ def _changed_inputs(payload: payloads.TaskMoved) -> str:
     return f"; the {' and the '.join(words)} changed since its last such failure" if words else ""
 
 
-def _outcome(payload: payloads.TaskMoved) -> OutcomeStyle:
+def _outcome(payload: payloads.TaskMoved | payloads.AttemptLate) -> OutcomeStyle:
     """The end of the attempt before the next one. A later version may know more outcomes: they read as failures."""
     return OUTCOME_STYLES.get(payload.attempt_set.get("outcome") or "", OUTCOME_STYLES["error"])
 
@@ -192,6 +195,10 @@ def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
     return explain, "" if explain.endswith(message) else message
 
 
+def _undone_line(event: Event, payload: payloads.TaskMoved) -> StateLine:
+    return StateLine(event.task, str(event.new), f" again, undone{by(event)}")
+
+
 # --- Other changes of tasks, and attempts ----------------------------------------------------------------------------
 
 
@@ -276,6 +283,10 @@ def _silent(event: Event, payload: payloads.AttemptSilent) -> str:
     return f"no heartbeat for {lasts}; its process: {payload.process or '?'}"
 
 
+def _late(event: Event, payload: payloads.AttemptLate) -> str:
+    return f"attempt {event.attempt} {_outcome(payload).verb} after its task had moved on: it changes nothing"
+
+
 def _retry_line(event: Event, payload: payloads.AttemptRetry) -> str:
     elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
     tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
@@ -304,6 +315,7 @@ TASK_EVENTS: Sequence[WordsRow] = (
             TaskState.SKIPPED: (_skipped, _skipped_line),
             TaskState.CANCELLED: (lambda event, payload: f"stopped{failure_text(payload)}", _ended_line),
             TaskState.PENDING: (_pending, _pending_line),
+            UNDO: ("{event.new} again: undone", _undone_line),
         },
     ),
     *words(payloads.TaskChanged, _changed, _changed_line),
@@ -316,7 +328,7 @@ TASK_EVENTS: Sequence[WordsRow] = (
     *words(payloads.AttemptSigterm, _sigterm, "{event.task} sending SIGTERM"),
     *words(payloads.AttemptSigkill, _sigkill, "{event.task} still alive, sending SIGKILL"),
     *words(payloads.AttemptSwept, _swept, Lines.SENTENCE),
-    *words(payloads.AttemptLate, "attempt {event.attempt} ended late: it changes nothing", Lines.SENTENCE),
+    *words(payloads.AttemptLate, _late, Lines.SENTENCE),
     *words(payloads.AttemptLeaked, "ignores its cancel token: its slot is taken until its thread ends", Lines.SENTENCE),
     *words(payloads.AttemptSilent, _silent, Lines.SENTENCE),
     *words(payloads.AttemptReclaimed, "attempt {event.attempt} is lost: its processes are gone", Lines.SENTENCE),

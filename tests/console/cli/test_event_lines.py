@@ -15,6 +15,7 @@ from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.reader import events_query
 from support.commands import quoted, run_redrive
+from support.marks import for_each
 from support.pty_terminal import in_time
 
 
@@ -93,8 +94,26 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
     assert line.endswith("no answer␛[2J; 1,234 more since the line before")
 
 
-def event(kind: str, data: dict[str, Any]) -> Event:
-    return Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
+def event(kind: str, data: dict[str, Any], **fields: Any) -> Event:
+    found = Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
+    return found._replace(**fields)
+
+
+@for_each("state", ["PENDING", "RETRYING", "SENSING", "SUCCESS", "FAILED", "DEAD_LETTER", "UPSTREAM_FAILED", "SKIPPED"])
+def test_what_an_undo_puts_back_is_said_of_its_author_and_not_of_an_attempt(state):
+    """003.36: every act leaves its author in the journal."""
+    undone = event("task", {"act": "undo", "set": {"failures": 2}}, new=state, actor="ana@desk", reason="too early")
+    (line,) = lines_of_event(undone)
+    assert line[11:] == f"a {state} again, undone by ana@desk: too early"
+    (line,) = lines_of_event(event("run", {"what": "blocked"}, actor="ana@desk"))
+    assert line[11:] == "run r BLOCKED by ana@desk (redrive inbox)"
+
+
+@for_each("outcome, words", [("success", "succeeded"), ("error", "failed"), ("timed_out", "timed out")])
+def test_a_late_end_says_how_the_attempt_has_ended(outcome, words):
+    """SPEC 4.9: it succeeded after somebody had requeued it."""
+    (line,) = lines_of_event(event("attempt.late", {"attempt_set": {}, "attempt": {"outcome": outcome}}))
+    assert line[11:] == f"a: attempt 1 {words} after its task had moved on: it changes nothing"
 
 
 def test_a_reason_that_is_the_error_is_said_once(tmp_path):
