@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.outcome import Outcome, OutcomeKind, reason_of_unstored
+from ..core.failures.attempt_end import DIED_WITHOUT_RESULT
+from ..core.outcome import Failure, Outcome, OutcomeKind, reason_of_unstored
 from ..core.result_codec import load_result
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
@@ -58,7 +59,8 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
 
     Raises:
         TimeoutError: "task exceeded {timeout_s}s".
-        RuntimeError: with the type and the message of what ``fn`` raised, or "child died without sending result".
+        RuntimeError: with the type and the message of what ``fn`` raised, or "child died without sending result", with
+            its exit code or signal.
 
     Example:
         >>> run_with_timeout(lambda: {"sum": 1 + 2}, 30)
@@ -78,7 +80,15 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
         raise TimeoutError(f"task exceeded {timeout_s:g}s")
-    raise RuntimeError(str(outcome.kind) if failure is None else f"{failure.error_type}: {failure.message}")
+    raise RuntimeError(str(outcome.kind) if failure is None else _words_of(failure))
+
+
+def _words_of(failure: Failure) -> str:
+    """What the function raised; of a child that died, how it died."""
+    if failure.traceback:
+        return ": ".join(filter(None, (failure.error_type, failure.message)))
+    is_said = failure.message.startswith(DIED_WITHOUT_RESULT)
+    return failure.message if is_said else f"{DIED_WITHOUT_RESULT} ({failure.message})"
 
 
 async def _run(runner: Runner, task: TaskSpec) -> Outcome:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable
 
 import pytest
 from redrive.engine.toolkit.run_with_timeout import run_with_timeout
@@ -29,6 +31,11 @@ def test_a_task_that_raises_is_a_runtime_error_with_what_it_raised() -> None:
         run_with_timeout(lambda: 1 / 0, 30)
 
 
-def test_a_child_that_dies_is_a_runtime_error() -> None:
-    with pytest.raises(RuntimeError, match="child died without sending result"):
-        run_with_timeout(lambda: os._exit(3), 30)
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [(lambda: os._exit(3), "exit code 3"), (lambda: os.kill(os.getpid(), signal.SIGSEGV), "ended by SIGSEGV")],
+)
+def test_a_child_that_dies_is_a_runtime_error(end: Callable[[], None], how: str) -> None:
+    """000.22: the document's words come first, how it died follows."""
+    with pytest.raises(RuntimeError, match=rf"^child died without sending result \({how}"):
+        run_with_timeout(end, 30)
