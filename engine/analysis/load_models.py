@@ -1,7 +1,7 @@
 """Two models of the load that a retry policy causes, with the random numbers as an argument.
 
 ``simulate_contention`` is the model behind the AWS post on backoff and jitter: n clients write one row under
-optimistic concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.04 retells
+optimistic concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.45 retells
 it as a server of fixed throughput.)
 
 ``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server

@@ -63,7 +63,7 @@ class RetryPolicy:
         jitter: where below the bound the wait is drawn. "full": from 0 to the bound; "equal": from half of it;
             "none": the bound itself; "decorrelated": from ``base`` to three times the wait before, at most ``cap``;
             "add50": from the bound to one and a half of it. The first four are those of Brooker, "Exponential Backoff
-            And Jitter", AWS Architecture Blog, 2015: full jitter made the fewest calls there.
+            And Jitter", AWS Architecture Blog, 2015: full and equal made the fewest calls there, full in less time.
         max_elapsed: no retry starts later than this after the first start; for a sensor, the bound of the whole wait.
             None: no bound.
         retry_on: names of exceptions ("TimeoutError", "mylib.Busy"), bases included: these are tried again, and no

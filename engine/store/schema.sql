@@ -176,7 +176,7 @@ CREATE INDEX idx_event_run ON event(run_id, seq);
 CREATE INDEX idx_event_command ON event(command_id) WHERE command_id IS NOT NULL;
 CREATE INDEX idx_event_ladder ON event(run_id, seq) -- the instants of every kill, for those who open a run late
     WHERE kind IN ('attempt.deadline', 'attempt.stack', 'attempt.sigterm', 'attempt.sigkill');
-CREATE INDEX idx_event_decision ON event(run_id, seq) -- what operators decided about what needs a human: memory.py
+CREATE INDEX idx_event_decision ON event(run_id, seq) -- what operators decided about what needs a human: causes.py
     WHERE kind = 'task' AND old IN ('DEAD_LETTER', 'FAILED') AND command_id IS NOT NULL;
 CREATE INDEX idx_event_note ON event(run_id, seq) WHERE kind = 'note';
 

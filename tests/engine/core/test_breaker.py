@@ -350,7 +350,7 @@ class TestOpen:
 
     @pytest.mark.parametrize(("asked", "waits"), [(None, 30), (-5, 30), (0, 30), (2, 30), (45, 45), (86_400, 300)])
     def test_it_waits_as_long_as_the_downstream_asks_and_no_shorter_than_without(self, downstream, asked, waits):
-        """004.21: Retry-After is a floor. A huge one binds whom it was sent to; one of the others asks after 5 min."""
+        """004.04: Retry-After is a floor. A huge one binds whom it was sent to; one of the others asks after 5 min."""
         call = [downstream.begin() for _ in range(5)]
         for permit in call:
             end = CallEnd("t", TRANSIENT, retry_after_seconds=asked)

@@ -97,6 +97,7 @@ def hung(outcome: Any, recorder: Any) -> bool:
 
 @parametrize_mostly_long("way", WAYS, quick=2)
 async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any, way: str) -> None:
+    """000.16, 000.17."""
     await bench.open(HANGS)
     started_at = time.monotonic()
 
