@@ -1,5 +1,7 @@
 """Every numbered statement of the five documents is kept by a test that can be named, or has a reason why not.
 
+So are the sections on semantics and the ideas that are ours (SPEC parts 2 and 4).
+
 Most tests say in their docstring which numbers they keep. Those that keep one without saying so are listed here, and so
 is what is advice to people or decided otherwise.
 """
@@ -24,7 +26,6 @@ LAB = "console/cli/test_policy_lab.py::"
 KEPT_BY = {
     "000.05": DECIDE + "test_the_poison_check_comes_before_the_attempts_check",
     "000.15": EXECUTOR + "test_only_retries_pending_is_no_reason_to_sleep_for_ever",
-    "000.17": LADDER + "test_every_way_to_hang_is_ended_in_time_and_shows_its_line",
     "000.18": THREADS + "test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcomers_go_elsewhere",
     "000.19": LADDER + "test_nothing_that_an_attempt_left_behind_outlives_it",
     "000.20": THREADS + "test_a_task_that_checks_its_token_ends_in_time",
@@ -121,6 +122,12 @@ def test_what_is_listed_here_needs_it() -> None:
     assert KEPT_BY.keys() & NOT_BY_A_TEST.keys() == set()
     assert [number for number in NOT_BY_A_TEST if number in named()] == []
     assert set(KEPT_BY) | set(NOT_BY_A_TEST) <= set(every_number())
+
+
+def test_every_section_on_semantics_and_every_idea_of_ours_is_named_by_a_test() -> None:
+    sections = [f"SPEC 4.{number}" for number in range(1, 17)] + [f"SPEC part 4, {number}" for number in range(1, 11)]
+    texts = "".join(path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__))
+    assert [section for section in sections if not re.search(rf"{section}\b", texts)] == []
 
 
 def test_the_tests_that_are_named_here_exist() -> None:

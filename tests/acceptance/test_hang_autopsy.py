@@ -1,4 +1,4 @@
-"""A hang explains itself wherever somebody looks: one real run with a server that never answers."""
+"""A hang explains itself wherever somebody looks: one real run, a server that never answers (SPEC part 4, 3)."""
 
 from __future__ import annotations
 

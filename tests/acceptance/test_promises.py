@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError, retry
-from redrive.engine.domain.states import EXECUTOR_MOVES, LEGAL_MOVES, TaskState
+from redrive.engine.domain.states import EXECUTOR_MOVES, LEGAL_MOVES, MOVING, OPERATOR_MOVES, RESTING, TaskState
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 
@@ -181,6 +181,16 @@ def test_the_diagram_and_the_code_of_the_document_are_reconciled():
     assert TaskState.RETRYING in EXECUTOR_MOVES[TaskState.RUNNING]
     assert TaskState.READY in EXECUTOR_MOVES[TaskState.RETRYING]
     assert TaskState.RETRYING not in LEGAL_MOVES[TaskState.FAILED]
+
+
+def test_every_state_has_an_exit():
+    """000.54: what moves comes to rest by the executor alone, and out of rest an operator takes it."""
+    for state in MOVING:
+        reached = {state}
+        while more := {new for one in reached for new in EXECUTOR_MOVES[one]} - reached:
+            reached |= more
+        assert reached & RESTING, state
+    assert all(OPERATOR_MOVES[state] for state in RESTING)
 
 
 def test_every_move_is_an_event_with_what_it_changed(finished):

@@ -1,4 +1,4 @@
-"""Through every door the night comes back as it was, and no more of it than was asked for."""
+"""Through every door the night comes back as it was, and no more of it than was asked for (SPEC part 4, 8)."""
 
 from __future__ import annotations
 

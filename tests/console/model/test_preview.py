@@ -1,4 +1,4 @@
-"""The preview: exactly what the engine would do, found out without asking it."""
+"""The preview: exactly what the engine would do, found out without asking it (SPEC part 4, 5)."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""What attempts cost in slot seconds, by how they ended (000.04, 000.06)."""
+"""What attempts cost in slot seconds, by how they ended (000.04, 000.06, SPEC part 4, 7)."""
 
 from redrive.engine.analysis.slot_seconds import slot_seconds
 from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow

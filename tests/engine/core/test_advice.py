@@ -1,4 +1,4 @@
-"""What a timeout should be, by what the task took: a number with its reason, or that more time would not help."""
+"""What a timeout should be, by what the task took: a number with its reason, or none (SPEC part 4, 6)."""
 
 from __future__ import annotations
 

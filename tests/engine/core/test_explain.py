@@ -1,4 +1,4 @@
-"""Why a task is not running: one sentence for every state and every reason."""
+"""Why a task is not running: one sentence for every state and every reason (SPEC part 4, 9)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ending what does not end: deadline, stack, SIGTERM, grace, SIGKILL, sweep; one fixture for each way to hang."""
+"""Ending what does not end: deadline, stack, SIGTERM, grace, SIGKILL, sweep; each way to hang (SPEC 4.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a cause before is told by attempts and events alone: who decided, why, and what it led to."""
+"""Attempts and events alone tell what came of a cause: who decided, why, with what end (SPEC part 4, 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same failure again is a proof only where nothing else made a difference (SPEC part 4, item 1)."""
+"""The same failure again is a proof only where nothing else made a difference (SPEC part 4, 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requeue of many with one cause: the first alone, and what follows from its end (SPEC part 4, fix and verify)."""
+"""Requeue of many with one cause: the first alone, and what follows from its end (SPEC part 4, 4)."""
 
 from __future__ import annotations
 

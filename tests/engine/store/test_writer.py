@@ -1,4 +1,4 @@
-"""Group commit: each future tells the truth about its own item, and a disk that refuses fails no task."""
+"""Group commit: each future tells the truth about its own item, a disk that refuses fails no task (SPEC 4.16)."""
 
 from __future__ import annotations
 
