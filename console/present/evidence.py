@@ -153,7 +153,7 @@ def attempt_table(
 def attempt_line(attempt: AttemptRow, context: RunContext, columns: int, checks: int = 0) -> Line:
     """An attempt in one row. ``checks``: the number of checks before it that found nothing either."""
     view = context.attempt(attempt)
-    explained = tasks.short_failure(without_locals(attempt.explain or ""))
+    explained = without_locals(one_line(attempt.explain or ""))
     failure = explained or attempt.error or attempt.where or view.style.word
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
@@ -194,7 +194,7 @@ def _place(attempt: AttemptRow, context: RunContext) -> str:
     if attempt.where and attempt.where != tasks.hang_of(attempt):
         return without_locals(one_line(attempt.where))
     name = short_error(attempt.error_type or "")
-    return without_locals(one_line((attempt.explain or "").removeprefix(name)))
+    return without_locals(one_line((attempt.explain or "").removeprefix(f"{name} ")))
 
 
 def _killed(attempt: AttemptRow, context: RunContext) -> str:

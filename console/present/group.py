@@ -113,7 +113,7 @@ def _group_failures(rows: Sequence[TaskRow], context: RunContext, columns: int) 
     found: dict[str, list[TaskRow]] = {}
     for row in rows:
         if row.state in NEEDS_HUMAN:
-            found.setdefault(tasks.short_failure(context.view(row.name).fact), []).append(row)
+            found.setdefault(one_line(context.view(row.name).fact), []).append(row)
     if found:
         yield from tasks.section("Need a human", str(sum(map(len, found.values()))))
     for cause, failed in sorted(found.items(), key=lambda item: -len(item[1]))[:_LISTED_MIN]:

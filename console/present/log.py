@@ -21,7 +21,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from .states import sign_and_word
-from .tasks import RunContext, hang_of, short_failure
+from .tasks import RunContext, hang_of
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
@@ -176,7 +176,7 @@ def line_text(line: LogLine, glyphs: Glyphs) -> str:
 
 def failure_text(attempt: AttemptRow) -> str:
     """Why an attempt failed: the place of its hang, its failure in a few words, or its error."""
-    return hang_of(attempt) or short_failure(attempt.explain or "") or attempt.error or ""
+    return hang_of(attempt) or one_line(attempt.explain or "") or attempt.error or ""
 
 
 def failure_lines(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from ...engine.core import outcome, views
-from ...engine.core.explain import error_name, short_error
+from ...engine.core.explain import error_name
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.liveness import TaskUsage
@@ -451,24 +451,18 @@ def _failure(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     hung = hang_of(attempt) if attempt is not None else ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {context.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    words = f"timeout: {hung}" if hung else _FUNCTION.sub(r"\1", short_failure(view.fact))
+    words = f"timeout: {hung}" if hung else _FUNCTION.sub(r"\1", one_line(view.fact))
     message = "" if hung or not row.error or row.error in words else f"  {one_line(row.error)}"
     return [Piece(f"{words}{times}"), Piece(message, Role.DIM)]
 
 
-#: The function in "KeyError load.py:9 in load", which has no room beside the name of the task.
-_FUNCTION = re.compile(r"(:\d+) in [\w.<>]+")
+#: The function in "KeyError load.py:9 in load", which has no room beside the name of the task; in no other text.
+_FUNCTION = re.compile(r"^(\w+ \S+:\d+) in [\w.<>]+")
 
 
 def hang_of(attempt: AttemptRow) -> str:
     """The autopsy sentence in the error of a timeout; empty if there is none."""
     return one_line(outcome.hang_of(attempt.error or "")) if attempt.outcome == "timed_out" else ""
-
-
-def short_failure(text: str) -> str:
-    """A failure in a few words: its exception without module names."""
-    head, space, rest = one_line(text).partition(" ")
-    return f"{short_error(head)}{space}{rest}"
 
 
 def describe_skip(row: TaskRow) -> str:

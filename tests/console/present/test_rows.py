@@ -700,3 +700,22 @@ def test_the_page_of_a_task_says_what_its_row_in_the_inbox_leads_to(kind):
     said = " ".join(inbox.verdict_of(("pay",), context).split())
     assert said[1:] in page
     assert ("may have happened" in page) == (kind is DeadLetterKind.INDETERMINATE)
+
+
+@for_each(
+    "error_type, explain, said, place",
+    [
+        ("NotReady", "eu.load waited in vain", "eu.load waited in vain", "eu.load waited in vain"),
+        ("exit:1", "exit status 1: host:5432 in x", "exit status 1: host:5432 in x", "exit status 1: host:5432 in x"),
+        ("app.Timeout", "TimeoutError a.py:9 in f", "TimeoutError a.py:9", "TimeoutError a.py:9 in f"),
+        ("builtins.KeyError", "KeyError a.py:9 in f", "KeyError a.py:9", "a.py:9 in f"),
+    ],
+)
+def test_no_word_of_a_failure_is_taken_for_the_name_of_its_exception(error_type, explain, said, place):
+    projection = projection_of([("eu.load", [])])
+    row = failed_task(projection, "eu.load")
+    row.attempts[1].error_type, row.attempts[1].explain = error_type, explain
+    context = RunContext(Board(projection), NOW, UTF8)
+    assert plain(state_facts(row, context)).strip().startswith(f"DEAD     {said}")
+    lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), context, 120)]
+    assert {line[:13].strip(): line[13:].strip() for line in lines}["place"] == place
