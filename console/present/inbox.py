@@ -543,7 +543,7 @@ def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
 def _result_line(result: TargetResult, name: Width, glyphs: Glyphs) -> Line:
     task, word, sentence = result
     done = word != REFUSED
-    said = one_line(sentence.replace(f"{task} ", "it ", 1)) or word
+    said = one_line(sentence) or word
     return row_line(
         FILL,
         (Width(1, gap=0), Piece(glyphs.done if done else glyphs.failed, Role.DONE if done else Role.WARNING)),

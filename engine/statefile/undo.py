@@ -125,7 +125,7 @@ def undo(context: ActionContext) -> Answer:
     stuck = _with_relatives(below, moved)
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
-        return Answer(False, f"too late: {next(iter(moved.values()))}")
+        return Answer(False, "too late: {} {}".format(*next(iter(moved.values()))))
     jump_us = clock_steps.steps_since(context.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
@@ -135,7 +135,8 @@ def undo(context: ActionContext) -> Answer:
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in tasks:
         if name in stuck and name in targets:
-            context.set_result(name, REFUSED, f"stays: {moved.get(name) or next(iter(moved.values()))}")
+            subject, what = moved.get(name) or next(iter(moved.values()))
+            context.set_result(name, REFUSED, f"stays: {'it' if subject == name else subject} {what}")
     for name in restored:
         context.set_result(name, DONE, "as before")
     return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
@@ -205,18 +206,18 @@ def _reversed(below: Relatives) -> Relatives:
     return above
 
 
-def _moved_since(context: ActionContext, seq: int, below: Relatives) -> Dict[str, str]:
-    """The tasks of the act that cannot be restored -> why, in the order of the events."""
+def _moved_since(context: ActionContext, seq: int, below: Relatives) -> Dict[str, Tuple[str, str]]:
+    """The tasks of the act that cannot be restored -> which task did what, in the order of the events."""
     above = _reversed(below)
-    moved: Dict[str, str] = {}
+    moved: Dict[str, Tuple[str, str]] = {}
     for name, kind, old, new, at, actor, data in _moves_since(context.connection, context.run_id, seq):
         if name in below and not (old == TaskState.PENDING and new == TaskState.READY):
             when = ago(context.transaction.at - at)
             by = f"was {verb_of(kind, data)} by {actor} {when}" if actor is not None else ""
-            moved[name] = f"{name} {by or _state_now(context, name)}"
+            moved[name] = name, by or _state_now(context, name)
         if new == TaskState.RUNNING:
             for parent in above.get(name, ()):
-                moved.setdefault(parent, f"{name}, which depends on it, has started")
+                moved.setdefault(parent, (f"{name}, which depends on it,", "has started"))
     return moved
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.present.inbox import cause_row, need_lines, run_sentence, selection_lines, task_row
+from redrive.console.present.inbox import cause_row, need_lines, result_lines, run_sentence, selection_lines, task_row
 from redrive.console.present.tasks import RunContext
 from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.domain.acts import REFUSED, TargetResult
 from redrive.engine.domain.states import DEADLINE_MODE, TaskState
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import Need
@@ -63,3 +64,8 @@ def test_what_a_run_needs_as_a_whole_is_said_without_a_second_count(need, listed
     assert listed == run_sentence(need, NOW) == run_sentence(need, NOW + 9 * S)
     lines = [plain(line) for line in need_lines(need, context, 80, can_resume=True)]
     assert beside in lines[0] and not any("late by" in line for line in lines)
+
+
+def test_no_word_of_an_answer_is_taken_for_the_name_of_its_task():
+    (line,) = result_lines([TargetResult("the", REFUSED, "nothing failed: the run is paused: unpause it")], UTF8)
+    assert plain(line).endswith("the nothing failed: the run is paused: unpause it")

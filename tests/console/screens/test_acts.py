@@ -394,13 +394,3 @@ async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock)
         assert session.commands[0].options["canary"]
         assert len(app.screen_stack) == 1, "no list of refusals"
         assert message in rows_of(app)[-1] and "✗" not in rows_of(app)[-1]
-
-
-@pytest.mark.long
-async def test_a_refusal_does_not_name_its_task_twice(clock: StillClock):
-    session = many_failed(2)
-    refused = [TargetResult(name, "refused", f"stays: {name} is running now") for name in ("load_000", "load_001")]
-    session.answer = lambda command: Answer(True, "2 refused", tuple(refused))
-    async with shown(session, clock, (120, 40)) as (app, pilot):
-        await press(app, pilot, "a", "r", "a")
-        assert "✗ load_001 stays: it is running now" in text_of(app)

@@ -286,7 +286,7 @@ def test_an_undo_of_many_restores_each_task_that_has_not_started(state_file: Sta
     assert answer["ok"]
     assert answer["message"] == "2 changed back, 1 had moved on and stays"
     assert state_file.states() == {"a": "DEAD_LETTER", "b": "RUNNING", "c": "DEAD_LETTER"}
-    assert ["b", "refused", "stays: b is running now"] in [list(result) for result in answer["results"]]
+    assert ["b", "refused", "stays: it is running now"] in [list(result) for result in answer["results"]]
     again = state_file.act("undo", command=command["id"])
     assert not again["ok"]
 
