@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from ..core.failures.facts import message_of, normalize_message, type_name
 from ..core.option_types import short_repr
 from ..core.outcome import (
-    FILE_ADVICE,
     Failure,
     FailureClass,
     Fingerprint,
@@ -142,10 +141,9 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
 def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
-        advice = "" if value.why.endswith(FILE_ADVICE) else "; return plain values, or the name of a file"
         raise KnownCauseError(
             f"the result of {value.task!r} was not stored",
-            f"task {task!r} asks for the result of {value.task!r}, and {value.why}{advice}",
+            f"task {task!r} asks for the result of {value.task!r}, and {value.why}",
         )
     return value
 
@@ -248,7 +246,7 @@ def result_json(task: str, value: object) -> str | None:
             return text
         why = too_large_sentence(size)
     except UnstorableError as error:
-        why = str(error)
+        why = f"{error}; return plain values, or the name of a file"
     print(f"redrive: the result of {task!r} was not stored: {why}", file=sys.stderr)
     return unstored_result(why)
 

@@ -104,6 +104,7 @@ def test_without_its_data_a_child_is_told_so(tmp_path: Path) -> None:
     Executor(run_id="r", flow=flow_of(tmp_path), state=state).run()
     why = run_redrive("tasks", "--json", state).stdout
     assert "asks for the result of 'worker', and its result was not stored: it is gone" in why
+    assert "return plain values" not in why
 
 
 def test_pruned_runs_leave_nothing(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_it_is_a_success_that_says_so_where_nobody_asks(tmp_path: Path) -> None:
     """003: the functions of the documents return what they like, and nobody looks at it."""
     done, rows = run(tmp_path, FLOW)
     assert done.returncode == 0
-    assert "loads SUCCESS (its result was not stored: result is a flow.Frame)" in done.stdout
+    advice = "return plain values, or the name of a file"
+    assert f"loads SUCCESS (its result was not stored: result is a flow.Frame; {advice})" in done.stdout
     assert rows["may_do_without"]["result"] == 7
     assert "no result of 'loads': its result was not stored: result is a flow.Frame" in str(rows["looks"]["result"])
 
