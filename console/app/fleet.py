@@ -19,7 +19,7 @@ from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
-from ..model.board import Board, BoardUpdate, Link, SessionStatus
+from ..model.board import OPENED_READ_ONLY, Board, BoardUpdate, Link, SessionStatus
 from ..present.schedules import (
     NO_ACT,
     ScheduleAct,
@@ -240,7 +240,7 @@ class FleetApp(ConsoleApp):
         """Let the operator do what an action means for the schedule under the cursor."""
         row: ServedSchedule | None = getattr(self.console_screen, "row", None)
         if self._is_read_only or row is None:
-            self.show_warning("opened read-only" if self._is_read_only else "nothing is selected")
+            self.show_warning(OPENED_READ_ONLY if self._is_read_only else "nothing is selected")
             return
         try:
             acts = require_acts(row, action, self._clock.now_us())

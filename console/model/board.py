@@ -379,6 +379,7 @@ class Link(StrEnum):
 
 
 CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
+OPENED_READ_ONLY = "opened read-only"  # as asked, not for a lack of rights
 
 
 class SessionStatus(msgspec.Struct, frozen=True):

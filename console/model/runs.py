@@ -19,6 +19,7 @@ from ...engine.statefile.lists import NeedKind, NeedRow, PastAttemptRow, RunTask
 from ...engine.statefile.needs import Need, attention_count, lost_executor, need_of_storage, needs_of, needs_of_run
 from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
+from ..text.text import split_address
 from .board import Board, Link, SessionStatus, runner_of
 from .paces import is_overdue
 
@@ -213,18 +214,13 @@ def fleet_entries(
     file_rows: Sequence[FileRow], now_us: int, order: FleetOrder = FleetOrder.ATTENTION
 ) -> list[FleetEntry]:
     """An entry per state file, in an order."""
-    hosts = {file_row.path: _host_of(file_row.path) for file_row in file_rows}
+    hosts = {file_row.path: split_address(file_row.path)[0] for file_row in file_rows}
     is_named = len(set(hosts.values())) > 1
     entries = (
         FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", now_us + one.clock_offset_us)
         for one in file_rows
     )
     return sorted(entries, key=_ORDERS[order])
-
-
-def _host_of(path: str) -> str:
-    """``ana@far:22`` of an address; empty for a file of this machine."""
-    return path.removeprefix("ssh://").partition("/")[0] if path.startswith("ssh://") else ""
 
 
 _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {

@@ -16,7 +16,7 @@ from ...engine.domain.text import advised, format_duration, place_words, shell_c
 from ..model.board import SessionStatus, runner_of
 from ..sessions.address import parse
 from ..text.figures import SECOND, instant
-from ..text.text import one_line
+from ..text.text import one_line, split_address
 
 
 class _Standing(NamedTuple):
@@ -110,10 +110,9 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
 
 def resume_command(run: RunLike, status: SessionStatus, target: str, *, accept_changes: bool = False) -> str:
     """The command that resumes a run, on the host of its state file."""
-    host, path = "", target
-    if target.startswith("ssh://"):
-        authority, _, _ = target.removeprefix("ssh://").partition("/")
-        host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
+    host, path = split_address(target)
+    if host:
+        host, path = f"on {host}: ", parse(target).path  # over there it is a path, without %20
     options = ["--wait"] * status.executor.alive + ["--accept-changes"] * accept_changes
     become = [] if status.become is None else ["sudo", "-H", "-u", status.become]
     return host + shell_command([*become, "redrive", "resume", *place_words(path, run.run_id), *options])

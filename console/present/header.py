@@ -15,14 +15,14 @@ from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration
 from ..keys.keymap import shown_key
-from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus, runner_of
+from ..model.board import CLOCK_OFFSET_SECONDS, OPENED_READ_ONLY, STALE_SECONDS, Board, Link, SessionStatus, runner_of
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..text.event_text import describe_event, event_subject
 from ..text.figures import SECOND, clock, need_human, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
-from ..text.text import cells, one_line, shorten, shorten_middle
+from ..text.text import cells, one_line, shorten, shorten_middle, split_address
 from .executors import executor_loss, executor_subject, executor_word, service_advice
 from .states import sign_and_word
 
@@ -55,7 +55,7 @@ def lock_reason(status: SessionStatus) -> str | None:
     if status.age_seconds >= STALE_SECONDS:
         return f"executor silent for {_age(status.age_seconds)}"
     why = status.read_only
-    return why if why is None or "read-only" in why else f"read-only: {why}"
+    return why if why in (None, OPENED_READ_ONLY) else f"read-only: {why}"
 
 
 class Tab(NamedTuple):
@@ -219,9 +219,9 @@ def _dotted(texts: Sequence[str], glyphs: Glyphs) -> Line:
 
 def location_text(address: str) -> str:
     """Host and file name of an address."""
-    host, slash, path = address.removeprefix("ssh://").partition("/")
-    name = one_line(address.rpartition("/")[2])
-    return f"{one_line(host)}:{name}" if address.startswith("ssh://") and slash and path else name
+    host, path = split_address(address)
+    name = one_line(path.rpartition("/")[2])
+    return ":".join(filter(None, (one_line(host), name)))
 
 
 def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
@@ -333,15 +333,10 @@ def storage_line(status: SessionStatus, address: str) -> Line:
     """Why a living executor starts nothing; empty while it can write the state file."""
     if status.storage_problem is None or not status.executor.alive or status.is_stale:
         return []
-    sentence = status.storage_problem.replace(_folder(address), "").replace("; ", " · ")
-    return [Piece(one_line(f"nothing is started: {sentence}"), Role.WARNING)]
-
-
-def _folder(address: str) -> str:
-    """The folder of the state file, with a slash at the end."""
-    _, _, path = address.removeprefix("ssh://").partition("/")
-    path = f"/{path}" if address.startswith("ssh://") else address
-    return path[: path.rfind("/") + 1]
+    _, path = split_address(address)
+    name = path.rpartition("/")[2]
+    problem = status.storage_problem.replace("; ", " · ")
+    return [Piece(one_line(f"nothing is started: {problem.replace(path, name) if name else problem}"), Role.WARNING)]
 
 
 def executor_gone_line(board: Board, status: SessionStatus, resume_key: str, now_us: int) -> Line:

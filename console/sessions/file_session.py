@@ -19,7 +19,7 @@ from ...engine.statefile.copies import Original, original_of
 from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
-from ..model.board import Link, SessionStatus
+from ..model.board import OPENED_READ_ONLY, Link, SessionStatus
 from .session import Query, Session, Value, rows_of, unanswered
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class FileSession(Session):
         _read_files.append(path)
         self._path = path
         self._damage: str | None = None  # the error that the latest read of events raised
-        self._read_only_reason = "opened read-only" if read_only else None
+        self._read_only_reason = OPENED_READ_ONLY if read_only else None
         self._executor_connection = executor_socket.ExecutorConnection(path)
         self._uuid: str | None = None  # of the file that was read last
         self._executor = NO_EXECUTOR  # the latest one, alive or not

@@ -20,7 +20,7 @@ from ...engine.domain.events import OWN_INSTANT, Event
 from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, Health
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
-from ..model.board import Link, SessionStatus
+from ..model.board import OPENED_READ_ONLY, Link, SessionStatus
 from ..text.text import one_line
 from . import session as answers
 from .address import DEFAULT_OPTIONS, SshAddress, SshOptions, parse
@@ -65,7 +65,7 @@ class SshSession(LiveSession):
         self._address = address
         self._options = options
         self._path = address.path
-        self._read_only = "opened read-only" if read_only else None
+        self._read_only = OPENED_READ_ONLY if read_only else None
         self._uuid: str | None = None
         self._heartbeat = AgentHeartbeat()
         self._buffer: EventBuffer | None = None

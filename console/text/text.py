@@ -144,6 +144,14 @@ def before_number(start: str, text: str) -> str:
     return start if found is None or not text.startswith(start) else start[: found.start()]
 
 
+def split_address(address: str) -> tuple[str, str]:
+    """Split ``ssh://ana@far:22/x.db`` into ``ana@far:22`` and ``/x.db``; a path of this machine has no first part."""
+    if not address.startswith("ssh://"):
+        return "", address
+    host, slash, path = address.removeprefix("ssh://").partition("/")
+    return host, slash + path
+
+
 _WORDS_OF_NAME = re.compile(r"([-_.:/ ]+)")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from redrive.console.model.board import Board, Link, SessionStatus
 from redrive.console.model.runs import WaitingRun
 from redrive.console.present.header import (
     Tab,
     executor_gone_line,
+    lock_reason,
     run_line,
     status_lines,
     storage_line,
@@ -56,10 +58,18 @@ def test_what_is_known_to_be_old_comes_before_what_it_said():
     assert ["no executor"] == rendered(SessionStatus(Link.LIVE, health=NO_WRITES))
 
 
-@pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
+@pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://a@far:22/var/lib/nightly.db"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
     text = plain(storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=NO_WRITES), address))
     assert text.startswith("nothing is started: the disk that holds nightly.db is full · free some space")
+
+
+def test_no_part_of_a_path_is_taken_for_something_else():
+    full = NO_WRITES._replace(storage_why="the disk that holds /x.db is full, as is /var/log")
+    status = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), health=full)
+    assert plain(storage_line(status, "ssh://far/x.db")).endswith("holds x.db is full, as is /var/log")
+    why = "/srv/read-only/x.db is not writable for ana"
+    assert lock_reason(msgspec.structs.replace(status, read_only=why)) == f"read-only: {why}"
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():
