@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from ...engine.core.spec import ScheduleSpec
 from ...engine.domain.text import format_duration
 from ...engine.statefile.lists import ScheduleRow
 from ...engine.statefile.supervisor_file import FlowBefore, ServedSchedule, is_served, skips_next
@@ -58,8 +59,8 @@ def next_start(row: ScheduleRow, served: ServedSchedule | None, now_us: int, hin
         return NextStart(StartKind.PAUSED)
     if served is not None and served.after:
         return NextStart(StartKind.AFTER, before=served.after)
-    if row.expression.startswith("after "):
-        return NextStart(StartKind.AFTER, before=[FlowBefore(row.expression.removeprefix("after "), "", None, "")])
+    if flows := ScheduleSpec(row.expression).follows:
+        return NextStart(StartKind.AFTER, before=[FlowBefore(flow, "", None, "") for flow in flows])
     if row.next_at is None:
         return NextStart(StartKind.NONE)
     kind = StartKind.COMING

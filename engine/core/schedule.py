@@ -324,8 +324,8 @@ def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
 def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every | After:
     """Parse ``0 2 * * *``, ``@daily``, ``every 15m`` or ``after load``. Raises ValueError with one sentence."""
     words = expression.split()
-    if words[:1] == ["after"]:
-        return _parse_after(expression, zone)
+    if flows := ScheduleSpec(expression).follows:
+        return _parse_after(expression, flows, zone)
     if len(words) == 1:
         words = NAMED_SCHEDULES.get(words[0].lower(), expression).split()
     if words[:1] == ["every"]:
@@ -346,9 +346,8 @@ def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every | After:
     return rhythm
 
 
-def _parse_after(expression: str, zone: tzinfo) -> After:
-    names, *options = (part.strip() for part in expression.strip()[len("after") :].split(";"))
-    flows = tuple(name.strip() for name in names.split(","))
+def _parse_after(expression: str, flows: tuple[str, ...], zone: tzinfo) -> After:
+    _, *options = (part.strip() for part in expression.split(";"))
     by = next((option[len("by ") :] for option in options if option.startswith("by ")), None)
     is_clock = by is None or re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", by)
     if not all(flows) or not set(options) <= {"ended", f"by {by}"} or not is_clock:

@@ -174,9 +174,11 @@ class ScheduleSpec(msgspec.Struct, frozen=True):
     holidays_path: str | None = None  # the absolute path of the file that lists them
 
     @property
-    def follows(self) -> bool:
-        """Whether its runs come after those of other flows: its logical time is a day, not when it is due."""
-        return self.expression.split()[:1] == ["after"]
+    def follows(self) -> tuple[str, ...]:
+        """The flows whose runs come before its own: its logical time is then a day, not when it is due."""
+        word, *rest = self.expression.split(None, 1) or [""]
+        names = "".join(rest).partition(";")[0].split(",")
+        return tuple(name.strip() for name in names) if word == "after" else ()
 
 
 class ParamSpec(msgspec.Struct, frozen=True):

@@ -117,5 +117,7 @@ def next_cell(columns, one, context) -> str:
 def test_a_start_after_other_flows_says_which_and_for_which_it_waits():
     before = (FlowBefore("load", "goes on", None, ""), FlowBefore("prices", "", None, ""))
     start = NextStart(StartKind.AFTER, before=before)
+    unserved = next_start(row("2026-11-22T02:00:00+05:30", "after load, prices; by 06:00"), None, NOW)
+    assert [one.flow for one in unserved.before] == ["load", "prices"]
     assert start_sentence(start, NOW) == "after load, prices: waits for load"
     assert start_word(start, NOW).text == "after load, prices"
