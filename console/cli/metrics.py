@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ... import __version__
-from ...engine.core.views import RUN_CODES, run_code, run_view
+from ...engine.core.views import RUN_CODES, run_state_code, run_view
 from ...engine.domain.breakers import HOLDING_BREAKERS
 from ...engine.domain.rows import RunFacts
 from ...engine.errors import RedriveError
@@ -235,7 +235,7 @@ def add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> Non
 def add_run(samples: Samples, run: RunFacts, file_row: FileRow, now_us: int) -> None:
     labels, counts = (run.dag_name, file_row.path), known_counts(run)
     runner = runner_of(run, status_of(file_row))
-    state = run_code(run, runner, counts).removesuffix(" PAUSED")  # without what else holds it
+    state = run_state_code(run, runner, counts)
     for one in RUN_CODES:
         samples.set("run_state", one == state, *labels, one)
     samples.set_seconds("run_start_timestamp_seconds", run.started_at, *labels)

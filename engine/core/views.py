@@ -316,7 +316,7 @@ _BY_RUNNER = {
     RunnerKind.UNSEEN: UNSEEN,
     RunnerKind.LEFT: IDLE,
 }
-#: Each state that ``run_code`` returns, without the pause beside it.
+#: Each that ``run_state_code`` returns.
 RUN_CODES = (
     *map(str, RunState),
     *(style.word.upper() for style in (BLOCKED, PAUSED, ONLY_WAITS, CUT_OFF, *_BY_RUNNER.values())),
@@ -376,13 +376,17 @@ def describe_span(view: RunView) -> str:
     return ", ".join(filter(None, (worked, view.fact)))
 
 
-def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> str:
-    """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
+def run_state_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> str:
+    """The state of a run in one of ``RUN_CODES``; of an unfinished run what holds it most."""
     style = run_style(run, runner, counts)
-    if style in RUN_STYLES.values():
-        return run.state
-    is_paused = run.paused_since is not None and style is not PAUSED
-    return style.word.upper() + (" PAUSED" if is_paused else "")
+    return run.state if style in RUN_STYLES.values() else style.word.upper()
+
+
+def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> str:
+    """The state of a run as lists for grep print it; of an unfinished run all that holds it, as ``BLOCKED PAUSED``."""
+    style = run_style(run, runner, counts)
+    is_paused = run.paused_since is not None and style is not PAUSED and style not in RUN_STYLES.values()
+    return run_state_code(run, runner, counts) + (" PAUSED" if is_paused else "")
 
 
 # --- The end of an attempt, and the steps of a kill ------------------------------------------------------------------
