@@ -499,7 +499,7 @@ def _failures_needed(case: _FailureCase) -> int | None:
     """Return how many identical failures in a row are poison; None: they are not (the table in the module)."""
     if case.failure.failure_class not in _POISON_CLASSES or case.failure.retry_after_seconds is not None:
         return None
-    if case.history.spec.kind == "command" and case.failure.error_type.startswith("exit:"):
+    if case.history.spec.kind == "command" and "exit_code" in case.failure.facts:
         return None  # the exit of a program says too little: an outage may look like a mistake
     if case.policy.poison_after != "evidence":
         return case.policy.poison_after

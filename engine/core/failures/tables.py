@@ -323,7 +323,7 @@ def nature_of(failure: Failure) -> Nature | None:
     """Return why a failure comes again by its type; None: it may heal."""
     if failure.failure_class not in _JUDGED_BY_TYPE:
         return None
-    if failure.error_type.startswith("signal:"):  # a crash, as by SIGSEGV and SIGABRT
+    if "signal" in failure.facts:  # a crash, as by SIGSEGV and SIGABRT
         return Nature.PROGRAM if failure.failure_class is FailureClass.UNCLASSIFIED else None
     names = _type_names(failure)
     patterns = [SHAPE_MESSAGES[name] for name in names if name in SHAPE_MESSAGES]
