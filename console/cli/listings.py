@@ -55,7 +55,7 @@ from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
-from ..text.text import json_line, one_line, shorten
+from ..text.text import cells, json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .output import ReadRows, Shown, list_lines, print_lines, print_list, shell_context, with_schema
@@ -355,9 +355,9 @@ def cause_lines(
         kind = f" {row.dead_letter_kind}" if row.dead_letter_kind else ""
         key = _doubtful_key(row, projection.run.run_id)
         error = f"{key}{added_message(cause.title, row.error or cause.message)}"
-        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}{': ' if error else ''}{error}")
-        state, _, rest = shorten(line, _TASK_LINE_CELLS).partition(" ")
-        yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
+        line = one_line(f"{name} {attempt_label(row)}{kind}{': ' if error else ''}{error}")
+        state = f"  {row.state} "
+        yield [Piece(state, Role.DIM), Piece(shorten(line, _TASK_LINE_CELLS - cells(state)))]
 
 
 def _doubtful_key(row: TaskRow, run_id: str) -> str:
