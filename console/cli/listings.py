@@ -28,7 +28,7 @@ from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import file_rows
 from ..keys.actions import shell_line
 from ..model.board import Board, runner_of
-from ..model.inbox import Inbox, InboxCause, added_message, has_fingerprint
+from ..model.inbox import Inbox, InboxCause, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
 from ..present.executors import executor_advice, executor_json
@@ -55,7 +55,7 @@ from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
-from ..text.text import cells, json_line, one_line, shorten
+from ..text.text import added_message, cells, json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .output import ReadRows, Shown, list_lines, print_lines, print_list, shell_context, with_schema

@@ -25,7 +25,7 @@ from ..present.runs import place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputReader
 from ..sessions.session import LiveSession, Query, Session, board_query, part_query
-from ..text.text import echo, echo_json, one_line, pad
+from ..text.text import added_message, echo, echo_json, one_line, pad
 from .group import command
 from .options import NamedFile, Number, json_option, of_tasks, rows_like
 from .output import with_schema, write_unchanged
@@ -207,10 +207,11 @@ class OutputPrinter:
         """Print why an attempt failed, if it did: its output may be empty."""
         if attempt.outcome in FAILED_OUTCOMES and not self._as_json:  # a line of ``tasks --json`` has it
             word = OUTCOME_STYLES[attempt.outcome].word
-            failure, error = failure_text(attempt), (attempt.error or "").partition("\n")[0]
-            more = f": {error}" if error and error not in failure else ""
+            failure = failure_text(attempt)
+            error = added_message(failure, one_line((attempt.error or "").partition("\n")[0]))
             self.has_printed = True
-            echo(f"redrive: {one_line(f'{task}: attempt {attempt.attempt} {word}: {failure}{more}')}", err=True)
+            text = ": ".join(filter(None, (f"{task}: attempt {attempt.attempt} {word}", failure, error)))
+            echo(f"redrive: {one_line(text)}", err=True)
 
     def print(self, stream: OutputReader, lines: Iterable[OutputLine]) -> None:
         for line in lines:

@@ -65,11 +65,6 @@ class InboxCause(msgspec.Struct, frozen=True):
         return len(self.tasks)
 
 
-def added_message(title: str, message: str) -> str:
-    """The message of a failure beside its title; empty if the title says it already."""
-    return "" if f"{title} ".startswith(f"{message} ") else message
-
-
 class InboxRow(NamedTuple):
     """A row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, the number of further tasks
     (``hidden``), or another run (``run``; no cause)."""

@@ -23,7 +23,7 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
-from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, added_message, compare, failures_of, human_wait, verdict
+from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, compare, failures_of, human_wait, verdict
 from ..model.preview import RedriveProgress, doubtful_tasks, lost_tasks
 from ..model.runs import WaitingRun
 from ..text.columns import (
@@ -41,7 +41,7 @@ from ..text.columns import (
 from ..text.figures import SECOND, instant, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap, wrap_within
-from ..text.text import cells, one_line, pad
+from ..text.text import added_message, cells, one_line, pad
 from .needs import need_sentence
 from .preview import consequences
 from .runs import waiting_text

@@ -28,7 +28,7 @@ from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import cells, common_start, cut, one_line, shared_prefix, shorten_middle
+from ..text.text import added_message, cells, common_start, cut, one_line, shared_prefix, shorten_middle
 from .states import DONE, RowContext, pace_piece, pace_role, row_sign, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
@@ -452,8 +452,8 @@ def _failure(row: TaskRow, view: views.TaskView, context: RunContext) -> Line:
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {context.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
     words = f"timeout: {hung}" if hung else _FUNCTION.sub(r"\1", one_line(view.fact))
-    message = "" if hung or not row.error or row.error in words else f"  {one_line(row.error)}"
-    return [Piece(f"{words}{times}"), Piece(message, Role.DIM)]
+    message = "" if hung else added_message(one_line(view.fact), one_line(row.error or ""))
+    return [Piece(f"{words}{times}"), Piece(f"  {message}" if message else "", Role.DIM)]
 
 
 #: The function in "KeyError load.py:9 in load", which has no room beside the name of the task; in no other text.

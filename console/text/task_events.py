@@ -13,7 +13,7 @@ from ...engine.domain.states import NO_CAUSE, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds
 from .event_words import Lines, StateLine, WordsRow, by, digits, precise_instant, words, words_by
 from .figures import wall
-from .text import one_line, shorten
+from .text import added_message, one_line, shorten
 
 ERROR_CELLS = 160  # of the first line of an error
 
@@ -188,11 +188,8 @@ def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
     error = (attempt.get("error") or "").strip()
     if not explain or not error or attempt.get("outcome") == "timed_out":  # a timeout has its own lines
         return explain or payload.why or error, ""
-    message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
-    known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers
-    if " ".join(message.split()).startswith(known):
-        return message, ""
-    return explain, "" if explain.endswith(message) else message
+    explain, message = one_line(explain), shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
+    return (message, "") if message.startswith(explain) else (explain, added_message(explain, message))
 
 
 def _undone_line(event: Event, payload: payloads.TaskMoved) -> StateLine:

@@ -144,6 +144,12 @@ def before_number(start: str, text: str) -> str:
     return start if found is None or not text.startswith(start) else start[: found.start()]
 
 
+def added_message(title: str, message: str) -> str:
+    """The message of a failure beside its title; empty if that is, or begins with, the message or a class and it."""
+    said = (title, title.partition(" ")[2])
+    return "" if any(f"{text} ".startswith(f"{message} ") for text in said) else message
+
+
 def split_address(address: str) -> tuple[str, str]:
     """Split ``ssh://ana@far:22/x.db`` into ``ana@far:22`` and ``/x.db``; a path of this machine has no first part."""
     if not address.startswith("ssh://"):

@@ -219,6 +219,17 @@ def test_a_cause_does_not_repeat_its_title_as_its_message():
     assert plain(inbox.cause_row(cause, False, RunContext(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
 
 
+def test_a_message_is_not_left_out_for_a_word_of_the_place():
+    projection = projection_of([("push", [])])
+    row = failed_task(projection, "push")
+    row.error, row.attempts[1].explain = "push", "KeyError settle.py:87 in push"
+    assert plain(state_facts(row, RunContext(Board(projection), NOW, UTF8))).endswith("KeyError settle.py:87  push")
+    row.error = row.attempts[1].error = "87"
+    assert plain(state_facts(row, RunContext(Board(projection), NOW, UTF8))).endswith("KeyError settle.py:87  87")
+    row.error, row.attempts[1].explain = "no link", "OSError no link"
+    assert plain(state_facts(row, RunContext(Board(projection), NOW, UTF8))).endswith("OSError no link")
+
+
 def test_what_the_deadline_has_ended_is_not_counted_as_failed():
     projection = projection_of([(name, []) for name in ("load", "vacuum", "payroll", "notify")])
     failed_task(projection, "load", at=START)
