@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -176,11 +176,14 @@ def run_quietly(start: ExecutorStart, *, report: TextIO | None = None, streams: 
     Raises:
         NotRunError: a stream did not take all of the output.
     """
-    from .event_lines import EventPrinter
     from .unattended import FailureRecord
 
+    def write(lines: Iterable[str]) -> None:
+        from .event_lines import EventPrinter  # here: most runs succeed, and have nothing to print
+
+        EventPrinter(report or sys.stdout, start.state).write(lines)
+
     record = FailureRecord(start.state)
-    printer = EventPrinter(report or sys.stdout, start.state)
     try:
         try:
             result = start.run(on_events=record.add, streams=streams)
@@ -188,15 +191,15 @@ def run_quietly(start: ExecutorStart, *, report: TextIO | None = None, streams: 
             if streams is not None:
                 streams.finish()
     except RedriveError:
-        printer.write(record.lines())  # the command prints the error itself
+        write(record.lines())  # the command prints the error itself
         raise
     if code_of_result(result) != ExitCode.SUCCESS:
-        printer.write(record.lines())
-        from .failure_report import report_lines  # here: most runs succeed
+        write(record.lines())
+        from .failure_report import report_lines
 
-        printer.write(report_lines(os.path.abspath(start.state), result, has_output=streams is None))
+        write(report_lines(os.path.abspath(start.state), result, has_output=streams is None))
     if streams is not None and streams.lacks_input:
-        printer.write(["redrive: the last attempt had no input, which the first one has read"])
+        write(["redrive: the last attempt had no input, which the first one has read"])
     if streams is not None and streams.failure:
         raise NotRunError(streams.failure)
     return result

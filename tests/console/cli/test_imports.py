@@ -114,6 +114,13 @@ def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path,
     assert len(modules) < 300  # by version of Python 275 to 281
 
 
+def test_a_quiet_run_that_succeeds_imports_no_words(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
+    modules = modules_of("run", tmp_path / "one.py", "--quiet", "--state", tmp_path / "one.db")
+    words = {"redrive.console.text.event_text", "redrive.console.model", "redrive.console.present"}
+    assert within(modules, _SCREENS | words) == set()
+
+
 def test_the_check_of_a_flow_imports_no_executor_and_no_list(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
     modules = modules_of("check", tmp_path / "one.py")

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.unattended import LINES_MAX, FailureRecord
+from redrive.console.cli.unattended import EVENTS_MAX, FailureRecord
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event
 from support.commands import run_redrive
@@ -68,11 +68,11 @@ def test_a_flow_that_cannot_run_says_why(tmp_path: Path) -> None:
 def test_the_record_of_a_long_run_stays_bounded() -> None:
     record = FailureRecord("f.db")
     payload = TaskMoved(set={"next_retry_at": 2_000_000}, attempt_set={"outcome": "error"}, explain="ValueError a.py:1")
-    for seq in range(LINES_MAX):
+    for seq in range(EVENTS_MAX + 7):
         record.add([Event(seq, 1_000_000, "task", "r", "a", "RUNNING", "RETRYING", 1, 0, None, None, None, payload)])
     lines = list(record.lines())
-    assert len(lines) == LINES_MAX + 1
-    assert lines[0].startswith(f"... {LINES_MAX:,} earlier lines")  # each event has two lines
+    assert len(lines) == 1 + 2 * EVENTS_MAX  # each event has two lines
+    assert lines[0].startswith("... 7 earlier events")
 
 
 @pytest.mark.parametrize("words", [["--plain", "--output"], ["--output"]])
