@@ -232,6 +232,7 @@ def fork_executors(requests: socket.socket) -> int:
     from . import loop, opening  # noqa: F401
 
     connection.flow_spec(b'{"name": "", "tasks": []}')  # its first call reads the types of all specs
+    source.digest_of(b"")  # its first call imports a module
     source.ignore_imported_modules()
     requests.set_inheritable(False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -74,7 +74,8 @@ class ZygoteRestart:
         self._loaded_at = datetime.now().astimezone()  # for people
         self._reported: list[str] = []
         self._check: asyncio.Task[None] | None = None
-        self._checked_at = self._check_due_at = 0.0  # on the clock of the loop
+        self._checked_at = asyncio.get_running_loop().time()  # the flow has just been imported
+        self._check_due_at = self._checked_at + CHECK_SECONDS
 
     # --- After a death ---------------------------------------------------------------------------------------------
 

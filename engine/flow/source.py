@@ -135,16 +135,17 @@ def declared_name(target: str) -> str | None:
 
 def declared_python(target: str) -> str | None:
     """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
-    tree = parse_source(target)
+    tree = parse_source(target, word=b"python")
     call = None if tree is None else _declaration(tree, split_target(target)[1])
     return None if call is None else _literal(_keyword(call, "python"))
 
 
-def parse_source(target: str) -> ast.Module | None:
-    """Return the syntax tree of a flow file; None if it cannot be read, or is not Python."""
+def parse_source(target: str, word: bytes = b"") -> ast.Module | None:
+    """Return the syntax tree of a flow file; None if it cannot be read, is not Python, or does not hold ``word``."""
     try:
+        source = read_source(split_target(target)[0])
         with warnings.catch_warnings(action="ignore"):  # the import shows them
-            return ast.parse(read_source(split_target(target)[0]))
+            return ast.parse(source) if word in source else None
     except (FlowError, ValueError, SyntaxError, RecursionError):
         return None
 

@@ -13,7 +13,7 @@ from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec, Isolation
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
-from ...flow.source import environment_of
+from ...flow.source import declared_python, environment_of
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
@@ -25,7 +25,7 @@ from ..protocol import AttemptControls, AttemptListener, AttemptOrder, RunnerLis
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import Worker, WorkerPool
 from .connection import ZygoteConnection, ZygoteGone
-from .interpreter import interpreter_of
+from .interpreter import find_interpreter
 from .launch import ZYGOTE_DIED, StartZygote, ZygoteProcess, fork_at_once, spawn_zygote
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class Runner:
     async def prepare(self, request: protocol.Open) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
         is_here = request.target and not request.sources
-        python = await asyncio.to_thread(interpreter_of, request.target) if is_here else None
+        named = declared_python(request.target) if is_here else None
+        python = None if named is None else await asyncio.to_thread(find_interpreter, named, request.target)
         return await self._open_zygote(request, python)
 
     async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:

@@ -35,10 +35,13 @@ print(json.dumps([list(sys.version_info[:2]), version, error]))
 
 
 def interpreter_of(target: str) -> str | None:
-    """Return the path of the interpreter for a flow file; None: the one of the executor. Raises FlowError."""
+    """Return the path of the interpreter for a flow file; None: the one of this process. Raises FlowError."""
     python = declared_python(target)
-    if python is None:
-        return None
+    return None if python is None else find_interpreter(python, target)
+
+
+def find_interpreter(python: str, target: str) -> str:
+    """Return the path of the interpreter that a flow file names. Raises FlowError if it cannot run attempts."""
     path = _find(python, os.path.dirname(os.path.abspath(split_target(target)[0])))
     _examine(python, path)
     return path
