@@ -23,6 +23,7 @@ import redrive.engine
 import redrive.themes
 from redrive.console.cli.group import SECTIONS
 from redrive.console.sessions.bundle import AGENT, LISTING, SENDING, module_of, with_imports
+from redrive.engine.core.spec import collector_paused
 from redrive.engine.statefile.reader import READS
 from support.checkout import stop_unless_current
 from support.state_file import StateFileBuilder
@@ -103,6 +104,7 @@ class _Module(NamedTuple):
 
 
 @cache
+@collector_paused()
 def _module(source: str) -> _Module:
     nodes: list[Any] = list(ast.walk(ast.parse((ROOT / source).read_text())))
     imported = [node for node in nodes if isinstance(node, ast.ImportFrom)]

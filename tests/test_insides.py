@@ -264,7 +264,7 @@ def _listed() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.timeout(600)  # it reads each module, which a busy machine does slowly
+@pytest.mark.long  # it reads each module
 def test_every_use_of_the_insides_of_others_has_an_answer_to_what_if_it_does_not_hold() -> None:
     found = {(lean, module) for lean, modules in leans(ROOT, ("console", "engine")).items() for module in modules}
     listed = _listed()

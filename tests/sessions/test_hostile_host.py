@@ -31,7 +31,7 @@ from support.ssh_host import LocalSshHost
 
 from .hostile_host import HostileHost
 
-FRAMES = 200  # of one test
+FRAMES = 100  # of one test
 GROWTH_BYTES_MAX = 300 * 1024 * 1024
 ANSWER_SECONDS = 0.05  # for an answer that never comes; a host in this process has answered by then
 LISTINGS = [value for value in vars(lists).values() if isinstance(value, lists.Listing)]
@@ -206,7 +206,7 @@ def without_backoff() -> Iterator[None]:
         yield
 
 
-@parametrize_mostly_long("part", range(scaled(50)), daily=8)
+@parametrize_mostly_long("part", range(scaled(100)), daily=16)
 def test_altered_answers_are_values_or_sentences(recorded: Recorded, without_backoff: None, part: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     frames, numbers = 0, itertools.count(part * FRAMES)

@@ -137,7 +137,7 @@ sys.exit(main())
 """
 
 
-@parametrize_mostly_long("topic", manual.TOPICS, quick=10)
+@parametrize_mostly_long("topic", manual.TOPICS, quick=7)
 def test_the_examples_of_a_page_work(topic, tmp_path):
     page = manual.load_topic(topic).text
     last = LATER_TRIES if topic in LATER else 0

@@ -131,8 +131,8 @@ def test_logical_times_only_ever_go_forward(expression, zone, start):
 def test_from_wherever_they_are_asked_for_they_are_the_same(expression, zone, start, later):
     """A restart in any minute of a night in which the clocks change finds the very times that were promised."""
     rhythm = parse_recurrence(expression, ZoneInfo(zone))
-    whole = [instant for instant in islice(rhythm.after(start), 2000) if instant > start + later]
-    assert whole[:20] == list(islice(rhythm.after(start + later), 20))[: len(whole)]
+    promised = (instant for instant in rhythm.after(start) if instant > start + later)
+    assert list(islice(promised, 20)) == list(islice(rhythm.after(start + later), 20))
 
 
 # --- What is refused -----------------------------------------------------------------------------------------------
