@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from ...engine.core.projection import TaskRow
@@ -106,12 +106,19 @@ def _held_text(row: TaskRow, context: RunContext) -> Line:
 
 
 def detail_page(
-    row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int = 0, *, has_past: bool = True
+    row: TaskRow,
+    context: RunContext,
+    found: EvidenceData,
+    columns: int,
+    rows: int = 0,
+    *,
+    has_past: bool = True,
+    fill: Callable[[int], list[Line]] = lambda rows: [],
 ) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows.
 
     Its rules, which never change, stand at the foot. ``has_past``: with how long it took in each attempt, even if that
-    has no room.
+    has no room. ``fill``: what has the rows that are free then.
     """
     is_judged = row.state in NEEDS_HUMAN
     reason = verdict_lines(row, context, found, columns) if is_judged else _blocking_lines(row, context, columns)
@@ -136,6 +143,7 @@ def detail_page(
         log_lines = _LOG_LINES + free - len(past)
         shown = [*text_lines(found.texts, log_lines, context, columns, has_diagnostics=False)]
     page = [*before, *shown, *after, *past]
+    page += fill(rows - sum(count_rows(line, columns) for line in (*page, *foot)))
     used = sum(count_rows(line, columns) for line in (*page, *foot))
     return [*page, *([] for _ in range(used, rows)), *foot]
 

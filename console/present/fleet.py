@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...engine.core.views import RUN_STYLES, StateStyle, run_style, run_view
+from ...engine.core.views import run_style, run_view
 from ...engine.core.waiting import RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.rows import RunFacts
-from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, first_names
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
-from ...engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from ..keys.keymap import shown_key
 from ..model.board import runner_of
 from ..model.inbox import InboxCause
-from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of, status_of
+from ..model.runs import FleetEntry, FleetOrder, latest_code, status_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
 from ..text.figures import age, need_human, number
 from ..text.glyphs import Glyphs
@@ -26,13 +24,14 @@ from .fleet_why import OF_MACHINE, alarms_of, is_here, now_us_of, place_of_need,
 from .inbox import mend_lines, mends_of, need_head, selection_lines, wait_of
 from .needs import need_sentence, problem_of
 from .next_start import CANNOT_START, NOT_SERVED, StartKind, start_of_entry, start_sentence, start_word
+from .nights import NIGHTS, latest_style, night_signs
 from .run_grid import run_words
 from .schedules import schedule_state
-from .states import RowContext, bar, counts_line, height, named_rule, order_line, sign_and_word
+from .states import RowContext, bar, counts_line, named_rule, order_line, sign_and_word
 from .tasks import RunContext, task_line
 
-_RUNNING = RUN_STYLES[RunState.RUNNING]
-_NEXT_FROM = 100  # columns
+_NEXT_FROM, _WHOLE_NEXT_FROM = 100, 160  # columns
+_WHOLE_NEXT = Width(6, 24, rank=3, gap=2)  # of what comes next: ``after`` a flow by its name
 
 
 def executor_text(entry: FleetEntry) -> str:
@@ -62,47 +61,6 @@ def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
     gone_at = runner.gone_at if runner.kind is RunnerKind.LEFT else None
     known = (run.ended_at, run.blocked_since, run.paused_since, gone_at)
     return max(now_us - next((at for at in known if at is not None), run.started_at), 0)
-
-
-# --- The last nights: the height of a cell is the duration beside the usual one, and a sign says what did not end well
-
-
-def _night_signs(entry: FleetEntry, context: RowContext) -> Line:
-    """The signs of the nights of a flow; the cell of an unfinished day has the sign of the latest run."""
-    latest = _RUNNING if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
-    return _signs_of(entry.file_row.nights, latest, context.glyphs)
-
-
-def _signs_of(nights: Sequence[NightSummary], latest: StateStyle, glyphs: Glyphs) -> Line:
-    """A cell for each of the last days with runs. ``latest``: of an unfinished day."""
-    known = [one.lasts_us for one in nights if one.lasts_us is not None]
-    found = []
-    for night in nights:
-        style = latest if night.state == RunState.RUNNING else RUN_STYLES[night.state]
-        bar = _night_bar(night, known, glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
-        found.append(bar or Piece(glyphs.of(style.sign), Role(style.role)))
-    return found
-
-
-def nights_of_schedule(glyphs: Glyphs) -> Column[ServedSchedule, int]:
-    """The same of a schedule, for its list."""
-
-    def shown(row: ServedSchedule, now_us: int) -> Callable[[int], Line]:
-        return lambda size: _signs_of(row.nights, _RUNNING, glyphs)[-size:]
-
-    return Column("nights", "LAST 14 NIGHTS", None, None, _NIGHTS, shown)
-
-
-def _night_bar(night: NightSummary, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
-    """A success as high as its duration: the usual one has two eighths of a cell. None: nothing to compare it with."""
-    others = sorted(known)
-    if night.lasts_us is None or len(others) < 2:
-        return None
-    others.remove(night.lasts_us)
-    pace = pace_of(night.lasts_us, others)
-    if pace is None:
-        return None
-    return Piece(height(pace.times, glyphs), Role.WARNING if pace.is_slow else Role.DIM)
 
 
 # --- The flow under the cursor ---------------------------------------------------------------------------------------
@@ -288,7 +246,8 @@ def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int)
     In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody.
     """
     if size >= _NEXT_FROM:
-        return measured(FLEET_COLUMNS, entries, context)
+        wide = [one._replace(width=_WHOLE_NEXT) if one.name == "next_at" else one for one in FLEET_COLUMNS]
+        return measured(wide if size >= _WHOLE_NEXT_FROM else FLEET_COLUMNS, entries, context)
     shown = [one._replace(screen=_why_or_next) if one.name == "why" else one for one in FLEET_COLUMNS]
     return measured([one for one in shown if one.name != "next_at"], entries, context)
 
@@ -351,6 +310,10 @@ def _since(entry: FleetEntry, context: RowContext) -> ColumnText:
     return Piece(age(_since_us(entry.run, entry.runner, now_us_of(entry, context))), Role.DIM)
 
 
+def _nights(entry: FleetEntry, context: RowContext) -> Line:
+    return night_signs(entry.file_row.nights, latest_style(entry), context.glyphs)
+
+
 def _executor(entry: FleetEntry, context: RowContext) -> Piece:
     word = executor_text(entry)
     return Piece(word, Role.DIM if word in ("alive", "served") else Role.WARNING)
@@ -379,7 +342,7 @@ def _why_or_next(entry: FleetEntry, context: RowContext) -> Callable[[int], Line
     return lambda size: why_line(entry, context, size) or [words]
 
 
-_NEEDS, _NIGHTS = Width(5, 7), Width(7, 14, 2, 2, is_right=True)
+_NEEDS = Width(5, 7)
 _SINCE, _WHY = Width(5, rank=4, is_right=True), Width(30, FILL, 1, 2)
 
 FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
@@ -403,9 +366,9 @@ FLEET_COLUMNS: Columns[FleetEntry, RowContext] = (
         "nights",
         "LAST 14 NIGHTS",
         lambda entry, context: [one.state for one in entry.file_row.nights],
-        _night_signs,
-        _NIGHTS,
-        lambda entry, context: lambda size: _night_signs(entry, context)[-size:],
+        _nights,
+        NIGHTS,
+        lambda entry, context: lambda size: _nights(entry, context)[-size:],
     ),
     Column("next_at", "NEXT", lambda one, context: one.next_at, _next_text, Width(6, 12, rank=3, gap=2), _next_word),
     Column("run_id", "RUN", lambda one, context: one.run and one.run.run_id),

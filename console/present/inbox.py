@@ -40,7 +40,7 @@ from ..text.columns import (
 )
 from ..text.figures import SECOND, instant, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, width, wrap, wrap_within
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, join, plain, width, wrap, wrap_within
 from ..text.text import added_message, cells, one_line, pad
 from .needs import need_sentence
 from .preview import consequences
@@ -121,20 +121,28 @@ _HELD_WORDS = {
 }
 
 
-def empty_line(total: int, filter_text: str, glyphs: Glyphs, *, run_needs: bool) -> Line:
-    """The line in place of an empty list. ``run_needs``: the run as a whole needs a human, as the pane says."""
+def empty_line(total: int, filter_text: str, need: Need | None, context: RunContext) -> Line:
+    """The line in place of an empty list. ``need``: of the run as a whole."""
     if filter_text and total:
         return no_match_line(filter_text, f" {number(total)}")
-    if run_needs:
-        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(" the run needs a human; none of its tasks does")]
-    return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
+    if need is not None:
+        return [Piece("  "), *run_line(need, context)]
+    return [Piece(f"   {context.glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
 
 
-def run_sentence(need: Need, now_us: int) -> str:
-    """The need of a run as a whole, beside its header, which counts how late the run is."""
-    if need.kind is NeedKind.LATE and not need.is_notice:
-        return f"late since {instant(need.since, now_us)}"
-    return need_sentence(need, now_us)
+def run_line(need: Need | None, context: RunContext) -> Line:
+    """The need of the run as a whole, or that it has none."""
+    if need is None:
+        return [Piece(" nothing in this run needs a human", Role.DIM)]
+    return [Piece(" "), Piece(context.glyphs.dead, Role.HUMAN), Piece(f" {_need_of_run(need, context)}")]
+
+
+def _need_of_run(need: Need, context: RunContext) -> str:
+    """The need of a run; of a late one, which its header counts, also the time that it had."""
+    if need.kind is not NeedKind.LATE or need.is_notice:
+        return need_sentence(need, context.now_us)
+    allowed_us = need.since - context.board.projection.run.started_at
+    return f"late since {instant(need.since, context.now_us)}, {format_duration(allowed_us)} after the start"
 
 
 def need_lines(
@@ -142,13 +150,15 @@ def need_lines(
 ) -> list[Line]:
     """The need of a run of which no task needs a human. ``can_resume``: whether an executor can be started here.
 
-    ``is_brief``: without the tasks before and below those that run.
+    ``is_brief``: without the tasks before and below those that run, and without a sentence that the list has whole.
     """
     running = [row.name for row in context.board.projection.tasks.values() if row.state is TaskState.RUNNING]
     heading = "Runs now" if context.runner.is_alive else "Ran when it was lost"
     heading = heading if context.runner.kind is not RunnerKind.SILENT else "Ran when last heard of"
+    is_listed = is_brief and width(run_line(need, context)) + 2 <= columns
+    head = need_head(need, context, columns, can_resume=can_resume)
     return [
-        *need_head(need, context, columns, can_resume=can_resume),
+        *(_end_lines(need, context, can_resume=can_resume) if is_listed else head),
         *named_tasks(heading, number(len(running)), running, _RUNNING_NAMED, context),
         *(() if is_brief else _around(running, context)),
     ]
@@ -156,12 +166,16 @@ def need_lines(
 
 def need_head(need: Need, context: RunContext, columns: int, *, can_resume: bool, indent: int = 1) -> list[Line]:
     """The need of a run, and the keys that end it."""
-    ends, said = _ends_of(need, context, can_resume=can_resume), need_sentence(need, context.now_us)
-    if need.kind is NeedKind.LATE and not need.is_notice:
-        allowed_us = need.since - context.board.projection.run.started_at
-        said = f"{run_sentence(need, context.now_us)}, {format_duration(allowed_us)} after the start"
-    by_key = [[Piece(" " * (indent - 1)), *line] for line in (_by_key(*ends) if ends else ())]
-    return [*indented(said, columns, Role.STRONG, indent), *by_key]
+    return [
+        *indented(_need_of_run(need, context), columns, Role.STRONG, indent),
+        *_end_lines(need, context, can_resume=can_resume, indent=indent),
+    ]
+
+
+def _end_lines(need: Need, context: RunContext, *, can_resume: bool, indent: int = 1) -> list[Line]:
+    """The keys that end a need of a run."""
+    ends = _ends_of(need, context, can_resume=can_resume)
+    return [[Piece(" " * (indent - 1)), *line] for line in (_by_key(*ends) if ends else ())]
 
 
 def _around(names: Sequence[str], context: RunContext, *, has_details: bool = False) -> Iterator[Line]:
@@ -281,10 +295,22 @@ def age_piece(since: int, context: RunContext) -> Piece:
     return Piece(context.since(since), Role.DIM)
 
 
-def task_row(entry: InboxCause, row: TaskRow, context: RunContext, columns: int) -> Line:
-    """One task of a cause; the accent is on the cause, which says what holds all of its tasks."""
+def task_row(
+    entry: InboxCause, row: TaskRow, context: RunContext, columns: int, cause: InboxCause | None = None
+) -> Line:
+    """One task of a cause; the accent is on the cause, which says what holds all of its tasks.
+
+    ``cause``: says the error that all of its tasks have, if only below the list; what is left is when each failed.
+    """
     word, glyphs, names = one_line(entry.kind or "failed"), context.glyphs, context.names
     said = entry.message
+    if (
+        cause is not None
+        and cause.messages == 1
+        and wait_of(cause.tasks, context) is None
+        and (cause.count > 1 or message_of(cause) in plain(cause_row(cause, True, context, columns)))
+    ):
+        said = f"at {wall(entry.last_seen)}"
     if entry.kind in (WaitReason.DEADLINE, WaitReason.PAUSE):
         said = "has not started" if row.started_at is None else f"started at {wall(row.started_at)}"
     kind = Width(cells(word), gap=2), Piece(word, Role.DIM)

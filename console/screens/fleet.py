@@ -27,6 +27,7 @@ from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.fleet_why import alarms_of, why_of
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
+from ..present.nights import latest_style, night_lines
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
 from ..sessions.target import is_remote
@@ -345,6 +346,9 @@ class FleetScreen(MachineScreen):
         lines = self._text_lines
         if self._graph is not None and self.console.live.board is not None and rows > len(lines) + 1:
             lines = [*lines, [], *self._drawn_lines(rows - len(lines) - 1)]
+        if entry is not None:
+            nights, style, free = entry.file_row.nights, latest_style(entry), rows - len(lines)
+            lines = [*lines, *night_lines(nights, style, self._panel_columns, free, glyphs)]
         self.panel.show_lines(lines)
         if self.texts.display and self._graph is not None:
             self.texts.show_task(self.console.selected)

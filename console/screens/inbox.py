@@ -50,6 +50,7 @@ class InboxScreen(TaskScreen):
             self.run_context, self.console.memory.get, self._lines_of_run, id="beside"
         )
         self.texts.details = self.evidence
+        self.evidence.fill, self.texts.fill = self.texts.fill, self.evidence.fill
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(_ACT_ROWS, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
@@ -216,10 +217,9 @@ class InboxScreen(TaskScreen):
         context, columns = self.run_context(), self.main_columns
         left, right = present.heading_line(self.inbox, marked, self.filter_text, context, columns, others)
         if not left and self._others:
-            left = [Piece(" nothing in this run needs a human", Role.DIM)]
-            if self._need is not None:
-                why = present.run_sentence(self._need, self.console.live.now_us)
-                left = [Piece(" "), Piece(context.glyphs.dead, Role.HUMAN), Piece(f" {why}")]
+            left = present.run_line(self._need, context)
+        elif not left and self._need is not None:
+            left = [Piece(" the run needs a human; none of its tasks does", Role.DIM)]
         self.heading.show(left, right)
 
     def row(self, row: InboxRow, columns: int) -> Line:
@@ -229,7 +229,8 @@ class InboxScreen(TaskScreen):
             if not self.inbox.needs_human(row.task):
                 return []  # it left while another view was in front; the list is read again once this one is shown
             entry = self.inbox.entry(row.task)
-            return present.task_row(entry, self.board.row(row.task), context, columns)
+            listed = self._causes.get(row.cause)
+            return present.task_row(entry, self.board.row(row.task), context, columns, listed)
         if row.run is not None:
             other = self._others.get(row.run)
             return [] if other is None else present.other_run_row(other, context, columns)
@@ -255,8 +256,7 @@ class InboxScreen(TaskScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        needs = self._need is not None
-        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, run_needs=needs)
+        return present.empty_line(self.inbox.total, self.filter_text, self._need, self.run_context())
 
     def _lines_of_run(self, columns: int) -> list[Line]:
         """The needs of the run and of the other run under the cursor; for a task the tasks that it holds up."""

@@ -20,7 +20,7 @@ from ...engine.store.schedules import decode_spec
 from ..keys.actions import Action, ScreenName
 from ..model.lists import parse_filter
 from ..present import schedules as present
-from ..present.fleet import nights_of_schedule
+from ..present.nights import RUNNING, night_lines, nights_of, nights_of_schedule
 from ..present.states import no_match_line
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.figures import number
@@ -167,7 +167,9 @@ class SchedulesScreen(MachineScreen):
         if times.id != row.id or times.leader is None or row.left_out:
             return notes  # the cursor does not rest, or no time is known
         coming = [present.coming_line(times.leader, at, note, now_us) for at, note in times.coming if at > now_us]
-        return notes + present.times_lines(coming, row, times.decided, columns, self.console.glyphs.more)
+        lines = notes + present.times_lines(coming, row, times.decided, columns, self.console.glyphs.more)
+        free = self.panel.row_count - len(lines)
+        return lines + night_lines(nights_of(row), RUNNING, columns, free, self.console.glyphs)
 
     def show_frame(self) -> None:
         """Update heading, rules and keys."""

@@ -12,17 +12,21 @@ from textual.widget import Widget
 
 from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import TaskRow
+from ...engine.core.views import run_style
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import NEEDS_HUMAN
+from ...engine.statefile.state_files import FileRow
 from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
 from ..model.log import LogLine
+from ..model.runs import FleetEntry
 from ..present import detail
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
+from ..present.nights import latest_style, night_lines
 from ..present.tasks import RunContext
 from ..sessions.reads import TEXTS_OF, past_answers, past_attempts, read_evidence
 from ..sessions.session import Session
@@ -39,6 +43,7 @@ LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 _BELOW_TEXTS_MIN = 7  # rows
 _ASKED = "asked"  # in place of an outcome: it waits for an answer
 _LOGS_MAX = 3  # of the tasks above it
+_NIGHTS_FROM = 36  # rows of a terminal whose details may leave some free
 
 
 class TextsKey(NamedTuple):
@@ -65,6 +70,7 @@ class DetailView(PageView):
     """The page of one task, of a group of tasks, or of a cause. ``texts_view``: has the long texts in another place."""
 
     texts_view: DetailView | None = None
+    fill: Callable[[int, int], list[Line]] = staticmethod(lambda columns, rows: [])  # what free rows have
 
     def __init__(
         self,
@@ -130,14 +136,19 @@ class DetailView(PageView):
         if isinstance(subject, tuple):
             return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
-            return cause_page(subject, context, replace(found, memory=self._memory(subject.key)), self.columns)
+            memory = self._memory(subject.key)
+            return self._filled(cause_page(subject, context, replace(found, memory=memory), self.columns))
         if row is None:
-            return self._nothing(self.columns)
+            return self._filled(self._nothing(self.columns))
         memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
-        has_past = self.texts_view is None
+        has_past, fill = self.texts_view is None, partial(self.fill, self.columns)
         return detail.detail_page(
-            row, context, replace(found, memory=memory), self.columns, self.rows, has_past=has_past
+            row, context, replace(found, memory=memory), self.columns, self.rows, has_past=has_past, fill=fill
         )
+
+    def _filled(self, lines: list[Line]) -> list[Line]:
+        used = sum(count_rows(line, self.columns) for line in lines)
+        return [*lines, *self.fill(self.columns, self.rows - used)]
 
     def tick(self) -> None:
         """Update ages; those of a cause of many tasks only where one has changed."""
@@ -284,8 +295,10 @@ class TextsView(DetailView):
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
         if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
             lines += detail.past_durations(row, context, found, self.columns, free)
+        if is_beside:
+            return self._filled(lines)
         used = sum(count_rows(line, self.columns) for line in lines)
-        return lines if is_beside else [*lines, *detail.static_lines(row, context, self.rows - used)]
+        return [*lines, *detail.static_lines(row, context, self.rows - used)]
 
 
 class TaskScreen(SplitScreen):
@@ -303,6 +316,9 @@ class TaskScreen(SplitScreen):
         self.texts.styles.height = "1fr"
         self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
         self.texts.display = self.texts_rule.display = False
+        self.texts.fill = self.nights_below
+        self._file_row: FileRow | None = None
+        self._file_key: object = None  # what the row was read for
 
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
@@ -349,7 +365,19 @@ class TaskScreen(SplitScreen):
     async def _read_texts(self) -> None:
         for page in (self.page_of_texts, self.detail):  # which needs none where the other has them
             await page.read(self.console.live.session, self.board.projection.run.run_id)
+        run = self.board.projection.run
+        if self.is_wide and self._file_key != (run.run_id, run.ended_at) and self.app.size.height >= _NIGHTS_FROM:
+            self._file_key, self._file_row = (run.run_id, run.ended_at), await self.console.live.session.file_row()
         self.texts_read()
+
+    def nights_below(self, columns: int, rows: int) -> list[Line]:
+        """The last nights of the flow, in rows that the details leave free."""
+        row, run = self._file_row, self.board.projection.run
+        if row is None:
+            return []
+        is_latest = row.latest is None or row.latest.run_id == run.run_id
+        now = run_style(run, self.console.runner, self.board.counts) if is_latest else latest_style(FleetEntry(row, ()))
+        return night_lines(row.nights, now, columns, rows, self.console.glyphs)
 
 
 def read_page(screen: ConsoleScreen, page: DetailView) -> None:

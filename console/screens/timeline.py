@@ -49,6 +49,7 @@ class TimelineScreen(TaskScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.detail.fill, self.texts.fill = self.texts.fill, self.detail.fill  # beside, as in the inbox
         self.axis = bars.Bar(id="axis")
         self.main_pane = self.timeline = TimelineView(self)
         self.breaker_bands = bars.Bar(id="bands")

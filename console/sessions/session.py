@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ...engine.statefile.causes import CauseKey
     from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
+    from ...engine.statefile.state_files import FileRow
     from ...engine.statefile.supervisor_file import ServedSchedule
 
 
@@ -158,6 +159,12 @@ class Session(Protocol):
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
         return await self.read(partial(rows_of, listing.row), list_query(listing, **options))
+
+    async def file_row(self) -> FileRow:
+        """Return the row of the file as the list of a machine has it."""
+        from ...engine.statefile.state_files import FileRow
+
+        return await self.read(partial(row_of, FileRow), ("file", {}))
 
     async def supervised(self) -> Sequence[ServedSchedule]:
         """Return the schedules whose runs the file holds, as a supervisor knows them."""

@@ -40,7 +40,8 @@ from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import ATTENTION_RUNS, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from redrive.engine.statefile.pruning import PrunePreview
-from redrive.engine.statefile.supervisor_file import ServedSchedule
+from redrive.engine.statefile.state_files import FileRow
+from redrive.engine.statefile.supervisor_file import NightSummary, ServedSchedule
 from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
@@ -115,6 +116,7 @@ class FakeSession:
         self.memories: dict[str, dict[str, Any]] = {}  # loose fingerprint -> what is remembered of it
         self.durations: dict[str, DurationStats] = {}  # what the runs before say
         self.summaries: Sequence[RunSummary] | None = None
+        self.last_nights: Sequence[NightSummary] = ()
         self.closed = False
         self._emitted: list[Event] = []
         self._news = asyncio.Event()
@@ -228,6 +230,9 @@ class FakeSession:
             known = await self.runs()
             return [cast(Row, attention_run(one, known)) for one in known if needs_attention(one)]
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
+
+    async def file_row(self) -> FileRow:
+        return FileRow(self.address, nights=self.last_nights)
 
     async def supervised(self) -> Sequence[ServedSchedule]:
         return ()

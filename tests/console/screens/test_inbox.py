@@ -13,6 +13,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.supervisor_file import NightSummary
 from support.marks import parametrize_mostly_long
 from textual.geometry import Region
 
@@ -229,11 +230,17 @@ async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(c
     session.set_status(executor=ExecutorState(gone_at=clock.now))
     async with open_console(session, clock, "4") as driver:
         assert "4 Inbox ◆1" in driver.text
-        assert "◆ the run needs a human; none of its tasks does" in driver.text
+        assert "the run needs a human; none of its tasks does" in driver.text
+        assert driver.text.count("◆ executor gone since 03:06:40") == 1, "the list says what it needs"
         assert "nothing needs a human" not in driver.text
+        session.last_nights = [NightSummary("SUCCESS", 60 * S, f"2026-04-{day}") for day in (23, 24, 25)]
+        session.last_nights += [NightSummary("FAILED", 9 * S, "2026-04-26"), NightSummary("RUNNING", 1, "2026-04-27")]
         await driver.pilot.resize_terminal(120, 40)
         await driver.settle()
         assert driver.text.count("│ executor gone since 03:06:40") == 1, "beside the list that is empty"
+        nights = [line.partition("│")[2].split() for line in driver.lines if " Apr " in line]
+        assert [night[3:5] for night in nights[:3]] == [["○", "cut"], ["✗", "FAILED"], ["✓", "success"]]
+        assert nights[2][:3] == ["Sat", "25", "Apr"] and nights[2][5] == "1m00"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
