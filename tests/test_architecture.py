@@ -386,6 +386,21 @@ def _readable_by_3_6(annotation: ast.expr) -> bool:
     )
 
 
+#: Words that SQLite 3.24, which common servers have, does not know.
+NEWER_SQL = re.compile(
+    r"\b(?:STRICT|GENERATED ALWAYS|RETURNING|MATERIALIZED|DROP COLUMN|NULLS (?:FIRST|LAST))\b|->>"
+    r"|\b(?:OVER|FILTER) \(|\b(?:iif|unixepoch)\("
+)
+
+
+def test_state_files_are_read_by_the_sqlite_of_common_servers() -> None:
+    """One newer word in the schema makes the whole file unreadable there, one in a query what asks for it."""
+    schemas = [re.sub("--.*", "", path.read_text()) for path in (ROOT / "engine/store").glob("*.sql")]
+    texts = [*schemas, *((ROOT / source).read_text() for source in CARRIED)]
+    assert [found[0] for text in texts for found in NEWER_SQL.finditer(text)] == []
+    assert len(schemas) == 2 and all(map(NEWER_SQL.search, ["a INT) STRICT", "a RETURNING b", "a ->> 'b'"]))
+
+
 def test_carried_modules_import_only_what_travels_with_them() -> None:
     known = sys.stdlib_module_names - STANDARD_LIBRARY_SINCE_3_7
     for source in CARRIED:

@@ -129,6 +129,8 @@ def test_the_tables_have_the_columns_of_the_document_and_one_for_events(finished
     def columns(table: str) -> set[str]:
         return {row[1] for row in ask(finished, f"PRAGMA table_info({table})")}
 
+    tables = {name for (name,) in ask(finished, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables >= {"attempt", "event", "log", "quarantine", "breaker", "page", "executor", "meta"}
     assert {"run_id", "dag_name", "started_at", "ended_at", "state"} <= columns("run")
     assert {
         "run_id",
