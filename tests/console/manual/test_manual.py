@@ -23,6 +23,7 @@ import cronsim
 from redrive.console import manual
 from redrive.console.manual import page_lines
 from redrive.console.text.pieces import plain
+from redrive.engine.toolkit.send_buffer import SendSettings
 from support.commands import REDRIVE, all_commands, run_redrive, startup_variables
 from support.marks import for_each, parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
@@ -121,6 +122,13 @@ def test_pages_refer_to_topics_and_commands_that_exist():
             assert name in manual.TOPICS or name in all_commands(), f"{topic.name} refers to {name}"
         for name in re.findall(r"(?:`|\$ |ExecStart=\S*)redrive ([a-z]+)", topic.text):
             assert name in all_commands(), f"{topic.name}: redrive {name}"
+
+
+def test_the_page_of_variables_has_those_of_sends():
+    """002.18 to 002.22."""
+    read = set(re.findall(r"\bREDRIVE_[A-Z_]+", SendSettings.from_environment.__doc__ or ""))
+    text = manual.load_topic("environment").text
+    assert len(read) == 5 and [name for name in read if f"| `{name}` |" not in text] == []
 
 
 #: What another try of the example of a page replaces: a slow machine does not come to the line that the page names
