@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from ...engine.core.projection import RunProjection
-from ...engine.core.waiting import waits_for_approval
-from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import advised
 from ...engine.executor.run_end import RunResult
-from ..keys.actions import shell_line
-from ..model.inbox import Inbox, InboxCause
+from ..model.inbox import Inbox
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once
@@ -19,11 +15,17 @@ from ..sessions.reads import OutputReader, load_memories
 from ..sessions.session import Session
 from ..text.pieces import plain
 from ..text.text import one_line
-from .listings import cause_lines, load_board
+from .listings import act_lines, cause_lines, load_board
 
 CAUSES_MAX = 10  # the others are counted
 CAUSE_LINES_MAX = 12
 OUTPUT_LINES = 20  # at the end of a task's output
+REASONS = {
+    "requeue": "after a fix",
+    "skip": "accepted",
+    "approve": "as it should be",
+    "reject": "not as it should be",
+}
 
 
 def report_lines(path: str, result: RunResult, *, has_output: bool) -> list[str]:
@@ -44,7 +46,9 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
         if has_output:
             lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
-        lines += [f"  {line}" for line in _commands(cause, projection, state, result.run_id)]
+        if projection.tasks[cause.tasks[0]].attempts:
+            lines.append(f"  {advised('logs', state, result.run_id, ['--', cause.tasks[0]])}")
+        lines += act_lines(cause, projection, session, REASONS)
     if len(causes) > CAUSES_MAX:
         lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {advised('inbox', state, result.run_id)}"]
     return [*lines, "", advised("attach", state, result.run_id)]
@@ -60,16 +64,3 @@ async def _output_end(session: Session, projection: RunProjection, name: str) ->
         if not line.dropped_bytes:
             lines.append(line.text)
     return list(lines)
-
-
-def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: str) -> Iterator[str]:
-    """The commands that decide about a cause; of another wait, as of a pause, its message names the command."""
-    row = projection.tasks[cause.tasks[0]]
-    if row.attempts:
-        yield advised("logs", state, run_id, ["--", row.name])
-    decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
-    answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
-    for act, reason in (*decided, *answers):
-        line = shell_line(act, state, run_id, cause.tasks, reason, {"resume": True})  # nobody runs it now
-        if line is not None:
-            yield line

@@ -231,7 +231,7 @@ async def inbox_of_run(
     lines: list[Shown] = []
     for group in groups:
         lines += cause_lines(group, projection, known.get(group.key), now_us)
-        lines += _act_lines(group, projection, session)
+        lines += act_lines(group, projection, session, ANY_REASON)
     may_be_acknowledged = need is not None and run.ended_at is not None
     is_lost_by_advice = has_no_executor or (need is not None and need.kind is NeedKind.LOST)
     if not lines and not is_lost_by_advice and not may_be_acknowledged:
@@ -249,18 +249,25 @@ async def inbox_of_run(
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
 
 
-def _act_lines(cause: InboxCause, projection: RunProjection, session: Session) -> Iterator[str]:
-    """The commands that decide about the tasks of a cause; none for another wait, whose message names the command."""
+#: The acts that the inbox names, each with its reason.
+ANY_REASON = dict.fromkeys(("requeue", "approve", "reject", "unpause"), "TEXT")
+
+
+def act_lines(
+    cause: InboxCause, projection: RunProjection, session: Session, reasons: Mapping[str, str]
+) -> Iterator[str]:
+    """The commands of ``reasons`` that decide about a cause; none for another wait, whose message names the command."""
     row = projection.tasks[cause.tasks[0]]
     is_paused = cause.fingerprint == WaitReason.PAUSE
-    acts = ("requeue",) if row.state in NEEDS_HUMAN else ("approve", "reject") if waits_for_approval(row) else ()
+    decisions = ("requeue", "skip") if row.state in NEEDS_HUMAN else ()
+    acts = ("unpause",) if is_paused else ("approve", "reject") if waits_for_approval(row) else decisions
     by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
     has_ended = runner_of(projection.run, session.status).has_ended
     options: dict[str, object] = {"resume": has_ended and not is_paused and not is_remote(session.address)}
     options |= {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
-    arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
-    for act in ("unpause",) if is_paused else acts:
-        line = shell_line(act, *arguments)
+    place = session.address, projection.run.run_id, cause.tasks
+    for act in filter(reasons.get, acts):
+        line = shell_line(act, *place, reasons[act], options, session.ssh_arguments)
         if line is not None:
             yield f"  {one_line(line)}"
 
