@@ -27,6 +27,13 @@ from . import options as shared
 from .group import code_of_answers, command
 from .state_files import files_of
 
+_consent_options = shared.options(
+    click.option("--yes", is_flag=True, help="Do not ask, for several tasks or one that may have happened."),
+    shared.reason_option,
+    shared.dry_run_option,
+    click.option("--resume", is_flag=True, help="Then start an executor for the run, if none runs it."),
+    shared.json_option,
+)
 acting_options = shared.options(
     shared.to_tasks,
     shared.cause_option("All tasks that failed with this fingerprint."),
@@ -46,12 +53,9 @@ acting_options = shared.options(
         type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
         help="Only tasks in this state, as FAILED; repeatable.",
     ),
-    click.option("--yes", is_flag=True, help="Do not ask, for several tasks or one that may have happened."),
-    shared.reason_option,
-    shared.dry_run_option,
-    click.option("--resume", is_flag=True, help="Then start an executor for the run, if none runs it."),
-    shared.json_option,
+    _consent_options,
 )
+answering_options = shared.options(shared.TargetWords(tasks=True, acts=True, needed="task").declare, _consent_options)
 run_options = shared.options(shared.of_run, shared.reason_option, shared.json_option)
 
 
@@ -89,26 +93,24 @@ def skip(file: shared.NamedFile, substitute: str | None, **options: Any) -> int:
 
 _COMMANDS_SHOWN = 5  # in the sentence that asks which run is meant
 
-#: Acts without options of their own -> the rest of their help; those on a run have none.
-_PLAIN_ACTS = {
-    "pause": "",
-    "unpause": "",
-    "approve": "TASK waits for an approval (`redrive help approvals`).",
-    "reject": "TASK waits for an approval (`redrive help approvals`). What depends on it does not run.",
-    "cancel": "TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.",
-}
+# --- Acts without options of their own; those on a run need no more help ----------------------------------------------
 
 
-def _declare_act(act: str, text: str) -> None:
-    @(acting_options if text else run_options)
+def _declare_act(act: str, declared: shared.Decorator, text: str = "") -> None:
+    @declared
     def act_on_it(file: shared.NamedFile, **given: Any) -> int:
         return (_act if text else _act_on_run)(act, file, {}, **given)
 
     command(act, text)(act_on_it)
 
 
-for _name, _text in _PLAIN_ACTS.items():
-    _declare_act(_name, _text)
+_WAITS = "TASK waits for an approval (`redrive help approvals`)."
+_EACH = "TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only."
+_declare_act("pause", run_options)
+_declare_act("unpause", run_options)
+_declare_act("approve", answering_options, _WAITS)
+_declare_act("reject", answering_options, f"{_WAITS} What depends on it does not run.")
+_declare_act("cancel", acting_options, _EACH)
 
 
 @command("extend")
@@ -133,7 +135,7 @@ def postpone(file: shared.NamedFile, when: str, **given: Any) -> int:
 
 
 def _act(act: str, file: shared.NamedFile, options: Mapping[str, Json], *, all_runs: bool = False, **given: Any) -> int:
-    """Act on the tasks that are meant. ``options``: of the act itself; ``given``: those of ``acting_options``."""
+    """Act on the tasks that are meant. ``options``: of the act itself; ``given``: the others."""
     request = operate.ActRequest(act, file.tasks, options=options, **given)
     if bool(request.names or request.has_filter) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")

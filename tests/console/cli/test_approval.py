@@ -82,6 +82,7 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
 def test_an_approval_lets_go_on_what_waits_for_it_and_says_who_and_why(folder: Path) -> None:
     start(folder)
     assert "say why" in redrive(folder, "approve", "s.db", "ok", code=2).stderr
+    assert "No such option" in redrive(folder, "approve", "s.db", "--only", "READY", "--reason", "x", code=2).stderr
     refused = redrive(folder, "approve", "s.db", "build", "--reason", "x", code=1).stdout
     assert "build: it waits for no approval" in refused
     preview = redrive(folder, "approve", "s.db", "ok", "--reason", "x", "--dry-run").stdout
