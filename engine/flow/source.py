@@ -13,13 +13,13 @@ import sys
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, timedelta, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -128,15 +128,14 @@ def declared_name(target: str) -> str | None:
     ``target`` is a path, optionally ``local.py:name``. None: only an import can find the name, or the file cannot be
     read.
     """
-    tree = parse_source(target)
-    call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])
+    source = _read_syntax(target)
+    call = None if _assigns_a_name(source) else _declaration(source, split_target(target)[1])
     return None if call is None else _literal(call.args[0] if call.args else _keyword(call, "name"))
 
 
 def declared_python(target: str) -> str | None:
     """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
-    tree = parse_source(target, word=b"python")
-    call = None if tree is None else _declaration(tree, split_target(target)[1])
+    call = _declaration(_read_syntax(target, word=b"python"), split_target(target)[1])
     return None if call is None else _literal(_keyword(call, "python"))
 
 
@@ -150,20 +149,33 @@ def parse_source(target: str, word: bytes = b"") -> ast.Module | None:
         return None
 
 
-def _declaration(tree: ast.Module, variable: str | None) -> ast.Call | None:
-    bound = Counter(_bindings(tree))
-    classes = {name for name in _flow_class_names(tree) if bound[name.partition(".")[0]] == 1}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in classes]
-    flows = {name: call for name, call in _assignments(tree) if call in calls and bound[name] == 1}
+class _Syntax(NamedTuple):
+    """A flow file: the statements of its top level, and every node, which are many: the tree is walked once."""
+
+    top: Sequence[ast.stmt] = ()
+    nodes: Sequence[ast.AST] = ()
+
+
+def _read_syntax(target: str, word: bytes = b"") -> _Syntax:
+    """Read a flow file; empty where ``parse_source`` returns none."""
+    tree = parse_source(target, word)
+    return _Syntax() if tree is None else _Syntax(tree.body, [*ast.walk(tree)])
+
+
+def _declaration(source: _Syntax, variable: str | None) -> ast.Call | None:
+    bound = Counter(_bindings(source.nodes))
+    classes = {name for name in _flow_class_names(source.top) if bound[name.partition(".")[0]] == 1}
+    calls = [node for node in source.nodes if isinstance(node, ast.Call) and ast.unparse(node.func) in classes]
+    flows = {name: call for name, call in _assignments(source.top) if call in calls and bound[name] == 1}
     if variable is None and (len(calls) != 1 or len(flows) != 1):
         return None
     return flows.get(variable) if variable is not None else next(iter(flows.values()))
 
 
-def _flow_class_names(tree: ast.Module) -> Iterator[str]:
+def _flow_class_names(top: Iterable[ast.stmt]) -> Iterator[str]:
     """Yield the names of the class in this file: ``Flow``, ``F``, ``engine.Flow``, ``redrive.engine.Flow``."""
     parent, _, package = _PACKAGE.rpartition(".")
-    for node in tree.body:
+    for node in top:
         if isinstance(node, ast.ImportFrom) and node.module in _MODULES:
             yield from (alias.asname or alias.name for alias in node.names if alias.name == "Flow")
         elif isinstance(node, ast.ImportFrom) and node.module == parent:
@@ -172,9 +184,9 @@ def _flow_class_names(tree: ast.Module) -> Iterator[str]:
             yield from (f"{alias.asname or alias.name}.Flow" for alias in node.names if alias.name in _MODULES)
 
 
-def _bindings(tree: ast.Module) -> Iterator[str]:
+def _bindings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield each name once for every binding of it, in any scope."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -185,18 +197,18 @@ def _bindings(tree: ast.Module) -> Iterator[str]:
             yield node.arg
 
 
-def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in tree.body:
+def _assignments(top: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    for node in top:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value
 
 
-def _assigns_a_name(tree: ast.Module) -> bool:
+def _assigns_a_name(source: _Syntax) -> bool:
     return any(
         isinstance(node, ast.Attribute) and node.attr == "name" and not isinstance(node.ctx, ast.Load)
-        for node in ast.walk(tree)
+        for node in source.nodes
     )
 
 
