@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
-from support.commands import run_redrive
+from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until
@@ -40,9 +39,7 @@ class Served:
             (self.flows / f"{name}.py").write_text(FLOW.format(name=name))
 
     def serve(self) -> Any:
-        command = [sys.executable, "-P", "-m", "redrive", "serve", str(self.flows)]
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.processes.append(subprocess.Popen(command, text=True, **pipes))
+        self.processes.append(start_redrive("serve", self.flows))
         return self.processes[-1]
 
     def until(self, flow: str, holds: Callable[[ServedSchedule], object]) -> None:
