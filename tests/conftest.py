@@ -59,20 +59,33 @@ LONG_TEST_SECONDS = 900  # the limit of a test that takes minutes, also on a mac
 SSH_TESTS = Path(__file__).parent / "ssh"  # they need a real sshd; others that ask for ``far`` do with its stand-in
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Mark what needs an sshd, or is to be tried with one as well. Give a long test a limit of its own. Deal files."""
     for item in items:
         if "far" in getattr(item, "fixturenames", ()):
             item.add_marker("long" if SSH_TESTS in item.path.parents else "over_ssh")
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
+    yield  # the rest of them is left out
     items[:] = _dealt(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """The tests in an order of which each worker's part has files of every folder: some compute, others wait."""
+    """The tests in an order of which each worker's part has files of every folder: some compute, others wait.
+
+    pytest-xdist cuts it into parts of one length. Each begins with its share of those that end long after they begin.
+    """
     files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
-    return [test for worker in range(workers) for file in files[worker::workers] for test in file]
+    dealt = [test for worker in range(workers) for file in files[worker::workers] for test in file]
+    first = [test for test in dealt if test.get_closest_marker("first")]
+    others = iter([test for test in dealt if not test.get_closest_marker("first")])
+    parts: list[pytest.Item] = []
+    for worker in range(workers):
+        own = first[worker::workers]
+        length = (len(items) - len(parts)) // (workers - worker)
+        parts += [*own, *itertools.islice(others, max(0, length - len(own)))]
+    return [*parts, *others]
 
 
 @pytest.hookimpl(wrapper=True)

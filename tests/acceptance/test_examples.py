@@ -47,6 +47,7 @@ SEEN = {
 }
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_the_demo_shows_every_failure_system_and_ends_once_each_is_decided(tmp_path):
     state = tmp_path / "demo.db"
@@ -65,6 +66,7 @@ def test_the_demo_shows_every_failure_system_and_ends_once_each_is_decided(tmp_p
     assert [("fetch_invoices", "SKIPPED")] == ask(state, "SELECT name, state FROM task WHERE state <> 'SUCCESS'")
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_the_tour_of_the_demo_is_recorded(tmp_path, request):
     """The film of the README; ``--snapshot-update`` replaces it."""

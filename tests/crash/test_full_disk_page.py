@@ -42,6 +42,7 @@ def fill(path: Path) -> None:
             ballast.write(b"\0" * 4096)
 
 
+@pytest.mark.first
 def test_a_full_disk_is_in_every_list_and_on_a_page(disk: Path, tmp_path: Path) -> None:
     path, pages, state = tmp_path / "chain.py", tmp_path / "pages", disk / "chain.db"
     path.write_text(FLOW.format(pages=pages))

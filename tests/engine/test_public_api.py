@@ -265,6 +265,7 @@ def test_most_parameters_are_named() -> None:
 # --- What a type checker says ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_a_strict_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     copy = tmp_path / "user_flow.py"

@@ -83,6 +83,7 @@ exec sh -c "$last"
 """
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_a_host_that_hangs_or_fails_takes_nothing_from_the_others(
     tmp_path: Path, make_run_file: Callable[..., StateFileBuilder], monkeypatch: pytest.MonkeyPatch

@@ -374,6 +374,7 @@ def test_nothing_is_started_where_the_theme_is_none(make_place):
 # --- The demo -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first
 @pytest.mark.long
 def test_the_tour_of_the_demo_is_finished_by_the_keys_that_it_names(
     on_terminal: Callable[..., Any], tmp_path: Path

@@ -90,6 +90,7 @@ def test_a_paste_does_nothing(demo, bracketed: bool) -> None:
     assert {act.split()[0] for act in app.acts()} == {"requeue"}
 
 
+@pytest.mark.first
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(7, 11))
 def test_binary_noise_does_nothing(demo, seed: int) -> None:

@@ -774,6 +774,7 @@ mount --bind /dev/null /etc/crontab && exec /usr/sbin/cron -f
 AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
 
 
+@pytest.mark.first
 @parametrize_mostly_long("shell", ["bash", "sh"], quick=0, daily=1)
 def test_a_probe_sees_the_same_under_the_flow_as_under_cron(home: Path, shell: str) -> None:
     """The cron of this machine, with a spool of its own: arguments, stdin, folder, umask, variables, exit code."""

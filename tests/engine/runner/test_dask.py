@@ -596,6 +596,7 @@ def require_one_at_a_time(state: Path) -> None:
             assert float(before.read_text().split()[1]) * 1e6 < started_at, (name, attempt)
 
 
+@pytest.mark.first
 @pytest.mark.long
 @pytest.mark.parametrize("away_seconds", [5, pytest.param(15, marks=pytest.mark.weekly)])
 def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_path: Path, away_seconds: int) -> None:
