@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow
-from support.marks import needs
+from support.marks import needs, parametrize_mostly_long
 from support.pty_terminal import PtyTerminal
 
 HOSTILE = [
@@ -126,12 +126,13 @@ LINES = {
 SOME_LINES = {"tasks got@": "got@r", "logs got it": "it's", "why got sp": "sp ace", "logs --state got g": "grün,äöü"}
 
 
-def test_bash_offers_what_a_command_takes(default_place: Path) -> None:
-    typed = [(line, line.rpartition(" ")[2]) for line in LINES]
+@parametrize_mostly_long("lines", [("inbox go", "tasks got@", "logs got it"), tuple(LINES)], ids=["some", "all"])
+def test_bash_offers_what_a_command_takes(default_place: Path, lines: tuple[str, ...]) -> None:
+    typed = [(line, line.rpartition(" ")[2]) for line in lines]
     parts = [(line, word.rpartition("@")[2] or "@") for line, word in typed]  # bash has the break itself as the word
     offered = offered_by_bash(default_place, *parts)
     words = [[word for written in one for word in shlex.split(written)] for one in offered]
-    assert dict(zip(LINES, words, strict=True)) == {line: word for line, (_, word) in LINES.items()}
+    assert dict(zip(lines, words, strict=True)) == {line: LINES[line][1] for line in lines}
 
 
 BASH_BY_KEYS = """\
