@@ -23,7 +23,7 @@ from ...engine.domain import event_payloads as payloads
 from ...engine.domain.event_payloads import RunChange, RunChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.text import advised, place_words, shell_command
-from .event_words import EventWords, Lines, StateLine, texts
+from .event_words import EventWords, Lines, StateLine, by, texts
 from .figures import wall, wall_date
 from .pieces import Line, Piece, Role, plain
 from .run_events import RUN_EVENTS, blocked_line
@@ -83,9 +83,9 @@ _ROLES_OF_WORDS: Mapping[str, str] = {
 
 
 def _named_sentence(event: Event) -> str:
-    """The subject of the event and the sentence of the journal."""
+    """The subject of the event, the sentence of the journal, and who has acted."""
     about = event.task or (f"run {event.run_id}" if event.run_id and isinstance(event.payload, _OF_RUNS) else "")
-    return f"{about}: {describe_event(event)}" if about else describe_event(event)
+    return f"{f'{about}: ' if about else ''}{describe_event(event)}{by(event)}"
 
 
 _OF_RUNS = (RunChanged, payloads.ScheduleChanged)

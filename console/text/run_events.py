@@ -64,8 +64,7 @@ def _code_loaded(event: Event, payload: RunChanged) -> str:
 
 
 def _acknowledged(event: Event, payload: RunChanged) -> str:
-    by = payload.set.get("acknowledged_by")
-    return f"its end is acknowledged by {by}" if by else "its end is no longer acknowledged"
+    return f"its end is {'' if payload.set.get('acknowledged_by') else 'no longer '}acknowledged"
 
 
 def _code_refused(event: Event, payload: RunChanged) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.domain import event_payloads as payloads
+from ...engine.domain.acts import past_of
 from ...engine.domain.event_payloads import PageChange
 from ...engine.domain.events import Event
-from ...engine.domain.text import counted
-from .event_words import Lines, WordsRow, digits, words, words_by
+from ...engine.domain.text import counted, first_names
+from .event_words import Lines, WordsRow, by, digits, words, words_by
 from .figures import offset, wall
 
 
@@ -41,8 +42,8 @@ def _page_sent(event: Event, payload: payloads.PageChanged) -> str:
 
 def _page_sent_line(event: Event, payload: payloads.PageChanged) -> str:
     fingerprint = f" ({digits(payload.fingerprint)})" if payload.fingerprint else ""
-    by = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
-    return f"PAGED on-call{by}: {payload.title}{fingerprint}"
+    joined = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
+    return f"PAGED on-call{joined}: {payload.title}{fingerprint}"
 
 
 def _page_unsent(event: Event, payload: payloads.PageChanged) -> str:
@@ -73,7 +74,7 @@ _ROW_WORDS = {
 
 def _rows_line(event: Event, payload: payloads.RowsChanged) -> str:
     is_held = payload.what == payloads.RowsChange.HELD and payload.rows
-    return f"{event.task}: {_rows(event, payload)}" if is_held else ""
+    return f"{event.task}: {_rows(event, payload)}{by(event)}" if is_held or event.actor else ""
 
 
 def _canary(sentence: str) -> Callable[[Event, payloads.CanaryEnded], str]:
@@ -113,6 +114,17 @@ def _operator(event: Event, payload: payloads.OperatorActed) -> str:
     return f"{payload.act}: {message}" if message else payload.act or payload.what or ""
 
 
+#: Acts of which no other event tells: the others change a task, a run, a page, rows or a breaker.
+_UNTOLD_ACTS = frozenset(["hurry", "reload", "stop"])
+
+
+def _operator_line(event: Event, payload: payloads.OperatorActed) -> str:
+    if payload.act not in _UNTOLD_ACTS or not payload.answer.get("ok"):
+        return ""
+    tasks = [task for task, *_ in payload.answer.get("results") or ()]
+    return f"{first_names(tasks) or f'run {event.run_id}'} {past_of(payload.act)}{by(event)}"
+
+
 SYSTEM_EVENTS: Sequence[WordsRow] = (
     *words(
         payloads.BreakerChanged,
@@ -129,8 +141,8 @@ SYSTEM_EVENTS: Sequence[WordsRow] = (
             PageChange.SEND_FAILED: ("page not sent by {payload.sender}: {payload.error}", _page_refused_line),
             PageChange.UNSENT: (_page_unsent, _page_unsent_line),
             PageChange.BELL: "the terminal bell has rung",
-            PageChange.ACKED: "page acknowledged",
-            PageChange.SNOOZED: "page snoozed",
+            PageChange.ACKED: ("page {payload.id} acknowledged", Lines.SENTENCE),
+            PageChange.SNOOZED: ("page {payload.id} snoozed", Lines.SENTENCE),
             PageChange.RESOLVED: "page resolved",
             PageChange.REOPENED: "page as before the act that was undone",
         },
@@ -144,7 +156,11 @@ SYSTEM_EVENTS: Sequence[WordsRow] = (
             payloads.CanaryEnd.FAILED: _canary("it failed with another error: {} held"),
         },
     ),
-    *words(payloads.NoteWritten, "on {payload.fingerprint}: {payload.text}"),
+    *words(
+        payloads.NoteWritten,
+        "on {payload.fingerprint}: {payload.text}",
+        lambda event, payload: f"note on {digits(payload.fingerprint)}{by(event)}: {payload.text}",
+    ),
     *words(payloads.StorageChanged, "storage {payload.what}: {payload.sentence}", Lines.SENTENCE),
     *words(
         payloads.ClockMoved,
@@ -155,8 +171,8 @@ SYSTEM_EVENTS: Sequence[WordsRow] = (
     *words_by(
         payloads.OperatorActed,
         {
-            payloads.OperatorNotice.BREAKER: "breaker {payload.downstream}: {payload.how}",
+            payloads.OperatorNotice.BREAKER: ("breaker {payload.downstream}: {payload.how}", Lines.SENTENCE),
         },
     ),
-    *words(payloads.OperatorActed, _operator),
+    *words(payloads.OperatorActed, _operator, _operator_line),
 )

@@ -319,7 +319,7 @@ TASK_EVENTS: Sequence[WordsRow] = (
     *words(payloads.TaskMapped, _mapped, lambda event, payload: f"{event.task} {_mapped(event, payload)}"),
     *words(payloads.AttemptStarted, _started),
     *words(payloads.AttemptEffect, "begins its effect, at most once: key {payload.key}", Lines.SENTENCE),
-    *words(payloads.AttemptExtended, _extended),
+    *words(payloads.AttemptExtended, _extended, Lines.SENTENCE),
     *words(payloads.AttemptDeadline, _deadline, "{event.task} timeout reached"),
     *words(payloads.AttemptStack, _stack, _stack_line),
     *words(payloads.AttemptSigterm, _sigterm, "{event.task} sending SIGTERM"),

@@ -109,6 +109,28 @@ def test_what_an_undo_puts_back_is_said_of_its_author_and_not_of_an_attempt(stat
     assert line[11:] == "run r BLOCKED by ana@desk (redrive inbox)"
 
 
+@for_each(
+    "kind, data, line",
+    [
+        ("attempt.extended", {"seconds": 300}, "a: given 5m00 more{}"),
+        ("note", {"fingerprint": "4a7c1d09e2b5", "text": "look"}, "note on 4a7c1d09e2b5{}: look"),
+        ("page", {"what": "acked", "id": 7}, "a: page 7 acknowledged{}"),
+        ("page", {"what": "snoozed", "id": 7}, "a: page 7 snoozed{}"),
+        ("quarantine", {"what": "discarded", "count": 1}, "a: 1 row discarded{}"),
+        ("run", {"what": "postponed", "why": "the deadline is 06:00"}, "a: the deadline is 06:00{}"),
+        ("run", {"what": "acknowledged", "set": {"acknowledged_by": "ana"}}, "a: its end is acknowledged{}"),
+        ("operator", {"what": "breaker", "downstream": "api", "how": "open"}, "a: breaker api: open{}"),
+        ("operator", {"act": "stop", "answer": {"ok": True}}, "run r stopped{}"),
+        ("operator", {"act": "hurry", "answer": {"ok": True, "results": [["a", "done", ""]]}}, "a brought forward{}"),
+    ],
+)
+def test_an_act_leaves_its_author_and_reason_in_the_lines(kind, data, line):
+    """003.36: by an event of what it changed, or else by its own."""
+    assert [line.format(" by ana@desk: late")] == [
+        found[11:] for found in lines_of_event(event(kind, data, actor="ana@desk", reason="late"))
+    ]
+
+
 @for_each("outcome, words", [("success", "succeeded"), ("error", "failed"), ("timed_out", "timed out")])
 def test_a_late_end_says_how_the_attempt_has_ended(outcome, words):
     """SPEC 4.9: it succeeded after somebody had requeued it."""
