@@ -39,7 +39,7 @@ def _running_line(event: Event, payload: payloads.TaskMoved) -> StateLine:
 def _success(event: Event, payload: payloads.TaskMoved) -> str:
     took = payload.attempt_set.get("duration_us")
     if payload.act == "approve":
-        return f"approved{by(event)}"
+        return "approved"
     return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
@@ -113,7 +113,7 @@ def _dead_letter(event: Event, payload: payloads.TaskMoved) -> str:
 
 
 def _failed(event: Event, payload: payloads.TaskMoved) -> str:
-    return f"rejected{by(event)}" if payload.act == "reject" else f"failed for good{failure_text(payload)}"
+    return "rejected" if payload.act == "reject" else f"failed for good{failure_text(payload)}"
 
 
 def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str | StateLine]:
@@ -205,6 +205,8 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
         return f"{columns.get('progress_done') or 0:,} of {total:,} done"
     if notice := columns.get("notice"):
         return str(notice)
+    if "bad_rows" in columns:
+        return f"{counted(columns['bad_rows'] or 0, 'row')} in quarantine"
     if columns.get("stale"):
         return "stale: something above it runs again"
     if "canary" in columns:

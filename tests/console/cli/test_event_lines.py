@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from redrive.console.cli.event_lines import EventLabeller
-from redrive.console.text.event_text import lines_of_event
+from redrive.console.text.event_text import describe_event, lines_of_event
 from redrive.console.text.pieces import plain
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.event_codec import decode, event_of
@@ -129,6 +129,18 @@ def test_an_act_leaves_its_author_and_reason_in_the_lines(kind, data, line):
     assert [line.format(" by ana@desk: late")] == [
         found[11:] for found in lines_of_event(event(kind, data, actor="ana@desk", reason="late"))
     ]
+
+
+@for_each(
+    "kind, data, new, sentence",
+    [
+        ("task", {"act": "approve"}, "SUCCESS", "approved"),
+        ("task", {"act": "reject"}, "FAILED", "rejected"),
+        ("task.changed", {"set": {"bad_rows": 1}}, None, "1 row in quarantine"),
+    ],
+)
+def test_the_sentence_leaves_out_the_author_who_is_shown_beside_it(kind, data, new, sentence):
+    assert describe_event(event(kind, data, new=new, actor="ana@desk")) == sentence
 
 
 @for_each("outcome, words", [("success", "succeeded"), ("error", "failed"), ("timed_out", "timed out")])
