@@ -16,7 +16,6 @@ import msgspec
 from ..clock import SystemClock
 from ..core.dag import validate_graph
 from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
-from ..core.predecessors import cycle_sentence
 from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, ResultSource, ScheduleSpec, Shell, TaskKind, TriggerRule
 from ..domain.states import END
 from ..errors import FlowError, NotReady, OptionError
@@ -903,5 +902,7 @@ def _schedule(flow: str, options: Mapping[str, Any], declared_at: source.SourceL
     if follows and spec.splay_seconds:
         raise OptionError(f"flow {flow!r}: splay says nothing with after()")
     if flow in follows:
+        from ..core.predecessors import cycle_sentence  # here: a flow without a schedule needs no cron
+
         raise OptionError(cycle_sentence(flow, {flow: [flow]}))
     return spec

@@ -138,6 +138,12 @@ def test_a_run_leaves_the_options_of_the_flow_to_its_zygote(tmp_path: Path) -> N
     assert len(modules) < 540
 
 
+def test_a_flow_without_a_schedule_imports_no_cron() -> None:
+    program = "import json, sys; from redrive.engine import Flow; Flow('a'); print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert within(set(json.loads(done.stdout)), {"cronsim", "redrive.engine.core.schedule"}) == set()
+
+
 def test_the_public_names_of_the_engine_are_imported_one_by_one() -> None:
     program = "import json, sys, redrive.engine; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
