@@ -262,8 +262,8 @@ def _is_of_a_database(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and bool(SQL.match(node.value))
     if isinstance(node, ast.Attribute):
-        return node.attr == "connect" and ast.unparse(node.value) == "sqlite3"
-    return isinstance(node, ast.ImportFrom) and node.module == "sqlite3"
+        return node.attr == "connect" and ast.unparse(node.value) in ("sqlite3", "aiosqlite")
+    return isinstance(node, ast.ImportFrom) and node.module in ("sqlite3", "aiosqlite")
 
 
 @pytest.mark.parametrize(

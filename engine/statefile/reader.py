@@ -2,7 +2,8 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-The agent follows by it, and ``store/follow.py`` in an event loop. Commits are detected by ``PRAGMA data_version``
+``Follower`` is the algorithm: its generators yield queries and receive their rows, so that the caller runs them on its
+own connection: ``Reader`` here, ``store/follow.py`` in an event loop. Commits are detected by ``PRAGMA data_version``
 (14 us), which changes with each commit of another connection; inotify on the log was faster but missed the last commit
 of a run (measured). No transaction outlives a query, so that the writer's log can always be reset.
 """
@@ -12,7 +13,7 @@ import sqlite3
 import time
 from functools import partial
 from importlib import import_module
-from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from ..domain.events import EventRow
 from ..errors import SnapshotNeeded
@@ -25,11 +26,14 @@ _HEAD = "SELECT seq FROM sqlite_sequence WHERE name = 'event'"
 _ENDS = "SELECT (SELECT min(seq) FROM event), (" + _HEAD + ")"
 
 SqlRow = Tuple[Any, ...]
+SqlQuery = Tuple[str, Tuple[Any, ...]]
+Result = TypeVar("Result")
+Steps = Generator[SqlQuery, List[SqlRow], Result]
 
 lenient_text = partial(str, encoding="utf-8", errors="replace")  # one damaged byte must not hide the rest
 
 
-def events_query(since: int, limit: int, run_id: Optional[str] = None) -> Tuple[str, Tuple[Any, ...]]:
+def events_query(since: int, limit: int, run_id: Optional[str] = None) -> SqlQuery:
     """Events after ``since``, in order, ``data`` as text; with ``run_id``, of that run and of the file itself."""
     # "+" keeps the planner on the order of seq, because a follower reads the few latest events.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
@@ -52,29 +56,83 @@ def last_seq_after(connection: sqlite3.Connection, since: int) -> int:
     return min(since, latest_seq(connection)) if seq is None else int(seq)
 
 
-class Reader(object):
-    """Follows one state file. One thread at a time may use it."""
+class Follower(object):
+    """The queries that follow one state file, as generators that yield queries and receive their rows."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.uuid = ""  # the identity of the opened file; empty before the first opening
-        self._connection: Optional[sqlite3.Connection] = None
+        self.uuid = ""
         self._file_watch = FileWatch(path)
         self._is_static = False  # the connection shows the content at its opening
         self._is_replaced = False
         self._data_version = -1
 
+    def is_reopen_due(self) -> bool:
+        """True if the connection may show another file, or outdated content."""
+        return self._file_watch.is_reopen_due(self._is_static)
+
+    def prepare_open(self) -> None:
+        """Call before opening the file, so that changes while it is opened are detected."""
+        self._file_watch = FileWatch(self.path)
+        self._data_version = -1
+
+    def verify_identity(self, is_static: bool) -> "Steps[None]":
+        """Compare the opened file with the previous one. ``is_static``: ``ReadonlyDatabase.is_static``."""
+        self._is_static = is_static
+        rows = yield _UUID, ()
+        uuid = str(rows[0][0]) if rows else ""
+        self._is_replaced = self._is_replaced or self.uuid not in ("", uuid)
+        self.uuid = uuid
+
+    def changed(self) -> "Steps[bool]":
+        """True if a commit may have happened since the last call, or if the file was just opened.
+
+        Raises SnapshotNeeded, once, when another file is at the path.
+        """
+        if self._is_replaced:
+            self._is_replaced = False
+            raise SnapshotNeeded(f"another state file is in the place of {self.path}")
+        version = 0
+        if not self._is_static:
+            ((version,),) = yield "PRAGMA data_version", ()
+        is_due, self._data_version = version != self._data_version, version
+        return is_due
+
+    def events(self, since: int, limit: int) -> "Steps[List[SqlRow]]":
+        """The events after ``since``, as rows of ``events_query``.
+
+        Raises SnapshotNeeded when events between are missing: the file was cut back, or pruned.
+        """
+        rows = yield events_query(since, limit)
+        if rows and rows[0][0] == since + 1:
+            return rows
+        ((oldest, head),) = yield _ENDS, ()
+        if (head or 0) < since:
+            raise SnapshotNeeded(f"{self.path} holds less than was read from it before")
+        if since and (head or 0) > since and (oldest is None or oldest > since + 1):
+            raise SnapshotNeeded(f"older events were removed from {self.path} meanwhile")
+        return rows
+
+
+class Reader(object):
+    """Follows one state file. Use from one thread."""
+
+    def __init__(self, path: str) -> None:
+        self._follower = Follower(path)
+        self._connection: Optional[sqlite3.Connection] = None
+
+    @property
+    def uuid(self) -> str:
+        """The identity of the opened file; empty before the first opening."""
+        return self._follower.uuid
+
     def open(self) -> None:
         """Open or reopen the file. Raises StateFileError."""
         self.close()
-        self._file_watch = FileWatch(self.path)  # first, so that changes while it is opened are detected
-        self._data_version = -1
-        self._connection, self._is_static = open_readonly(self.path)
+        self._follower.prepare_open()
+        self._connection, is_static = open_readonly(self._follower.path)
         self._connection.text_factory = lenient_text
-        row = self._connection.execute(_UUID).fetchone()
-        uuid = str(row[0]) if row else ""
-        self._is_replaced = self._is_replaced or self.uuid not in ("", uuid)
-        self.uuid = uuid
+        self._run(self._follower.verify_identity(is_static))
 
     def close(self) -> None:
         """Close the file. It can be reopened."""
@@ -91,38 +149,25 @@ class Reader(object):
         return self._connection
 
     def changed(self) -> bool:
-        """True if a commit may have happened since the last call, or if the file was just opened.
-
-        Raises StateFileError when the file is gone; SnapshotNeeded, once, when another file is at the path.
-        """
-        if self._connection is None or self._file_watch.is_reopen_due(self._is_static):
+        """See ``Follower.changed``. Raises StateFileError when the file is gone."""
+        if self._connection is None or self._follower.is_reopen_due():
             self.open()
-        if self._is_replaced:
-            self._is_replaced = False
-            raise SnapshotNeeded(f"another state file is in the place of {self.path}")
-        version = 0
-        if not self._is_static:
-            ((version,),) = self.connection.execute("PRAGMA data_version").fetchall()
-        is_due, self._data_version = version != self._data_version, version
-        return is_due
+        return self._run(self._follower.changed())
 
     def last_seq_after(self, since: int) -> int:
         return last_seq_after(self.connection, since)
 
     def events(self, since: int, limit: int) -> List[SqlRow]:
-        """The events after ``since``, in order, as rows of ``EVENT_COLUMNS``.
+        return self._run(self._follower.events(since, limit))
 
-        Raises SnapshotNeeded when events between are missing: the file was cut back, or pruned.
-        """
-        rows = self.connection.execute(*events_query(since, limit)).fetchall()
-        if rows and rows[0][0] == since + 1:
-            return rows
-        ((oldest, head),) = self.connection.execute(_ENDS).fetchall()
-        if (head or 0) < since:
-            raise SnapshotNeeded(f"{self.path} holds less than was read from it before")
-        if since and (head or 0) > since and (oldest is None or oldest > since + 1):
-            raise SnapshotNeeded(f"older events were removed from {self.path} meanwhile")
-        return rows
+    def _run(self, steps: "Steps[Result]") -> Result:
+        try:
+            query = next(steps)
+            while True:
+                query = steps.send(self.connection.execute(*query).fetchall())
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 # --- Detects by ``stat`` that a state file must be reopened to show its current content ------------------------------

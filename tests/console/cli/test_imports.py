@@ -34,6 +34,7 @@ _RUNNING = {
     "redrive.engine.executor",
     "redrive.engine.runner",
     "redrive.engine.flow",
+    "aiosqlite",
     "importlib.metadata",
 }
 
@@ -124,7 +125,7 @@ def test_a_quiet_run_that_succeeds_imports_no_words(tmp_path: Path) -> None:
 def test_the_check_of_a_flow_imports_no_executor_and_no_list(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
     modules = modules_of("check", tmp_path / "one.py")
-    others = {"redrive.engine.executor", "redrive.engine.schedule", "redrive.console.model.runs"}
+    others = {"aiosqlite", "redrive.engine.executor", "redrive.engine.schedule", "redrive.console.model.runs"}
     assert within(modules, _SCREENS | others) == set()
     assert len(modules) < 400
 

@@ -306,8 +306,8 @@ async def test_an_idle_follower_asks_nothing(
     writer = start()
     writer.commit(1)
     asked: list[str] = []
-    changed = Reader.changed
-    monkeypatch.setattr(Reader, "changed", lambda one: asked.append("") or changed(one))
+    run_queries = follow._run_queries
+    monkeypatch.setattr(follow, "_run_queries", lambda *steps: asked.append("") or run_queries(*steps))
     feed = follow.follow(tmp_path / "state.db", since=0)
     await read_events(feed, 1)
     coming = asyncio.ensure_future(read_events(feed, 1))
@@ -372,55 +372,48 @@ def test_a_file_replaced_while_it_was_closed_is_reported_once(tmp_path: Path, st
         writer = start(name)
         writer.commit(1)
         writer.close()
-    found = Reader(str(tmp_path / "state.db"))
-    assert found.changed() and not found.changed()
-    before = found.uuid
-    found.close()
+    reader = Reader(str(tmp_path / "state.db"))
+    assert reader.changed() and not reader.changed()
+    before = reader.uuid
+    reader.close()
     os.replace(tmp_path / "other.db", tmp_path / "state.db")
-    assert found.last_seq_after(0) == 1
+    assert reader.last_seq_after(0) == 1
     with pytest.raises(SnapshotNeeded, match="another state file"):
-        found.changed()
-    assert found.uuid != before and found.changed() and not found.changed()
-    found.close()
+        reader.changed()
+    assert reader.uuid != before and reader.changed() and not reader.changed()
+    reader.close()
 
 
-class SlowDisk:
-    """A connection to a file on a slow disk. ``uses``: how many calls go on; ``closed``: how many did at the end."""
+class SlowToClose:
+    """A connection to a file on a slow disk."""
 
-    def __init__(self, connection: sqlite3.Connection, closed: list[int]) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._uses = 0
-        self._closed = closed
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._connection, name)
 
-    def execute(self, *query: object) -> sqlite3.Cursor:
-        self._uses += 1
-        time.sleep(0.01)
-        self._uses -= 1
-        return self._connection.execute(*query)  # type: ignore[arg-type]
-
     def close(self) -> None:
-        self._closed.append(self._uses)
+        time.sleep(0.05)
         self._connection.close()
 
 
-async def test_a_follower_that_is_cancelled_again_and_again_closes_what_nobody_reads_any_more(
+async def test_a_follower_that_is_cancelled_again_and_again_leaves_no_thread(
     run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, closed, original = threading.Event(), list[int](), opening.open_readonly
+    """A thread that is still closing reports to a loop that may be closed by then."""
+    opened, original = threading.Event(), opening.open_readonly
 
     def open_slow_disk(path: str) -> opening.ReadonlyDatabase:
         connection, is_static = original(path)
         opened.set()
-        return opening.ReadonlyDatabase(SlowDisk(connection, closed), is_static)  # type: ignore[arg-type]
+        return opening.ReadonlyDatabase(SlowToClose(connection), is_static)  # type: ignore[arg-type]
 
     async def read() -> None:
         async for _ in follow.follow(run_file.path, 0):
             pass
 
-    monkeypatch.setattr("redrive.engine.statefile.reader.open_readonly", open_slow_disk)
+    monkeypatch.setattr(opening, "open_readonly", open_slow_disk)
     for turns in range(8):  # of the loop behind the opening: the thread starts in one of them
         opened.clear()
         reading = asyncio.create_task(read())
@@ -432,4 +425,4 @@ async def test_a_follower_that_is_cancelled_again_and_again_closes_what_nobody_r
             reading.cancel()
             await asyncio.sleep(0)
         assert reading.cancelled()
-    assert closed == [0] * 8
+        assert [thread.name for thread in threading.enumerate() if "connection_worker" in thread.name] == []
