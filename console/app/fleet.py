@@ -19,7 +19,8 @@ from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
-from ..model.board import OPENED_READ_ONLY, Board, BoardUpdate, Link, SessionStatus
+from ..model.board import Board, BoardUpdate
+from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
 from ..present.schedules import (
     NO_ACT,
     ScheduleAct,

@@ -180,7 +180,7 @@ async def _run_app(
 
 def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Sequence[str] = ()) -> ConsoleEnd:
     from ...engine.core.waiting import ALIVE
-    from ..model.board import runner_of
+    from ..model.session_status import runner_of
     from .app import ConsoleEnd, console_end, exit_lines
 
     resume_command = shell_command(["redrive", "attach", target, *ssh_arguments])

@@ -19,7 +19,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ..keys.actions import BY_NAME, VIEWS, Action, ScreenName
 from ..keys.habits import hint_for
 from ..keys.keymap import Refusal, shown_key
-from ..model.board import SHELL_REMEDY, runner_of
+from ..model.session_status import SHELL_REMEDY, runner_of
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns

@@ -17,7 +17,7 @@ from ...engine.domain.acts import Answer
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import LATEST
 from ...engine.store import database
-from ..model.board import SessionStatus
+from ..model.session_status import SessionStatus
 from ..sessions.login import is_interactive
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, new_command

@@ -27,9 +27,10 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import file_rows
 from ..keys.actions import shell_line
-from ..model.board import Board, runner_of
+from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause, has_fingerprint
 from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
+from ..model.session_status import runner_of
 from ..present import runs as present
 from ..present.executors import executor_advice, executor_json
 from ..present.needs import need_sentence

@@ -17,8 +17,9 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError, SnapshotNeeded
-from ..model.board import Board, runner_of
+from ..model.board import Board
 from ..model.log import LineAssembler, Unchanged
+from ..model.session_status import runner_of
 from ..present.executors import executor_advice
 from ..present.log import failure_text
 from ..present.runs import place_line

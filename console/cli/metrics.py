@@ -28,8 +28,8 @@ from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FileRow, FileRowReader, read_figures
 from ...engine.statefile.supervisor_file import ServedSchedule, read_schedules
-from ..model.board import runner_of
 from ..model.runs import known_counts, status_of
+from ..model.session_status import runner_of
 from ..present.schedules import SCHEDULE_COLUMNS
 from ..sessions.session import machine_now_us
 from ..text.columns import json_value

@@ -27,8 +27,9 @@ from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
-from ..model.board import Board, SessionStatus, runner_of
+from ..model.board import Board
 from ..model.preview import PREVIEWS
+from ..model.session_status import SessionStatus, runner_of
 from ..model.times import parse_time
 from ..present.executors import executor_loss, resume_command, service_advice
 from ..present.preview import changes_anything, consequences

@@ -20,8 +20,8 @@ from ...engine.domain.events import Event
 from ...engine.domain.text import advised
 from ...engine.errors import RedriveError, RefusedError
 from ...engine.statefile.lists import OPERATOR_ACTS
-from ..model.board import runner_of
 from ..model.replay import NUMBER_MAX, parse_when
+from ..model.session_status import runner_of
 from ..present import runs as present
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session

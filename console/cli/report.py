@@ -19,8 +19,9 @@ from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..app.theme import load_theme
-from ..model.board import Board, runner_of
+from ..model.board import Board
 from ..model.inbox import Inbox, failures_of
+from ..model.session_status import runner_of
 from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, tasks_near_limits
 from ..present.runs import incident_summary
 from ..sessions.once import with_session

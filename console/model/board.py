@@ -1,5 +1,4 @@
-"""One run as the screen shows it: the projection, updated by each event, with counts of its tasks; and what a console
-knows of its session.
+"""One run as the screen shows it: the projection, updated by each event, with counts of its tasks.
 
 ``apply`` costs the same for ten tasks and ten thousand: it returns exactly what an event changed, so that a widget
 repaints cells and not the screen. ``seek`` shows another snapshot of the same run. No clock is read here.
@@ -9,21 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 
 import msgspec
 
-from ...engine.core.breaker import BreakerStatus, after_event, decode, new_status
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, TaskRow
-from ...engine.core.ready_queue import declared_downstreams, downstreams_of, is_approval, spec_of
-from ...engine.core.spec import DownstreamSpec, collector_paused
-from ...engine.core.views import CountedState, OperatorPrompt, RunLike, TaskView, counted_state, task_view
+from ...engine.core.ready_queue import is_approval
+from ...engine.core.spec import collector_paused
+from ...engine.core.views import CountedState, OperatorPrompt, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
     ExplainContext,
-    RunnerKind,
     RunnerStatus,
     WaitReason,
     needs_human,
@@ -31,11 +27,11 @@ from ...engine.core.waiting import (
     waits_for_approval,
 )
 from ...engine.domain import states
-from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, BreakerRow, ExecutorState, Health, PageRow, RunFacts
+from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.statefile.durations import DurationStats
+from .snapshot import RunSnapshot
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62
@@ -361,198 +357,3 @@ _KINDS_WITHOUT_TASK = frozenset(
         EventKind.OPERATOR,
     ]
 )
-
-
-# --- What a console knows of its session, and who runs the tasks of a run --------------------------------------------
-
-
-STALE_SECONDS = 10.0  # from this age of the data on, acts are refused
-
-
-class Link(StrEnum):
-    """The state of the connection."""
-
-    LIVE = "live"
-    CONNECTING = "connecting"
-    STALE = "stale"  # nothing received for too long: the screen shows the last known state
-    CLOSED = "closed"  # finally; ``SessionStatus.problem`` says why
-
-
-CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
-OPENED_READ_ONLY = "opened read-only"  # as asked, not for a lack of rights
-
-
-class SessionStatus(msgspec.Struct, frozen=True):
-    """The state of the session, for the header. Ages in seconds, by the local monotonic clock."""
-
-    link: Link
-    problem: str | None = None  # one sentence
-    retry_in_seconds: float | None = None
-    executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one
-    service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
-    stuck_run: str | None = None  # the run that it cannot resume with the code of its flow
-    health: Health = NO_HEALTH  # what a living executor knows of itself
-    clock_offset_seconds: float = 0.0  # remote clock minus local clock
-    read_only: str | None = None  # the reason, if commands are refused
-    data_age_seconds: float = 0.0  # since the last message was received
-    become: str | None = None  # the user over there who reads and acts, in place of the one who logs in
-    is_missing: bool = False  # the state file is gone
-
-    @property
-    def storage_problem(self) -> str | None:
-        """Why the executor cannot write the state file, and starts no task."""
-        return self.health.storage_why or None
-
-    @property
-    def connection_problem(self) -> str | None:
-        """Why the connection is down; None while it is not."""
-        return None if self.link is Link.LIVE else self.problem or str(self.link)
-
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the data was last known to be current."""
-        return max(self.data_age_seconds, self.executor.silent_seconds)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the data may be out of date, whatever its executor does."""
-        return self.connection_problem is not None or self.data_age_seconds >= STALE_SECONDS
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the screen may be out of date."""
-        return self.is_late or self.executor.silent_seconds >= STALE_SECONDS
-
-    def shown_at(self, now_us: int) -> int:
-        """The instant that the data shows: now, or when the last data came over a connection that is down."""
-        return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
-
-    def has_executor_of(self, run: RunLike) -> bool:
-        return self.executor.alive and self.executor.run_id in (None, run.run_id)
-
-    def is_served(self, run: RunLike) -> bool:
-        """Whether ``redrive serve`` starts an executor for the run."""
-        return self.service_pid is not None and self.stuck_run != run.run_id
-
-
-SHELL_REMEDY = "resume starts an executor"
-
-
-def runner_of(run: RunLike | None, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
-    """The runner of ``run``; None: of whatever the state file holds.
-
-    ``remedy``: how to start an executor, as the end of a sentence.
-    """
-    executor, known = status.executor, _NO_RUN if run is None else run
-    unsaved = status.health.ended if executor.alive else {}
-    service_pid = status.service_pid if status.is_served(known) else None
-    kind = _runner_kind(known, executor, is_served=service_pid is not None)
-    return RunnerStatus(kind, executor._replace(age_us=None), service_pid, remedy, unsaved=unsaved)
-
-
-_NO_RUN = RunFacts("", "", 0)
-
-
-def _runner_kind(run: RunLike, executor: ExecutorState, *, is_served: bool) -> RunnerKind:
-    is_last = executor.run_id in (None, run.run_id)
-    if executor.alive and not is_last:
-        return RunnerKind.BUSY
-    if executor.alive:
-        return RunnerKind.ALIVE if executor.silent_since is None else RunnerKind.SILENT
-    if executor.original is not None:
-        return RunnerKind.COPY
-    if is_served and (executor.stopped or executor.pid is None):
-        return RunnerKind.SERVED
-    if executor.is_unseen:
-        return RunnerKind.UNSEEN
-    if executor.stopped and (is_last or run.waited_us > 0):  # it waited: one has left it for a decision
-        return RunnerKind.LEFT
-    if is_last and executor.pid is not None:
-        return RunnerKind.DEAD
-    return RunnerKind.NONE if executor.gone_at is None else RunnerKind.GONE
-
-
-# --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------
-#
-# The board shows one snapshot. Each event updates the present one; snapshots of the past come from ``replay.py``,
-# where they share unchanged rows, which are never modified.
-
-
-#: The notes of a page that is not acknowledged.
-PAGE_OPEN, PAGE_UNSENT, PAGE_REFUSED = "page open", "page not sent", "page refused by its sender"
-OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT, PAGE_REFUSED)
-
-
-class RunSnapshot(msgspec.Struct):
-    """``breakers`` by downstream; ``page_notes`` by cause: the state of a page in a few words.
-
-    ``is_past``: logs, tracebacks and lists that are read for it are newer than the snapshot.
-    """
-
-    projection: RunProjection
-    breakers: dict[str, BreakerStatus] = {}
-    page_notes: dict[str, str] = {}
-    is_past: bool = False
-
-    def with_projection(self, projection: RunProjection) -> RunSnapshot:
-        """Return a snapshot of another projection with the same breakers and page notes."""
-        return RunSnapshot(projection, dict(self.breakers), dict(self.page_notes))
-
-    def apply(self, event: Event) -> TaskRow | None:
-        """Apply the next event; skip one that the projection contains. Returns the row of the task that it changed."""
-        if event.seq <= self.projection.seq:
-            return None
-        self._apply_notice(event)
-        return self.projection.apply(event)
-
-    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
-        """Update breakers and page notes from rows of their tables."""
-        specs = self.downstreams if breakers else {}
-        for row in breakers:
-            spec = specs.get(row.downstream) or DownstreamSpec(row.downstream)
-            self.breakers[row.downstream] = decode(row, spec)
-        notes: dict[str, str] = {}
-        for page in pages:  # the latest first: earlier episodes of a cause no longer count
-            note = _page_note(page.state, page.acked_by, page.sent_at is not None)
-            notes.setdefault(page.cause, PAGE_REFUSED if page.is_unsent else note)
-        self.page_notes.update(notes)
-
-    def _apply_notice(self, event: Event) -> None:
-        payload = event.payload
-        if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
-            self.breakers[payload.downstream] = after_event(self._breaker(payload.downstream), payload)
-        elif isinstance(payload, PageChanged) and payload.cause:
-            known_note = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
-            note = _page_note(payload.what, event.actor, not payload.why) if known_note is None else known_note
-            if payload.what == PageChange.REOPENED:
-                page = payload.page
-                note = _page_note(page.get("state", "open"), page.get("acked_by"), page.get("sent_at") is not None)
-            self.page_notes[payload.cause] = note
-
-    def _breaker(self, downstream: str) -> BreakerStatus:
-        known = self.breakers.get(downstream)
-        return new_status(self.downstreams.get(downstream) or DownstreamSpec(downstream)) if known is None else known
-
-    @property
-    def downstreams(self) -> dict[str, DownstreamSpec]:
-        """The downstreams of the run, as its flow declares them or its tasks name them."""
-        specs = map(spec_of, self.projection.tasks.values())
-        return downstreams_of(declared_downstreams(self.projection.run.options), specs)
-
-    def breakers_of_run(self) -> dict[str, BreakerStatus]:
-        """The breakers of the run's downstreams, in the order of the flow."""
-        return {name: self.breakers.get(name) or new_status(spec) for name, spec in self.downstreams.items()}
-
-
-#: Changes that leave the state of a page as it is: its task was requeued, or it was counted up.
-_UNCHANGED_PAGE = frozenset([PageChange.REARMED, PageChange.FOLDED])
-
-
-def _page_note(state: str, actor: str | None, is_sent: bool) -> str:
-    """``state``: of the table, or the ``what`` of an event."""
-    if state in ("open", PageChange.OPENED, *_UNCHANGED_PAGE):
-        return PAGE_OPEN if is_sent else PAGE_UNSENT
-    if state == PageChange.WOKEN:  # its snooze has ended, and it is sent again
-        return PAGE_UNSENT
-    by = f" by {actor}" if actor else ""
-    return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

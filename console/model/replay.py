@@ -31,8 +31,8 @@ from ...engine.errors import RedriveError
 from ..keys.actions import shell_line
 from ..text.event_text import describe_event, event_subject, target_tasks
 from ..text.figures import wall_day
-from .board import RunSnapshot
 from .lists import Filter, places_after
+from .snapshot import RunSnapshot
 from .times import parse_time
 
 FRAME_EVENTS = 1_000  # between two frames

@@ -20,8 +20,9 @@ from ...engine.statefile.needs import Need, attention_count, lost_executor, need
 from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..text.text import split_address
-from .board import Board, Link, SessionStatus, runner_of
+from .board import Board
 from .paces import is_overdue
+from .session_status import Link, SessionStatus, runner_of
 
 # --- The runs of a state file that need a human, and those whose end nobody has acknowledged -------------------------
 

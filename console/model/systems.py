@@ -23,8 +23,9 @@ from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import TaskState
 from ...engine.statefile.lists import GroupKey, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
-from .board import PAGE_REFUSED, Board
+from .board import Board
 from .lists import Filter
+from .snapshot import PAGE_REFUSED
 
 SEVERITIES = ("critical", "high", "normal")
 SHOWN_AT_FIRST = 20  # held tasks that an expanded breaker shows before "more"

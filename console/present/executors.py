@@ -13,7 +13,7 @@ from ...engine.core.views import SILENT, UNSEEN, RunLike
 from ...engine.core.waiting import RunnerKind, RunnerStatus
 from ...engine.domain.rows import RunRow
 from ...engine.domain.text import advised, format_duration, place_words, shell_command
-from ..model.board import SessionStatus, runner_of
+from ..model.session_status import SessionStatus, runner_of
 from ..sessions.address import parse
 from ..text.figures import SECOND, instant
 from ..text.text import one_line, split_address

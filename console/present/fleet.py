@@ -11,7 +11,6 @@ from ...engine.domain.text import counted, first_names
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
-from ..model.board import runner_of
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, status_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit

@@ -15,9 +15,10 @@ from ...engine.domain.rows import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration
 from ..keys.keymap import shown_key
-from ..model.board import CLOCK_OFFSET_SECONDS, OPENED_READ_ONLY, STALE_SECONDS, Board, Link, SessionStatus, runner_of
+from ..model.board import Board
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
+from ..model.session_status import CLOCK_OFFSET_SECONDS, OPENED_READ_ONLY, STALE_SECONDS, Link, SessionStatus, runner_of
 from ..text.event_text import describe_event, event_subject
 from ..text.figures import SECOND, clock, need_human, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs

@@ -8,7 +8,7 @@ from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import advised, counted, format_duration, shell_command
 from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import Need, attention_count
-from ..model.board import Link, SessionStatus, runner_of
+from ..model.session_status import Link, SessionStatus, runner_of
 from ..text.figures import instant, need_human
 from ..text.text import one_line
 from .executors import ExecutorLoss, executor_loss

@@ -13,8 +13,8 @@ from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import RunTaskRow
-from ..model.board import SessionStatus, runner_of
 from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, is_comparable, pace_beside
+from ..model.session_status import SessionStatus, runner_of
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, times_text, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join

@@ -12,7 +12,8 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..keys.keymap import shown_key
-from ..model.board import OPEN_NOTES, Board
+from ..model.board import Board
+from ..model.snapshot import OPEN_NOTES
 from ..model.systems import Section, Systems, SystemsRow
 from ..text.columns import (
     FILL,

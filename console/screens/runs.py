@@ -16,8 +16,9 @@ from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model import runs as model
-from ..model.board import Board, BoardUpdate, runner_of
+from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order, parse_filter
+from ..model.session_status import runner_of
 from ..present import run_grid as grids
 from ..present.header import ReplayPosition
 from ..present.needs import need_sentence

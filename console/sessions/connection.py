@@ -13,7 +13,7 @@ from typing import Any
 
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
-from ..model.board import Link
+from ..model.session_status import Link
 from .address import AROUND, SshAddress, SshOptions
 from .agent_process import HELLO_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, AgentMessage, AgentProcess, clock_offset_us
 from .bundle import boot_command

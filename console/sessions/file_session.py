@@ -19,7 +19,7 @@ from ...engine.statefile.copies import Original, original_of
 from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
-from ..model.board import OPENED_READ_ONLY, Link, SessionStatus
+from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
 from .session import Query, Session, Value, rows_of, unanswered
 
 if TYPE_CHECKING:

@@ -25,10 +25,12 @@ from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.durations import DurationStats
 from ...engine.statefile.lists import ATTENTION_RUNS
-from ..model.board import Board, BoardUpdate, Delta, Link, RunSnapshot, SessionStatus
+from ..model.board import Board, BoardUpdate, Delta
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
+from ..model.session_status import Link, SessionStatus
+from ..model.snapshot import RunSnapshot
 from .reads import load_memories
 from .session import LiveSession, Session
 

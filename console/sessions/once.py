@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ...engine.domain.text import format_seconds
 from ...engine.statefile.lists import RUN_NAMES
-from ..model.board import CLOCK_OFFSET_SECONDS
+from ..model.session_status import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession

@@ -14,9 +14,9 @@ from ...engine.domain.events import Event
 from ...engine.domain.rows import RunSummary
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import RUN_TASKS, RunTaskRow
-from ..model.board import RunSnapshot
 from ..model.replay import EventWindow, ReplayIndex
 from ..model.runs import RunGrid, latest_runs, run_grid
+from ..model.snapshot import RunSnapshot
 from .session import Session
 
 # --- Reads the history of a run through a session, in pages of events ------------------------------------------------

@@ -34,7 +34,7 @@ from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.statefile.durations import DurationStats
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk
 from ...engine.statefile.snapshot import unpack, unpack_table
-from ..model.board import SessionStatus
+from ..model.session_status import SessionStatus
 from ..text.text import one_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ...engine.domain.events import OWN_INSTANT, Event
 from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, Health
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
-from ..model.board import OPENED_READ_ONLY, Link, SessionStatus
+from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
 from ..text.text import one_line
 from . import session as answers
 from .address import DEFAULT_OPTIONS, SshAddress, SshOptions, parse

@@ -26,7 +26,7 @@ import psutil
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.sessions.address import SshOptions
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, ScreenName
-from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
+from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.present.runs import ListedRun, run_columns
 from redrive.console.present.states import RowContext
 from redrive.console.sessions.session import Query, Value

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.sessions import agent_process
 from redrive.console.sessions.agent_process import LINE_BYTES_MAX, MessageDecoder
 from redrive.console.sessions.ssh import SshSession

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.sessions.local import LocalSession
 from redrive.engine.errors import (
     CorruptFileError,

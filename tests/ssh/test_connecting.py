@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions, parse
 from redrive.console.sessions.login import Login

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.sessions import address, agent_process, connection
 from redrive.console.sessions import open as open_files
 from redrive.console.sessions.address import Endpoint, SshOptions, parse

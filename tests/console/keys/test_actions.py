@@ -27,7 +27,7 @@ from redrive.console.keys.actions import (
     footer_of,
     shell_line,
 )
-from redrive.console.model.board import Link, SessionStatus
+from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.present.schedules import NO_ACT
 from redrive.console.sessions.session import LiveSession
 from support.commands import all_commands

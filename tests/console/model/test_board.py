@@ -4,9 +4,10 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.board import Board, RunSnapshot
+from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.replay import ReplayIndex, initial_projection
+from redrive.console.model.snapshot import RunSnapshot
 from redrive.engine.core.spec import TaskSpec, map_task
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped

@@ -8,7 +8,8 @@ from pathlib import Path
 import redrive.engine.store
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.board import OPEN_NOTES, Board
+from redrive.console.model.board import Board
+from redrive.console.model.snapshot import OPEN_NOTES
 from redrive.console.model.systems import BadgeCounts, Section, Systems, SystemsRow
 from redrive.console.present.states import RowContext
 from redrive.console.present.systems import PAGE_COLUMNS, page_row

@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.console.cli.metrics import Samples, add_run
-from redrive.console.model.board import Board, Link, SessionStatus, runner_of
+from redrive.console.model.board import Board
 from redrive.console.model.runs import fleet_entries, needs_of_board, status_of, waiting_runs
+from redrive.console.model.session_status import Link, SessionStatus, runner_of
 from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.console.present.report import ReportData, headline
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS

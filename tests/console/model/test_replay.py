@@ -6,8 +6,9 @@ import random
 from datetime import datetime
 
 import pytest
-from redrive.console.model.board import Board, RunSnapshot
+from redrive.console.model.board import Board
 from redrive.console.model.replay import NUMBER_MAX, ReplayIndex, initial_projection, is_step, parse_when, problem_of
+from redrive.console.model.snapshot import RunSnapshot
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import RunRow

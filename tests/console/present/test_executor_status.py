@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.console.cli.group import ExitCode, code_of_error
-from redrive.console.model.board import Link, SessionStatus, runner_of
+from redrive.console.model.session_status import Link, SessionStatus, runner_of
 from redrive.console.present.executors import executor_advice, resume_command
 from redrive.engine.core.views import run_code, state_style
 from redrive.engine.domain.rows import ExecutorState, RunRow

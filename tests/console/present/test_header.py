@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from redrive.console.model.board import Board, Link, SessionStatus
+from redrive.console.model.board import Board
 from redrive.console.model.runs import WaitingRun
+from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.present.header import (
     Tab,
     executor_gone_line,

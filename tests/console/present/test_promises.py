@@ -5,11 +5,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.board import Board, Link, SessionStatus
+from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import groups_of
 from redrive.console.model.group_activity import GroupActivity
 from redrive.console.model.inbox import EvidenceData
+from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines

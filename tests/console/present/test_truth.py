@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from redrive.console.model.board import Board, Link, SessionStatus, runner_of
+from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import FleetEntry, WaitingRun, fleet_entries
+from redrive.console.model.session_status import Link, SessionStatus, runner_of
 from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import detail_page, summary_lines, title_line
 from redrive.console.present.evidence import cause_page

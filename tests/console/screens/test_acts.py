@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.text.pieces import line_of, plain
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.core.ready_queue import spec_of

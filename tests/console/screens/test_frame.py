@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.screens.runs import RunsScreen
 from redrive.console.text.pieces import plain as text_of_line
 from redrive.engine.domain.rows import ExecutorState

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.present.states import legend_lines
 from redrive.console.present.timeline_text import bar_entries
 from redrive.console.screens.dialogs import TextDialog

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from redrive.console.model.board import Link
+from redrive.console.model.session_status import Link
 from redrive.console.screens import systems as screen
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from msgspec.structs import replace
-from redrive.console.model.board import Board, BoardUpdate, RunSnapshot
+from redrive.console.model.board import Board, BoardUpdate
 from redrive.console.model.replay import initial_projection
+from redrive.console.model.snapshot import RunSnapshot
 from redrive.console.sessions import live_run
 from redrive.console.sessions.live_run import FLUSH_SECONDS, PENDING_EVENTS_MAX, LiveRun
 from redrive.engine.core.ready_queue import spec_of
