@@ -238,8 +238,8 @@ class OperatorActions:
             self.show_warning(many if causes else "a note belongs to a failure, and nothing failed here")
             return
         (cause,) = causes
-        memory, now_us = self._console.memory.get(cause.key), self._console.live.now_us
-        facts = [describe_note(note, now_us) for note in memory.notes[:_NOTES_SHOWN]] if memory is not None else []
+        history, now_us = self._console.cause_histories.get(cause.key), self._console.live.now_us
+        facts = [describe_note(note, now_us) for note in history.notes[:_NOTES_SHOWN]] if history is not None else []
         about = {"fingerprint": cause.fingerprint, "downstream": cause.downstream}
         question = confirmations.note_question(cause, facts)
         self._confirm_for(

@@ -22,7 +22,7 @@ from ..keys.keymap import Refusal, shown_key
 from ..model.session_status import SHELL_REMEDY, runner_of
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
-from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
+from ..sessions.live_run import CauseHistories, LiveRun, OtherRuns
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.tty import Tty
@@ -84,7 +84,7 @@ class ViewConsole(ConsoleBase):
         super().__init__(tty, self._console_theme.palette())
         self.launch = launch or LaunchContext()
         self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
-        self.memory = CauseMemory()
+        self.cause_histories = CauseHistories()
         self.other_runs = OtherRuns()
         self.history: deque[Stop] = deque(maxlen=STOPS_MAX)
         self.absolute_times = False

@@ -11,7 +11,7 @@ from ..model.inbox import Inbox
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once
-from ..sessions.reads import OutputReader, load_memories
+from ..sessions.reads import OutputReader, load_cause_histories
 from ..sessions.session import Session
 from ..text.pieces import plain
 from ..text.text import one_line
@@ -37,7 +37,7 @@ async def _report(session: Session, state: str, result: RunResult, *, has_output
     """The causes, and the commands that show the run and decide about it."""
     projection = await session.snapshot(result.run_id)
     causes = Inbox(await load_board(session, projection)).causes()
-    known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
+    known = await load_cause_histories(session, result.run_id, causes[:CAUSES_MAX])
     how = "interrupted" if result.interrupted else f"{result.state}{deadline_note(projection.run)}"
     lines = ["", f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {how}, in {state}"]
     for cause in causes[:CAUSES_MAX]:

@@ -38,7 +38,7 @@ from ..present.next_start import start_sentence, starts_of_file
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
-from ..sessions.reads import load_memories
+from ..sessions.reads import load_cause_histories
 from ..sessions.session import (
     Prefetch,
     Query,
@@ -104,9 +104,9 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
     def asks(run_id: str | None) -> Sequence[Query]:
-        memories = () if as_json else (causes_query(run_id),)
+        histories = () if as_json else (causes_query(run_id),)
         pages = list_query(lists.PAGES, limit=_PAGES_MAX)
-        return [board_query(run_id), list_query(lists.BREAKERS), pages, *memories]
+        return [board_query(run_id), list_query(lists.BREAKERS), pages, *histories]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
 
@@ -125,8 +125,8 @@ def _notes_below(run: RunRow | None, session: Session) -> list[str]:
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """For each task that needs a human, how its cause ended last time."""
     causes = Inbox(board).causes()
-    known = await load_memories(session, session.run_id, causes, are_all=True)
-    incidents = {key: describe_last_incident(memory, session.now_us()) for key, memory in known.items()}
+    known = await load_cause_histories(session, session.run_id, causes, are_all=True)
+    incidents = {key: describe_last_incident(history, session.now_us()) for key, history in known.items()}
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
@@ -215,7 +215,7 @@ async def inbox_of_run(
 ) -> list[Shown]:
     """The lines of one run, the first with its name. ``need``: its own; ``peace``: what is said if it needs nobody."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
-    known = await load_memories(session, run.run_id, groups, are_all=True)
+    known = await load_cause_histories(session, run.run_id, groups, are_all=True)
     status, address, now_us = session.status, session.address, session.now_us()
     advice, has_no_executor = executor_advice(run, status, address, now_us), is_lost(run, status)
     (summary,) = await session.runs(run.run_id)  # a part of a run has only what its inbox shows
@@ -336,18 +336,18 @@ def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]]
 
 
 def cause_value(
-    cause: InboxCause, need: Need | None, place: Mapping[str, object], memory: CauseHistory | None = None
+    cause: InboxCause, need: Need | None, place: Mapping[str, object], history: CauseHistory | None = None
 ) -> str:
     """A cause as JSON, with the need that it is part of; None: the run needs nothing."""
     from ..present.inbox import CAUSE_COLUMNS  # here: text does without
 
     kind = {"need": None if need is None else need.kind.value, "is_notice": need is not None and need.is_notice}
     value = json_value(CAUSE_COLUMNS, cause, None)
-    return json_line(with_schema("inbox", {**value, "memory": memory, **kind, **place}))
+    return json_line(with_schema("inbox", {**value, "memory": history, **kind, **place}))
 
 
 def cause_lines(
-    cause: InboxCause, projection: RunProjection, memory: CauseHistory | None, now_us: int
+    cause: InboxCause, projection: RunProjection, history: CauseHistory | None, now_us: int
 ) -> Iterator[Line]:
     """A cause that needs a human, what is known about it, and its tasks. The accent is on the cause."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
@@ -356,7 +356,7 @@ def cause_lines(
     count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
     title = Piece(one_line(cause.title), Role.STRONG)
     yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]
-    for when, what in describe_history(memory, now_us) if memory is not None else ():
+    for when, what in describe_history(history, now_us) if history is not None else ():
         yield [Piece(f"  {one_line(when + what)}")]
     for name in cause.tasks:
         row = projection.tasks[name]
@@ -434,12 +434,12 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
     """Each task in the last runs of the flow of the latest run."""
     from ..present.run_grid import grid_lines, history_value  # here: the list of runs does without
-    from ..sessions.past import HistoryReader
+    from ..sessions.past import RunGridReader
 
     runs = await session.runs()
     if not runs:
         raise RedriveError("no run has been recorded yet")
-    grid = await HistoryReader(session).read(runs, runs[0].run.dag_name)
+    grid = await RunGridReader(session).read(runs, runs[0].run.dag_name)
     if as_json:
         values = ({"flow": grid.flow, **history_value(task, grid)} for task in grid.tasks)
         return [json_line(with_schema("run_tasks", value)) for value in values]

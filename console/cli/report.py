@@ -25,7 +25,7 @@ from ..model.session_status import runner_of
 from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, tasks_near_limits
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
-from ..sessions.reads import TEXTS_OF, load_memories, past_attempts, read_evidence
+from ..sessions.reads import TEXTS_OF, load_cause_histories, past_attempts, read_evidence
 from ..sessions.session import Session, board_query, listed_events
 from ..text.text import echo
 from .group import command
@@ -103,6 +103,8 @@ async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidenc
     first = [board.row(cause.tasks[0]) for cause in shown]
     attempts = [[one.attempt for one in failures_of(row)[-TEXTS_OF:]] for row in first]
     evidence = (read_evidence(session, run_id, row.name, some) for row, some in zip(first, attempts, strict=True))
-    memories, found = await asyncio.gather(load_memories(session, run_id, shown), asyncio.gather(*evidence))
-    with_memory = (replace(one, memory=memories.get(cause.key)) for cause, one in zip(shown, found, strict=True))
-    return [*map(CauseEvidence, shown, with_memory)], len(causes)
+    histories, found = await asyncio.gather(load_cause_histories(session, run_id, shown), asyncio.gather(*evidence))
+    with_history = (
+        replace(one, cause_history=histories.get(cause.key)) for cause, one in zip(shown, found, strict=True)
+    )
+    return [*map(CauseEvidence, shown, with_history)], len(causes)

@@ -22,7 +22,7 @@ from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.durations import DurationStats, quantile
 from .board import Board
 from .graph.groups import stem
-from .paces import is_far_over
+from .overdue import is_far_over
 
 _SECOND = 1_000_000
 _TASKS_PER_SECOND = 2_000  # of a large graph that are visited each second

@@ -488,14 +488,13 @@ class AttemptTexts(NamedTuple):
 class EvidenceData(msgspec.Struct, frozen=True):
     """The data of a task that were read besides the board.
 
-    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
-    history of its cause. Of an approval ``answers``: the acts that answered it before, the latest last; ``logs``: what
-    the tasks above it wrote.
+    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine. Of an approval
+    ``answers``: the acts that answered it before, the latest last; ``logs``: what the tasks above it wrote.
     """
 
     texts: Sequence[AttemptTexts] = ()
     history: Sequence[PastAttemptRow] = ()
     rows: Sequence[QuarantineRow] = ()
-    memory: CauseHistory | None = None
+    cause_history: CauseHistory | None = None
     answers: Sequence[Event] = ()
     logs: Mapping[str, Sequence[LogLine]] = {}

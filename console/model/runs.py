@@ -21,7 +21,7 @@ from ...engine.statefile.state_files import FileRow
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..text.text import split_address
 from .board import Board
-from .paces import is_overdue
+from .overdue import is_overdue
 from .session_status import Link, SessionStatus, runner_of
 
 # --- The runs of a state file that need a human, and those whose end nobody has acknowledged -------------------------

@@ -60,7 +60,7 @@ def evidence_lines(row: TaskRow, context: RunContext, found: model.EvidenceData,
     failures = model.failures_of(row)
     comparison = model.compare(failures)
     yield []
-    yield from cause_history_lines(found.memory, context.now_us, columns)
+    yield from cause_history_lines(found.cause_history, context.now_us, columns)
     yield from _messages(row, failures, found.texts, columns)
     if row.attempts:
         yield from attempt_table(row, comparison, context, columns, found.texts)
@@ -370,7 +370,7 @@ def _cause_of_failure(
     cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int
 ) -> list[Line]:
     return [
-        *cause_history_lines(found.memory, context.now_us, columns),
+        *cause_history_lines(found.cause_history, context.now_us, columns),
         *_counted(cause, context),
         *_fields(found.texts, context, columns),
         *_below(cause.tasks, context),

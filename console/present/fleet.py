@@ -13,6 +13,7 @@ from ...engine.statefile.needs import Need
 from ..keys.keymap import shown_key
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, status_of
+from ..model.session_status import runner_of
 from ..text.columns import FILL, Column, Columns, ColumnText, Width, measured, row_line, screen_row, that_fit
 from ..text.figures import age, need_human, number
 from ..text.glyphs import Glyphs

@@ -381,29 +381,29 @@ def selection_lines(names: Sequence[str], context: RunContext, columns: int) -> 
     return [*wrap_within(head, columns, _HEAD_ROWS_MAX, 3, context.glyphs.more), first_that_fits(lines, columns)]
 
 
-def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
+def cause_history_line(history: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
     """The latest note on a cause and how it ended last time, as far as there is room; empty while not read."""
-    if memory is None:
+    if history is None:
         return []
-    if memory.is_new:
+    if history.is_new:
         return [Piece("   never seen before in this flow", Role.DIM)]
     line: Line = []
-    parts: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
+    parts: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in history.notes[:1]]
     for reason_characters in _REASON_CHARACTERS:
-        before = describe_last_incident(memory, now_us, reason_characters) or _past_runs(memory, now_us)
+        before = describe_last_incident(history, now_us, reason_characters) or _past_runs(history, now_us)
         line = join([*parts, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
         if width(line) < columns - 3:
             break
     return fit([Piece("   "), *line], columns - 1, glyphs.more)
 
 
-def cause_history_lines(memory: CauseHistory | None, now_us: int, columns: int) -> Iterator[Line]:
+def cause_history_lines(history: CauseHistory | None, now_us: int, columns: int) -> Iterator[Line]:
     """The whole history of a cause, wrapped, notes first."""
-    if memory is None or memory.is_new:
+    if history is None or history.is_new:
         return
-    for when, what in describe_history(memory, now_us):
+    for when, what in describe_history(history, now_us):
         yield from _wrapped([Piece(when, Role.DIM), Piece(one_line(what), Role.TEXT if when else Role.STRONG)], columns)
-    seen = _past_runs(memory, now_us)
+    seen = _past_runs(history, now_us)
     if seen:
         yield from _wrapped([Piece(seen, Role.DIM)], columns)
     yield []
@@ -413,11 +413,11 @@ def _wrapped(line: Line, columns: int) -> list[Line]:
     return wrap([Piece(" "), *line], columns - 1, 3)
 
 
-def _past_runs(memory: CauseHistory, now_us: int) -> str:
-    if not memory.runs or memory.first_at is None:
+def _past_runs(history: CauseHistory, now_us: int) -> str:
+    if not history.runs or history.first_at is None:
         return ""
-    others = "one other run" if memory.runs == 1 else f"{number(memory.runs)} other runs"
-    return f"seen in {others} of this flow, first {format_day(memory.first_at, now_us)}"
+    others = "one other run" if history.runs == 1 else f"{number(history.runs)} other runs"
+    return f"seen in {others} of this flow, first {format_day(history.first_at, now_us)}"
 
 
 def wait_of(names: Sequence[str], context: RunContext) -> WaitReason | None:

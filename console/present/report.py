@@ -31,7 +31,7 @@ from ..model.board import Board
 from ..model.graph.groups import ZoomStep
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
-from ..model.paces import is_overdue
+from ..model.overdue import is_overdue
 from ..model.time_axis import Span, activity_of, fitting_span
 from ..model.timeline import TimelineRows
 from ..text.columns import FILL

@@ -22,7 +22,7 @@ from ...engine.domain.text import counted, format_bytes, format_duration
 from ..model.board import Board
 from ..model.inbox import failures_of
 from ..model.log import printable_parts
-from ..model.paces import is_overdue, stalled_for_us
+from ..model.overdue import is_overdue, stalled_for_us
 from ..model.runs import Pace
 from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, column, countdown, wall

@@ -19,7 +19,7 @@ from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
-from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
+from ..sessions.live_run import CauseHistories, LiveRun, OtherRuns
 from ..sessions.past import EventHistory
 from ..sessions.target import LaunchContext
 from ..text.glyphs import Glyphs
@@ -54,14 +54,14 @@ class Console(Protocol):
 
     Attributes:
         live: the run that is followed, with its board, its clock and the session to read through.
-        memory: the history of causes.
+        cause_histories: what became of causes before.
         other_runs: the other unfinished runs of the state file that need a human.
         selected: the task that is selected, the same on every screen.
         absolute_times: whether events have clock times, and lines of a log one.
     """
 
     live: LiveRun
-    memory: CauseMemory
+    cause_histories: CauseHistories
     other_runs: OtherRuns
     launch: LaunchContext
     glyphs: Glyphs

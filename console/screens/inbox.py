@@ -47,7 +47,7 @@ class InboxScreen(TaskScreen):
         self.heading = Bar(id="heading")
         self.main_pane = self.marked_view = self.table = InboxTable(self)
         self.detail = self.detail_pane = self.evidence = DetailView(
-            self.run_context, self.console.memory.get, self._lines_of_run, id="beside"
+            self.run_context, self.console.cause_histories.get, self._lines_of_run, id="beside"
         )
         self.texts.details = self.evidence
         self.evidence.fill, self.texts.fill = self.texts.fill, self.evidence.fill
@@ -146,7 +146,7 @@ class InboxScreen(TaskScreen):
         """Update the list for changed tasks."""
         self._is_recount_due |= bool(news.delta.moves)
         changed = self.inbox.apply(news.delta) or news.delta.is_run_changed
-        self.console.memory.on_events(news.events, bool(news.delta.moves))
+        self.console.cause_histories.on_events(news.events, bool(news.delta.moves))
         if self not in self.app.screen_stack:
             return
         if changed:
@@ -176,13 +176,13 @@ class InboxScreen(TaskScreen):
 
     def _request_memory(self) -> None:
         """Read the history of these causes if it may have changed."""
-        if self.console.memory.is_due(self.board.projection.run.run_id, self.inbox.causes()):
+        if self.console.cause_histories.is_due(self.board.projection.run.run_id, self.inbox.causes()):
             # the inbox works without history; the next event reads again
-            run_latest(self, self._read_memory, "memory", shows_errors=False)
+            run_latest(self, self._read_cause_histories, "cause histories", shows_errors=False)
 
-    async def _read_memory(self) -> None:
+    async def _read_cause_histories(self) -> None:
         session, run_id = self.console.live.session, self.board.projection.run.run_id
-        if await self.console.memory.refresh(session, run_id, self.inbox.causes()):
+        if await self.console.cause_histories.refresh(session, run_id, self.inbox.causes()):
             self.rest_timer.start()
             if self.evidence.display:
                 self.evidence.update_page()
@@ -400,7 +400,7 @@ class InboxScreen(TaskScreen):
             return answer_line(texts.answers[-1]) if texts is not None and texts.answers else []
         columns = self.app.size.width
         return present.cause_history_line(
-            self.console.memory.get(row.cause), self.console.live.now_us, columns, self.console.glyphs
+            self.console.cause_histories.get(row.cause), self.console.live.now_us, columns, self.console.glyphs
         )
 
     # --- Keys -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ..present.next_start import StartKind, nearest, start_sentence, starts_of_f
 from ..present.runs import ListedRun, heading_line, run_columns
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
-from ..sessions.past import HistoryReader
+from ..sessions.past import RunGridReader
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role, indented, wrap
@@ -72,7 +72,7 @@ class RunsScreen(DetailedList):
         self._columns: Columns[ListedRun, RowContext] = ()
         self._order = model.RunOrder.LATEST
         self._grid = model.RunGrid()
-        self._reader = HistoryReader(self.console.live.session)
+        self._reader = RunGridReader(self.console.live.session)
         self._tasks: dict[str, model.TaskTrend] = {}
         self._names = TaskNames()
         self._grid_choice: bool | None = None  # of the operator

@@ -75,7 +75,7 @@ class DetailView(PageView):
     def __init__(
         self,
         context: Callable[[], RunContext],
-        memory: Callable[[str], CauseHistory | None] = lambda key: None,
+        cause_history: Callable[[str], CauseHistory | None] = lambda key: None,
         nothing: Callable[[int], list[Line]] = lambda columns: [],
         *,
         id: str = "detail",
@@ -84,7 +84,7 @@ class DetailView(PageView):
         self.texts: EvidenceData | None = None
         self._texts_key: TextsKey | None = None
         self._is_outdated = False
-        self._memory = memory
+        self._cause_history = cause_history
         self._nothing = nothing  # what is said for a width if there is no subject
         self.subject: Subject | None = None
         self._log: AttemptLog | None = None  # of the attempt whose texts are shown
@@ -136,14 +136,14 @@ class DetailView(PageView):
         if isinstance(subject, tuple):
             return self.lines_of_group(group_page, subject, self.rows)
         if isinstance(subject, InboxCause):
-            memory = self._memory(subject.key)
-            return self._filled(cause_page(subject, context, replace(found, memory=memory), self.columns))
+            found = replace(found, cause_history=self._cause_history(subject.key))
+            return self._filled(cause_page(subject, context, found, self.columns))
         if row is None:
             return self._filled(self._nothing(self.columns))
-        memory = self._memory(entry_of(row).key) if row.state in NEEDS_HUMAN else None
+        history = self._cause_history(entry_of(row).key) if row.state in NEEDS_HUMAN else None
         has_past, fill = self.texts_view is None, partial(self.fill, self.columns)
         return detail.detail_page(
-            row, context, replace(found, memory=memory), self.columns, self.rows, has_past=has_past, fill=fill
+            row, context, replace(found, cause_history=history), self.columns, self.rows, has_past=has_past, fill=fill
         )
 
     def _filled(self, lines: list[Line]) -> list[Line]:
@@ -397,7 +397,7 @@ class DetailScreen(ConsoleScreen):
         super().__init__()
         self._view = view
         self._task_name = task
-        self.page = DetailView(self.run_context, self.console.memory.get)
+        self.page = DetailView(self.run_context, self.console.cause_histories.get)
 
     @property
     def view(self) -> ScreenName:

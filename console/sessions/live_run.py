@@ -31,7 +31,7 @@ from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
 from ..model.session_status import Link, SessionStatus
 from ..model.snapshot import RunSnapshot
-from .reads import load_memories
+from .reads import load_cause_histories
 from .session import LiveSession, Session
 
 SECOND_US = 1_000_000
@@ -375,8 +375,8 @@ AGAIN_SECONDS = 5.0  # between two queries while only tasks change; notes and ac
 _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
 
 
-class CauseMemory:
-    """The latest memories of causes; each console has one."""
+class CauseHistories:
+    """The latest histories of causes; each console has one."""
 
     def __init__(self) -> None:
         self._known: dict[str, CauseHistory] = {}
@@ -386,25 +386,25 @@ class CauseMemory:
         self._people_acted = False
 
     def get(self, key: str) -> CauseHistory | None:
-        """The memory of a cause; None before it was loaded."""
+        """The history of a cause; None before it was loaded."""
         return self._known.get(key)
 
     def on_events(self, events: Iterable[Event], tasks_changed: bool) -> None:
-        """Note events that may change memories. ``tasks_changed``: whether tasks of the run changed."""
+        """Note events that may change histories. ``tasks_changed``: whether tasks of the run changed."""
         self._tasks_changed |= tasks_changed
         self._people_acted |= any(event.kind in _BY_PEOPLE for event in events)
 
     def is_due(self, run_id: str, causes: Sequence[InboxCause]) -> bool:
-        """Whether the memories may have changed."""
+        """Whether the histories may have changed."""
         if self._people_acted or self._query != _query_of(run_id, causes):
             return True
         return self._tasks_changed and time.monotonic() - self._queried_at >= AGAIN_SECONDS
 
     async def refresh(self, session: Session, run_id: str, causes: Sequence[InboxCause]) -> bool:
-        """Load the memories again. Return whether they changed. Raises RedriveError."""
+        """Load the histories again. Return whether they changed. Raises RedriveError."""
         self._query, self._queried_at = _query_of(run_id, causes), time.monotonic()
         self._tasks_changed = self._people_acted = False
-        known = await load_memories(session, run_id, causes)
+        known = await load_cause_histories(session, run_id, causes)
         changed, self._known = known != self._known, known
         return changed
 

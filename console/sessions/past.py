@@ -88,7 +88,7 @@ class EventHistory:
 # --- Reads the last runs of a flow with their tasks ------------------------------------------------------------------
 
 
-class HistoryReader:
+class RunGridReader:
     """Reads the grid of a flow; runs that have ended are read once, unless something in them was changed."""
 
     def __init__(self, session: Session) -> None:

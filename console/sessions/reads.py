@@ -161,10 +161,10 @@ def _answered(act: OperatorActed) -> Collection[str]:
 # --- What became of causes before ---------------------------------------------------------------------------------
 
 
-async def load_memories(
+async def load_cause_histories(
     session: Session, run_id: str | None, causes: Sequence[InboxCause], *, are_all: bool = False
 ) -> dict[str, CauseHistory]:
-    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError.
+    """Load the histories of the first ``CAUSES_MAX`` causes. Return each by the key of its cause. Raises RedriveError.
 
     ``are_all``: the causes are all of the inbox of a run; then the question can be asked ahead of it.
     """
@@ -173,5 +173,5 @@ async def load_memories(
         return {}
     pairs = [(cause.fingerprint, cause.downstream) for cause in asked]
     known = await session.cause_histories(run_id, None if are_all else pairs)
-    by_pair = {(memory.fingerprint, memory.downstream): memory for memory in known}
+    by_pair = {(history.fingerprint, history.downstream): history for history in known}
     return {cause.key: by_pair.get(pair) or CauseHistory(*pair) for cause, pair in zip(asked, pairs, strict=True)}

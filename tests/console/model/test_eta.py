@@ -3,7 +3,7 @@
 from redrive.console.model.board import Board
 from redrive.console.model.eta import Forecaster, critical_path, estimate
 from redrive.console.model.graph.groups import stem
-from redrive.console.model.paces import is_overdue, stalled_for_us
+from redrive.console.model.overdue import is_overdue, stalled_for_us
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
