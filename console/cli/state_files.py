@@ -8,8 +8,9 @@ from functools import partial
 from ...engine.errors import LinkError
 from ...engine.statefile.state_files import FileRow, file_row_of, file_rows
 from ..sessions.address import Endpoint, SshOptions
+from ..sessions.answers import row_of
 from ..sessions.once import read_once
-from ..sessions.session import Query, Session, row_of
+from ..sessions.session import Query, Session
 from ..sessions.target import existing_target, is_host, is_remote, named_target
 
 

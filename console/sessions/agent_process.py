@@ -24,8 +24,8 @@ from ...engine.errors import LinkError, RedriveError, StorageError
 from ...engine.statefile.state_files import FileRow
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
+from .answers import decoding, rows_of
 from .bundle import first_bundle, first_modules, packed_sources, with_imports
-from .session import decoding, rows_of
 from .ssh_errors import TEXT_CHARACTERS_MAX, last_line, link_error, silent_host
 
 REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect

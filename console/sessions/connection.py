@@ -16,9 +16,9 @@ from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ..model.session_status import Link
 from .address import AROUND, SshAddress, SshOptions
 from .agent_process import HELLO_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, AgentMessage, AgentProcess, clock_offset_us
+from .answers import decoding
 from .bundle import boot_command
 from .login import Login
-from .session import decoding
 from .ssh_errors import SILENCE_SECONDS
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s

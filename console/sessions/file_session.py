@@ -20,7 +20,8 @@ from ...engine.statefile.health_file import read_health, stuck_run
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
 from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
-from .session import Query, Session, Value, rows_of, unanswered
+from .answers import Value, rows_of
+from .session import Query, Session, unanswered
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes

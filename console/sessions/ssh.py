@@ -22,13 +22,14 @@ from ...engine.domain.rows import NO_EXECUTOR, NO_HEALTH, ExecutorState, Health
 from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
 from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
 from ..text.text import one_line
-from . import session as answers
+from . import answers
 from .address import DEFAULT_OPTIONS, SshAddress, SshOptions, parse
 from .agent_process import AgentMessage, answered, clock_offset_us, file_rows_in
+from .answers import Value, decoding
 from .bundle import SENDING, module_of
 from .connection import Connection, EventBuffer
 from .login import Login
-from .session import LiveSession, Query, Value, decoding
+from .session import LiveSession, Query, board_query, part_query, unanswered
 
 if TYPE_CHECKING:
     from ...engine.statefile.state_files import FileRow
@@ -201,7 +202,7 @@ class SshSession(LiveSession):
         filled, self._completed = self._completed, None
         if filled is not None and run_id in (None, filled.run.run_id):
             return filled
-        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else answers.board_query(run_id))
+        board = await self._read(("board", {"run_id": run_id}) if patience_seconds else board_query(run_id))
         self._reset = None
         with decoding("a run"):
             projection = answers.decode_projection(board)
@@ -213,7 +214,7 @@ class SshSession(LiveSession):
     async def part(
         self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
-        part = await self._read(answers.part_query(run_id, names, has_blockers))
+        part = await self._read(part_query(run_id, names, has_blockers))
         with decoding("a part of a run"):
             return answers.decode_projection(part)
 
@@ -252,7 +253,7 @@ class SshSession(LiveSession):
             answer = await self._connection.request("send", modules=(SENDING,), command=command.as_json())
         except LinkError as error:
             if self.status.link is Link.CLOSED or isinstance(error, NoAnswerError):
-                raise answers.unanswered(command, self, error) from None
+                raise unanswered(command, self, error) from None
             raise
         with decoding("an answer"):
             return parse_answer(answer)

@@ -19,7 +19,8 @@ from redrive.console.model.log import LogText
 from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.present.runs import ListedRun, run_columns
 from redrive.console.present.states import RowContext
-from redrive.console.sessions.session import Query, Value
+from redrive.console.sessions.answers import Value
+from redrive.console.sessions.session import Query
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty

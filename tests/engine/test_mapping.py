@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import decode_projection
+from redrive.console.sessions.answers import decode_projection
 from redrive.engine import Executor, Flow, FlowError, SkipTask, TaskDef
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import ItemSpec

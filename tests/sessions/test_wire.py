@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from redrive.console.sessions.session import row_of, rows_of
+from redrive.console.sessions.answers import row_of, rows_of
 from redrive.engine.core.causes import CauseHistory, PastIncident
 from redrive.engine.domain.rows import BreakerRow, RunRow, RunSummary
 from redrive.engine.domain.states import RunState
@@ -58,7 +58,7 @@ def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object)
 TWO_READERS = """
 import enum, threading
 from typing import NamedTuple
-from redrive.console.sessions.session import row_of
+from redrive.console.sessions.answers import row_of
 
 class Kind(enum.Enum):
     FIRST = "first"

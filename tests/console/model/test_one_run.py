@@ -23,7 +23,7 @@ from redrive.console.present.report import ReportData, headline
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
 from redrive.console.present.runs import ListedRun, incident_summary
 from redrive.console.present.states import RowContext, counts_line, counts_text
-from redrive.console.sessions.session import rows_of
+from redrive.console.sessions.answers import rows_of
 from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8

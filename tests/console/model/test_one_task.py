@@ -21,7 +21,7 @@ from redrive.console.present.evidence import attempt_line
 from redrive.console.present.log import LogHeading, heading_line
 from redrive.console.present.tasks import RunContext, task_line
 from redrive.console.present.timeline_text import describe_path
-from redrive.console.sessions.session import decode_projection, merge_history
+from redrive.console.sessions.answers import decode_projection, merge_history
 from redrive.console.text.figures import clock, column, offset
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain

@@ -23,6 +23,7 @@ import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress, SshOptions
 from redrive.console.sessions.agent_process import AgentProcess
+from redrive.console.sessions.answers import decode_projection, merge_history
 from redrive.console.sessions.bundle import (
     AGENT,
     LISTING,
@@ -33,7 +34,6 @@ from redrive.console.sessions.bundle import (
     module_sources,
     with_imports,
 )
-from redrive.console.sessions.session import decode_projection, merge_history
 from redrive.console.sessions.ssh import unpacked_events
 from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.sessions import session as run_decoder
+from redrive.console.sessions import answers as run_decoder
 from redrive.console.text.event_text import describe_event, lines_of_event
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain import event_codec, event_payloads
