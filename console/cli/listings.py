@@ -66,13 +66,15 @@ _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
-def print_view(endpoint: Endpoint, read: ReadRows, *, follow: bool, as_json: bool, asks: Prefetch = no_queries) -> int:
-    """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``asks``: what it asks."""
+def print_view(
+    endpoint: Endpoint, read: ReadRows, *, follow: bool, as_json: bool, queries: Prefetch = no_queries
+) -> int:
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``queries``: its queries."""
     if follow:
         from .following import follow_view  # here: it imports the event loop
 
         return follow_view(endpoint, read, as_json=as_json)
-    print_lines(read_once(endpoint, read, asks))
+    print_lines(read_once(endpoint, read, queries))
     return 0
 
 
@@ -103,12 +105,12 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         lines = task_lines(projection, as_json, {}, patterns, about)
         return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
-    def asks(run_id: str | None) -> Sequence[Query]:
+    def queries(run_id: str | None) -> Sequence[Query]:
         histories = () if as_json else (causes_query(run_id),)
         pages = list_query(lists.PAGES, limit=_PAGES_MAX)
         return [board_query(run_id), list_query(lists.BREAKERS), pages, *histories]
 
-    return print_view(endpoint, read, follow=follow, as_json=as_json, asks=asks)
+    return print_view(endpoint, read, follow=follow, as_json=as_json, queries=queries)
 
 
 def _notes_below(run: RunRow | None, session: Session) -> list[str]:
@@ -310,11 +312,11 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *_notes_below(run, session)]
 
-    def asks(run_id: str | None) -> Sequence[Query]:
+    def queries(run_id: str | None) -> Sequence[Query]:
         run = part_query(run_id, file.tasks, has_blockers=True) if file.tasks else board_query(run_id)
         return [run, list_query(lists.BREAKERS)]
 
-    return print_view(file.to_read(), read, follow=False, as_json=as_json, asks=asks)
+    return print_view(file.to_read(), read, follow=False, as_json=as_json, queries=queries)
 
 
 _EXPLAINED = NEEDS_HUMAN | _WAITING
@@ -421,11 +423,11 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         lines = [present.place_line(None, address), *table, *more, *notes]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
-    def asks(run_id: str | None) -> Sequence[Query]:
+    def queries(run_id: str | None) -> Sequence[Query]:
         lists_of_text = () if as_json else (list_query(lists.ATTENTION_RUNS),)
         return [runs_query(), list_query(lists.SCHEDULES), *lists_of_text]
 
-    return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
+    return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
 
 
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal

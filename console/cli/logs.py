@@ -81,13 +81,13 @@ def print_logs(
             echo(f"redrive: {one_line(advice)}", err=True)
         await _follow(session, projection, tasks)
 
-    def asks(run_id: str | None) -> Sequence[Query]:
+    def queries(run_id: str | None) -> Sequence[Query]:
         return [part_query(run_id, patterns) if patterns and not follow else board_query(run_id)]
 
     if follow:
-        with_session(file.to_read(), show_and_follow, asks)
+        with_session(file.to_read(), show_and_follow, queries)
     else:
-        read_once(file.to_read(), show, asks)
+        read_once(file.to_read(), show, queries)
     return 0
 
 

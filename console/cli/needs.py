@@ -59,10 +59,10 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if file.run is not None or follow:
         read = partial(_lines_of_session, as_json=as_json)
 
-        def asks(run_id: str | None) -> Sequence[Query]:
+        def queries(run_id: str | None) -> Sequence[Query]:
             return [FILE_ROW, *inbox_queries(run_id)]
 
-        return print_view(file.to_read(), read, follow=follow, as_json=as_json, asks=asks)
+        return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
     print_lines(lines)
     return exit_code_of(needs)

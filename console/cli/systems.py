@@ -80,10 +80,10 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         await _print_pages(session, endpoint, None, as_json=as_json)
         await _print_rows(session, board.projection, (), as_json=as_json)
 
-    def asks(run_id: str | None) -> Sequence[Query]:
+    def queries(run_id: str | None) -> Sequence[Query]:
         return [board_query(run_id), list_query(BREAKERS), list_query(PAGES)]
 
-    with_session(endpoint, use, asks)
+    with_session(endpoint, use, queries)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
 
 

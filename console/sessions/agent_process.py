@@ -194,7 +194,7 @@ class AgentProcess:
         await self._process.connect()
         self._reading = asyncio.create_task(self._read(MessageDecoder(marker)))
         self._process.write(bundle)
-        answers_seconds = REQUEST_TIMEOUT_SECONDS if settings.get("asks") else 0.0  # they come with the greeting
+        answers_seconds = REQUEST_TIMEOUT_SECONDS if settings.get("queries") else 0.0  # they come with the greeting
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_SECONDS + answers_seconds):
                 while not (await asyncio.wait({self._hello}, timeout=silence_seconds))[0]:

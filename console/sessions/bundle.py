@@ -70,12 +70,12 @@ def first_bundle(settings: Mapping[str, Any]) -> bytes:
 def first_modules(settings: Mapping[str, Any]) -> Sequence[str]:
     """Return the modules that the agent needs to start: also to list files, or to choose one without a path."""
     listing = () if settings.get("path") else (LISTING,)
-    return with_imports(AGENT, *listing, *map(module_of, settings.get("asks", ())))
+    return with_imports(AGENT, *listing, *map(module_of, settings.get("queries", ())))
 
 
-def module_of(question: Query) -> str:
+def module_of(query: Query) -> str:
     """Return the module that answers one of READS."""
-    return f"statefile/{READS[question[0]][0]}"
+    return f"statefile/{READS[query[0]][0]}"
 
 
 def with_imports(*modules: str) -> list[str]:

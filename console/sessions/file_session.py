@@ -92,11 +92,11 @@ class FileSession(Session):
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
+    async def read(self, decode: Callable[[Any], Value], query: Query) -> Value:
         """Ask one of ``READS``."""
-        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, *question)))
+        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, *query)))
 
-    def prefetch(self, questions: Iterable[Query]) -> None:
+    def prefetch(self, queries: Iterable[Query]) -> None:
         """The answers are at hand when they are read."""
 
     def _decoded(self, decode: Callable[[Any], Value], sent: Any) -> Value:

@@ -20,25 +20,25 @@ Use = Callable[[Session], Awaitable[Result]]
 
 
 def with_session(
-    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], asks: Prefetch = no_queries
+    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], queries: Prefetch = no_queries
 ) -> Result:
-    """Open a session for a command in an event loop, await ``use``, close the session. ``asks``: its questions."""
+    """Open a session for a command in an event loop, await ``use``, close the session. ``queries``: its queries."""
     from ...engine.asyncio_log import run_with_log  # here: most commands read once
     from .open import open_session
 
     found: list[Result] = []
 
     async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
-        found.append(await _use(await open_session(endpoint, is_console=False, asks=asks), use))
+        found.append(await _use(await open_session(endpoint, is_console=False, queries=queries), use))
 
     run_with_log(open_and_use())
     return found[0]
 
 
-def read_once(endpoint: Endpoint, use: Use[Result], asks: Prefetch = no_queries) -> Result:
+def read_once(endpoint: Endpoint, use: Use[Result], queries: Prefetch = no_queries) -> Result:
     """The same for a ``use`` that awaits nothing but the session's answers: without an event loop, unless by ssh."""
     if is_remote(endpoint.target):
-        return with_session(endpoint, use, asks)
+        return with_session(endpoint, use, queries)
 
     async def use_named(session: Session) -> Result:
         if endpoint.run is not None:

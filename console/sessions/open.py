@@ -29,11 +29,11 @@ async def open_session(
     read_only: bool = False,
     is_console: bool = True,
     may_prompt: bool = True,
-    asks: Prefetch = no_queries,
+    queries: Prefetch = no_queries,
     login: Login | None = None,
 ) -> LiveSession:
     """Open a session for a state file and the run that is named. ``is_console``: as ``SshSession.open``;
-    ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``asks``: questions about the
+    ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``queries``: queries about the
     run that is named (None: the latest), which are sent ahead; ``login``: shared with other sessions.
 
     Raises RedriveError with one sentence.
@@ -44,7 +44,7 @@ async def open_session(
         from .ssh import SshSession
 
         whole = None if run is None else parse(f"{target}@{run}").path
-        first = asks(None) if run is None else [list_query(RUN_NAMES)]
+        first = queries(None) if run is None else [list_query(RUN_NAMES)]
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(
@@ -52,7 +52,7 @@ async def open_session(
                 read_only=read_only,
                 is_console=is_console,
                 options=options,
-                asks=first,
+                queries=first,
                 whole=whole,
                 login=login,
             )
@@ -67,7 +67,7 @@ async def open_session(
     if run is not None:
         try:
             session.run_id = one_run(run, await session.query(RUN_NAMES), target, *session.ssh_arguments)
-            session.prefetch(asks(session.run_id))
+            session.prefetch(queries(session.run_id))
         except BaseException:
             await session.close()
             raise

@@ -1,4 +1,4 @@
-"""A session: a run just started, a local state file, or one behind ssh; its questions, and the commands it sends.
+"""A session: a run just started, a local state file, or one behind ssh; its queries, and the commands it sends.
 
 The console receives every change through ``events``; the screen changes only when the event has arrived.
 """
@@ -53,7 +53,7 @@ def machine_now_us() -> int:
 class Session(Protocol):
     """A connection to a state file. All methods may raise RedriveError with one sentence for the operator.
 
-    The questions stand here, once for all kinds of session; each kind has its own ``read``.
+    The queries stand here, once for all kinds of session; each kind has its own ``read``.
 
     ``run_id``: the run that was named when the session was opened; None: the latest.
     """
@@ -77,7 +77,7 @@ class Session(Protocol):
         """Microseconds UTC by the clock of the host of the state file: what ages and countdowns are counted from."""
         return wall_time_us() + round(self.status.clock_offset_seconds * 1e6)
 
-    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
+    async def read(self, decode: Callable[[Any], Value], query: Query) -> Value:
         """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
     async def snapshot(
@@ -102,8 +102,8 @@ class Session(Protocol):
         """
         return await self.snapshot(run_id)
 
-    def prefetch(self, questions: Iterable[Query]) -> None:
-        """Send questions whose answers are read next: together they cost one round trip."""
+    def prefetch(self, queries: Iterable[Query]) -> None:
+        """Send queries whose answers are read next: together they cost one round trip."""
 
     async def send(self, command: Command) -> Answer:
         """Send a command. Sending it again with the same id changes nothing."""
@@ -189,7 +189,7 @@ class Session(Protocol):
 
 
 def no_queries(run_id: str | None) -> Sequence[Query]:
-    """Nothing is asked ahead."""
+    """No query is sent ahead."""
     return ()
 
 
@@ -199,27 +199,27 @@ def board_query(run_id: str | None) -> Query:
 
 
 def part_query(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Query:
-    """The question of ``Session.part``."""
+    """The query of ``Session.part``."""
     return "part", {"run_id": run_id, "names": names, "has_blockers": has_blockers}
 
 
 def runs_query(run_id: str | None = None) -> Query:
-    """The question of ``Session.runs``."""
+    """The query of ``Session.runs``."""
     return "runs", {"run_id": run_id}
 
 
 def list_query(listing: Listing[Row], **options: Option) -> Query:
-    """The question of ``Session.query``."""
+    """The query of ``Session.query``."""
     return "query", {"what": listing.name, "options": options}
 
 
 def log_query(run_id: str, task: str, attempt: int, /, **window: int | None) -> Query:
-    """The question of ``Session.log``."""
+    """The query of ``Session.log``."""
     return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 
 def causes_query(run_id: str | None, causes: Sequence[CauseKey] | None = None) -> Query:
-    """The question of ``Session.cause_histories``."""
+    """The query of ``Session.cause_histories``."""
     return "cause_history", {"run_id": run_id, "causes": causes}
 
 

@@ -75,7 +75,7 @@ class SshSession(LiveSession):
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
         self._settings = settings  # of the agent
-        self._asked: list[tuple[Query, Awaitable[Any]]] = []  # ahead, whose answers nobody has read
+        self._prefetched: list[tuple[Query, Awaitable[Any]]] = []  # nobody has read their answers
         self._opening: dict[str, tuple[Sequence[Query], asyncio.Task[Any]]] = {}  # files that are opened ahead
         self._open_there = address.path  # the file that the agent opened last
         self.files: Sequence[FileRow] = ()  # of the host, if they were asked for
@@ -93,45 +93,45 @@ class SshSession(LiveSession):
         read_only: bool = False,
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
-        asks: Sequence[Query] = (),
+        queries: Sequence[Query] = (),
         whole: str | None = None,
         is_list: bool = False,
         login: Login | None = None,
     ) -> SshSession:
         """Connect. ``is_console``: it stays open, and waits longer for a silent host than a command.
 
-        ``asks``: questions that are answered with the greeting.
+        ``queries``: they are answered with the greeting.
         ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
         ``is_list``: of a host, whose ``files`` it lists; ``open_file`` opens one of them.
         ``login``: shared with other sessions.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
         address = parse(target)
-        settings = {"path": address.path, "is_console": is_console, "asks": asks, "whole": whole, "list": is_list}
+        settings = {"path": address.path, "is_console": is_console, "queries": queries, "whole": whole, "list": is_list}
         session = cls(address, options, read_only, settings, login)
         await session._connection.open()
         return session
 
-    def open_ahead(self, path: str, asks: Sequence[Query]) -> None:
-        """Begin ``open_file``, with questions about it: those of several files cost one round trip together."""
-        opening = asyncio.create_task(self._request_file(parse(path).path, asks))
+    def open_ahead(self, path: str, queries: Sequence[Query]) -> None:
+        """Begin ``open_file``, with queries about it: those of several files cost one round trip together."""
+        opening = asyncio.create_task(self._request_file(parse(path).path, queries))
         opening.add_done_callback(_retrieve_error)
-        self._opening[path] = asks, opening
+        self._opening[path] = queries, opening
 
     async def open_file(self, path: str) -> None:
         """Open the file of an ``FileRow.path`` of the host, in place of the one before. No events may be followed."""
         if path not in self._opening:
             self.open_ahead(path, ())
-        asks, opening = self._opening.pop(path)
+        queries, opening = self._opening.pop(path)
         opened = await opening
         self._settings["list"] = False
         self._uuid, self._heartbeat = None, AgentHeartbeat()
         with decoding("a state file"):
-            self._on_hello(opened, asks)
+            self._on_hello(opened, queries)
 
-    async def _request_file(self, path: str, asks: Sequence[Query]) -> Any:
+    async def _request_file(self, path: str, queries: Sequence[Query]) -> Any:
         self._open_there = path
-        return await self._connection.request("file", modules=[*map(module_of, asks)], path=path, asks=asks)
+        return await self._connection.request("file", modules=[*map(module_of, queries)], path=path, queries=queries)
 
     @property
     def address(self) -> str:
@@ -168,27 +168,27 @@ class SshSession(LiveSession):
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
-    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
-        return decode(await self._read(question))
+    async def read(self, decode: Callable[[Any], Value], query: Query) -> Value:
+        return decode(await self._read(query))
 
-    def prefetch(self, questions: Iterable[Query]) -> None:
-        for question in questions:
-            answer = asyncio.create_task(self._request(question))
+    def prefetch(self, queries: Iterable[Query]) -> None:
+        for query in queries:
+            answer = asyncio.create_task(self._request(query))
             answer.add_done_callback(_retrieve_error)
-            self._asked.append((question, answer))
+            self._prefetched.append((query, answer))
 
-    async def _read(self, question: Query) -> Any:
-        for place, (asked, answer) in enumerate(self._asked):
-            if asked == question:
-                del self._asked[place]
+    async def _read(self, query: Query) -> Any:
+        for index, (prefetched, answer) in enumerate(self._prefetched):
+            if prefetched == query:
+                del self._prefetched[index]
                 return await answer
-        return await self._request(question)
+        return await self._request(query)
 
-    async def _request(self, question: Query) -> Any:
+    async def _request(self, query: Query) -> Any:
         if self._open_there != self._path:  # another file was opened ahead
             await self._request_file(self._path, ())
-        what, options = question
-        return await self._connection.request("read", modules=(module_of(question),), what=what, options=options)
+        what, options = query
+        return await self._connection.request("read", modules=(module_of(query),), what=what, options=options)
 
     async def snapshot(
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
@@ -301,23 +301,25 @@ class SshSession(LiveSession):
 
     # --- Messages of the agent --------------------------------------------------------------------------------------
 
-    def _on_hello(self, hello: AgentMessage, asks: Sequence[Query] | None = None) -> None:
+    def _on_hello(self, hello: AgentMessage, queries: Sequence[Query] | None = None) -> None:
         """Handle a hello; after a reconnection, continue after the last event if the file is still the same.
 
-        ``asks``: the questions that it answers; None: those of the settings, which a reconnection does not repeat.
+        ``queries``: those that it answers; None: those of the settings, which a reconnection does not repeat.
         """
-        questions = self._settings["asks"] if asks is None else asks
-        self._settings["asks"] = ()
+        answered_queries = self._settings["queries"] if queries is None else queries
+        self._settings["queries"] = ()
         if "files" in hello:
             self.files = file_rows_in(hello, self._address, clock_offset_us(hello))
             return
         with decoding("a greeting"):
-            self._asked = [(one, answered(sent)) for one, sent in zip(questions, hello["answers"], strict=True)]
+            self._prefetched = [
+                (one, answered(sent)) for one, sent in zip(answered_queries, hello["answers"], strict=True)
+            ]
             # One that was sent after it may have been handled before.
             self._heartbeat = max(self._heartbeat, _heartbeat_of(hello["beat"]), key=lambda beat: beat.now)
         self._path = answers.row_of(str, hello["path"])
         self._settings["path"] = self._path  # a reconnection must not choose another default file
-        if asks is None:
+        if queries is None:
             self._open_there = self._path
         if self._settings.pop("whole", None) is not None:
             self.is_whole = bool(hello.get("whole"))

@@ -183,12 +183,12 @@ class Agent(object):
         self._executor_connection = executor_socket.ExecutorConnection(self.path)
         self._reader.open()
         self._problem, self._next_presence = None, 0.0
-        answers = [self._answer(what, options) for what, options in settings.get("asks", ())]
+        answers = [self._answer(what, options) for what, options in settings.get("queries", ())]
         opened = {"path": self.path, "whole": is_whole, "uuid": self._reader.uuid, "now": _now_us()}  # type: JsonObject
         return dict(opened, answers=answers, beat=self._beat())
 
     def _answer(self, what: str, options: Dict[str, Any]) -> JsonObject:
-        """Answer a question of READS that came with the opening of the file."""
+        """Answer a query of READS that came with the opening of the file."""
         try:
             return {"ok": read(self._reader.connection, what, options)}
         except Exception as error:
@@ -329,7 +329,7 @@ class Agent(object):
 
     def _file(self, request: AgentRequest) -> JsonObject:
         """Go on with another file of this host: a command reads several by one login."""
-        return self.open(dict(self._settings, path=request["path"], asks=request["asks"]))
+        return self.open(dict(self._settings, path=request["path"], queries=request["queries"]))
 
     def _follow(self, request: AgentRequest) -> None:
         if request["since"] is None:

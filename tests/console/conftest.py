@@ -146,10 +146,10 @@ class FakeSession:
     def now_us(self) -> int:
         return time.time_ns() // 1_000 + round(self.status.clock_offset_seconds * S)
 
-    async def read(self, decode: Callable[[Any], Value], question: Query) -> Value:
-        raise AssertionError(f"no test has an answer to {question[0]}: each question has a method below")
+    async def read(self, decode: Callable[[Any], Value], query: Query) -> Value:
+        raise AssertionError(f"no test has an answer to {query[0]}: each query has a method below")
 
-    def prefetch(self, questions: Iterable[Query]) -> None:
+    def prefetch(self, queries: Iterable[Query]) -> None:
         raise NotImplementedError
 
     async def runs(self, run_id: str | None = None) -> Sequence[RunSummary]:

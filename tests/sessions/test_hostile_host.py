@@ -105,7 +105,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         notify(agent, ask, **fields)
 
     async def ask_everything() -> None:
-        session = await SshSession.open(str(SshAddress("far", str(path))), asks=ASKED)
+        session = await SshSession.open(str(SshAddress("far", str(path))), queries=ASKED)
         for request in REQUESTS:
             await request(session)
         await session.close()
@@ -183,7 +183,7 @@ async def visit(host: HostileHost, number: int) -> None:
         mock.patch.object(bundle, "module_sources", lambda modules: {}),  # this host runs no agent
     ):
         try:
-            session = await SshSession.open("ssh://far/state.db", asks=ASKED)
+            session = await SshSession.open("ssh://far/state.db", queries=ASKED)
         except RedriveError as error:
             assert str(error).isprintable()
             return

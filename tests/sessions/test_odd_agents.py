@@ -175,7 +175,7 @@ LIMIT_BYTES = 1024**3  # of addresses, for a command that reads one row
 def test_a_table_costs_what_was_sent_for_it(far_side: Any, table: str) -> None:
     far_side(f"""
 board = {{'done': 0, 'parents': None, 'specs': {{}}, 'seq': 1, 'run': {{}}, 'tasks': {table}}}
-hello['hello']['answers'] = [{{'ok': board}} for _ in settings['asks']]
+hello['hello']['answers'] = [{{'ok': board}} for _ in settings['queries']]
 say(hello)
 pipe.read()
 """)

@@ -76,7 +76,7 @@ READS: tuple[tuple[str, dict[str, Any]], ...] = (
 REQUESTS: tuple[dict[str, Any], ...] = (
     *({"ask": "read", "what": what, "options": options} for what, options in READS),
     {"ask": "clock"},
-    {"ask": "file", "path": "/nowhere.db", "asks": [["runs", {}]]},
+    {"ask": "file", "path": "/nowhere.db", "queries": [["runs", {}]]},
     {"ask": "usage"},
     {"ask": "follow", "since": 0},
     {"ask": "follow", "since": None},
