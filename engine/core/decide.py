@@ -38,7 +38,7 @@ from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from .breaker import DownstreamHealth
 from .deadline import shorten_delay
 from .failures.tables import is_shape_error, nature_of
-from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, LostWith, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
 from .spec import TaskSpec
 
@@ -250,7 +250,7 @@ def _decide_outcome(
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
         case OutcomeKind.LOST:
             how = outcome.failure.message if outcome.failure is not None else ""
-            if outcome.is_with_process and history.spec.idempotent and policy.max_attempts == 1:
+            if outcome.lost_with is LostWith.PROCESS and history.spec.idempotent and policy.max_attempts == 1:
                 # Its executor lives and goes on by itself; after the loss of an executor somebody asks for the resume.
                 why = f"{how or 'lost'} in its only attempt: find out what it did, then requeue or skip"
                 return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)

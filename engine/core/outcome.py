@@ -27,6 +27,13 @@ class OutcomeKind(StrEnum):
     SKIPPED = "skipped"  # the task decided that its branch is not taken
 
 
+class LostWith(StrEnum):
+    """What ended with a lost attempt, while its executor lives."""
+
+    PROCESS = "process"  # the process in which it ran; its zygote lives
+    ZYGOTE = "zygote"  # the process that forks the attempts: the next attempt runs apart
+
+
 class FailureClass(StrEnum):
     """Whether a retry can help."""
 
@@ -154,8 +161,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything
     is_blameless: bool = False  # LOST, and the task is not known to have caused it: no counter of the task changes
     fence_seconds: float = 0.0  # CANCELLED by a stop: its process on another host may live so long
-    is_with_zygote: bool = False  # LOST with the process that forks the attempts: the next attempt runs apart
-    is_with_process: bool = False  # LOST with the process in which it ran, while its executor and its zygote live
+    lost_with: LostWith | None = None  # LOST, and it is known what ended
 
 
 # --- Results that cannot be stored -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..core.breaker import CallVerdict
 from ..core.deadline import ending_deadline
 from ..core.decide import Decision, Succeed, TaskHistory
 from ..core.failures.attempt_end import lost_outcome, not_started_outcome
-from ..core.outcome import Outcome, OutcomeKind
+from ..core.outcome import LostWith, Outcome, OutcomeKind
 from ..core.schedule import local_time
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
@@ -109,7 +109,7 @@ class AttemptRecorder(AttemptListener):
     def start_failed(self, error: OSError) -> None:
         """End the attempt: it has no process. The zygote is gone, or the machine lacks memory or descriptors."""
         if isinstance(error, ZygoteGone):
-            self.ended(lost_outcome(str(error), is_blameless=error.is_blameless, is_with_zygote=True))
+            self.ended(lost_outcome(str(error), is_blameless=error.is_blameless, lost_with=LostWith.ZYGOTE))
         else:
             self.ended(
                 lost_outcome(str(error)) if isinstance(error, ProcessLookupError) else not_started_outcome(error)
@@ -428,7 +428,7 @@ class RunningAttempts:
         self._unrecorded.pop(recorder, None)
         if self.running.get(task) is recorder:
             del self.running[task]
-        if outcome.is_with_zygote:
+        if outcome.lost_with is LostWith.ZYGOTE:
             self._lost_with_zygote.add(task)
         elif self._lost_with_zygote:
             self._lost_with_zygote.discard(task)

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from ..core.advice import Progress
 from ..core.failures.attempt_end import AttemptEnd, KillReason, lost_outcome, outcome_of, was_killed
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
-from ..core.outcome import Outcome, OutcomeKind, unstored_result
+from ..core.outcome import LostWith, Outcome, OutcomeKind, unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
@@ -435,21 +435,14 @@ class Attempt(AttemptControls):
         is_out = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         self.end(usage, exited, crash_dump=crash_dump, out_of_memory=is_out)
 
-    def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
-        """End the attempt as LOST: its process is gone. A result that it had sent stands; so does a reason to end it.
-
-        Unless the zygote is gone too, or another attempt has ended the process, the attempt is lost with its process.
-        """
+    def lose(self, why: str, *, is_blameless: bool = False, lost_with: LostWith = LostWith.PROCESS) -> None:
+        """End the attempt as LOST: its process is gone. What it has reported stands; so does a reason to end it."""
         self.backend.drain()
         if self.is_over:
             return
         usage = self.duration()
         if self.reported is None and not self.is_terminating:
-            is_alone = not is_blameless and not is_with_zygote
-            ended = lost_outcome(
-                why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote, is_with_process=is_alone
-            )
-            self.finish(ended)
+            self.finish(lost_outcome(why, usage, is_blameless=is_blameless, lost_with=lost_with))
         else:
             self.end(usage)
 

@@ -26,7 +26,7 @@ import msgspec
 
 from ... import __version__
 from ..core.failures.attempt_end import lost_outcome
-from ..core.outcome import Outcome, OutcomeKind
+from ..core.outcome import LostWith, Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
@@ -415,7 +415,7 @@ class DaskCluster:
             attempt.give_up("is gone")
             seconds = attempt.stop_renewing()
             if not seconds or await self._is_proven_dead(attempt):
-                return lost_outcome(attempt.why, is_with_process=True)
+                return lost_outcome(attempt.why, lost_with=LostWith.PROCESS)
             await asyncio.sleep(min(seconds, WATCH_SECONDS))
 
     async def _is_proven_dead(self, attempt: RemoteAttempt) -> bool:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from ..core.outcome import LostWith
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import process, protocol, reaper, stack
@@ -189,4 +190,4 @@ class ForkedProcess(AttemptBackend):
 
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End the attempt as LOST: the zygote is gone, and the process with it."""
-        self._running.lose(why, is_blameless=is_blameless, is_with_zygote=True)
+        self._running.lose(why, is_blameless=is_blameless, lost_with=LostWith.ZYGOTE)

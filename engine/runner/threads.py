@@ -25,6 +25,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from ..core.failures.attempt_end import KILLED_FROM_OUTSIDE
+from ..core.outcome import LostWith
 from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import process, protocol, stack
@@ -281,12 +282,12 @@ class ThreadHost(ForkedProcess):
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End all attempts as LOST: the zygote is gone, and the host with it."""
         self._is_over = True
-        self._end(why, is_blameless=is_blameless, is_with_zygote=True)
+        self._end(why, is_blameless=is_blameless, lost_with=LostWith.ZYGOTE)
 
-    def _end(self, why: str, *, is_blameless: bool, is_with_zygote: bool = False) -> None:
+    def _end(self, why: str, *, is_blameless: bool, lost_with: LostWith = LostWith.PROCESS) -> None:
         for thread in list(self.threads.values()):
             assert thread.attempt is not None
-            thread.attempt.lose(why, is_blameless=is_blameless, is_with_zygote=is_with_zygote)
+            thread.attempt.lose(why, is_blameless=is_blameless, lost_with=lost_with)
         self.threads.clear()
         self.leaked.clear()
         self.is_retired = True

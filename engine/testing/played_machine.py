@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ..core.failures.hang import Autopsy
-from ..core.outcome import Outcome, OutcomeKind
+from ..core.outcome import LostWith, Outcome, OutcomeKind
 from ..core.secret_mask import SecretMask
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
@@ -183,7 +183,7 @@ class PlayedRunner:
         self.is_open = False
         is_shared = len(self.running) > 1
         for attempt in [*self.running.values()]:
-            attempt.lose("its zygote died", is_blameless=is_shared, is_with_zygote=True)
+            attempt.lose("its zygote died", is_blameless=is_shared, lost_with=LostWith.ZYGOTE)
         self._listener.executor_changed(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
         self._listener.zygote_lost()
 

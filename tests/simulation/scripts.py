@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from redrive.engine.core.failures.attempt_end import lost_outcome
-from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, LostWith, Outcome, OutcomeKind
 from redrive.engine.runner import protocol
 from redrive.engine.runner.protocol import AttemptFrame, AttemptOrder
 from redrive.engine.testing.played_machine import Script
@@ -72,7 +72,7 @@ def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random, *, is_lis
         recheck = dice.choice((None, 0.0, 3.0))
         return Outcome(OutcomeKind.DEFERRED, recheck_seconds=recheck, defer_reason="not yet", attempt_columns=usage)
     if behaviour == "lost":
-        return lost_outcome("killed from outside (SIGKILL)", usage, is_with_process=True)
+        return lost_outcome("killed from outside (SIGKILL)", usage, lost_with=LostWith.PROCESS)
     if behaviour == "killed":
         return lost_outcome("killed with its neighbours", usage, is_blameless=True)
     if behaviour not in _CLASSES:

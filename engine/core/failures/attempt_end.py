@@ -20,6 +20,7 @@ from ..outcome import (
     Failure,
     FailureClass,
     Fingerprint,
+    LostWith,
     Outcome,
     OutcomeKind,
     timeout_error,
@@ -89,7 +90,7 @@ def _outcome_of(end: AttemptEnd) -> Outcome:
     if end.command is not None and end.exit_code == 0 and not end.result_error:
         return Outcome(OutcomeKind.SUCCESS, result=end.result)
     if end.signal == SIGKILL and not end.out_of_memory:
-        return lost_outcome(KILLED_FROM_OUTSIDE, is_with_process=True)
+        return lost_outcome(KILLED_FROM_OUTSIDE, lost_with=LostWith.PROCESS)
     return Outcome(OutcomeKind.ERROR, _exit_failure(end))
 
 
@@ -106,8 +107,7 @@ def lost_outcome(
     usage: Mapping[str, object] | None = None,
     *,
     is_blameless: bool = False,
-    is_with_zygote: bool = False,
-    is_with_process: bool = False,
+    lost_with: LostWith | None = None,
 ) -> Outcome:
     """Return LOST: the process of the attempt or its parent is gone, and its progress is unknown.
 
@@ -120,8 +120,7 @@ def lost_outcome(
         failure,
         attempt_columns=usage or {},
         is_blameless=is_blameless,
-        is_with_zygote=is_with_zygote,
-        is_with_process=is_with_process,
+        lost_with=lost_with,
     )
 
 

@@ -22,7 +22,7 @@ from redrive.engine.core.decide import (
     decide,
 )
 from redrive.engine.core.failures.attempt_end import AttemptEnd, lost_outcome, memory_limit_failure
-from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, LostWith, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
@@ -328,11 +328,14 @@ def test_losses_have_their_own_bound():
 
 def test_a_task_with_one_attempt_is_not_started_again_after_a_kill_from_outside():
     """``max_attempts`` counts all starts, and `redrive exec` promises that it starts a command once."""
-    killed, once = lost_outcome("killed from outside (SIGKILL)", is_with_process=True), RetryPolicy(max_attempts=1)
+    killed, once = (
+        lost_outcome("killed from outside (SIGKILL)", lost_with=LostWith.PROCESS),
+        RetryPolicy(max_attempts=1),
+    )
     decision = judge(killed, policy=once)
     assert DeadLetterKind.INDETERMINATE == decision.kind
     assert "killed from outside (SIGKILL) in its only attempt" in decision.why
-    assert isinstance(judge(lost_outcome("its zygote died", is_with_zygote=True), policy=once), Retry)
+    assert isinstance(judge(lost_outcome("its zygote died", lost_with=LostWith.ZYGOTE), policy=once), Retry)
     assert isinstance(judge(killed, policy=RetryPolicy(max_attempts=2)), Retry)
 
 

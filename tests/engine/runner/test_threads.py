@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.outcome import FailureClass, Outcome, OutcomeKind
+from redrive.engine.core.outcome import FailureClass, LostWith, Outcome, OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.runner.child import run_coroutine
 from redrive.engine.runner.protocol import RunnerListener
@@ -439,7 +439,7 @@ async def test_a_task_that_crashes_fails_with_its_place_and_its_neighbour_is_los
 
 async def test_where_nobody_can_know_who_ended_the_process_all_are_lost_and_it_counts(bench: Any) -> None:
     for outcome in await beside_a_neighbour(bench, "leaves_unseen"):
-        assert (outcome.kind, outcome.is_blameless, outcome.is_with_process) == (OutcomeKind.LOST, False, True)
+        assert (outcome.kind, outcome.is_blameless, outcome.lost_with) == (OutcomeKind.LOST, False, LostWith.PROCESS)
         assert outcome.failure.message.endswith("died (exit code 3)")
 
 
@@ -475,7 +475,7 @@ async def test_an_attempt_is_lost_with_its_process_in_each_isolation(bench: Any,
         os.kill(pid, signal.SIGKILL)
     outcomes = [await recorder.outcome() for recorder in recorders]
     assert [outcome.failure.message for outcome in outcomes] == ["killed from outside (SIGKILL)"] * 2
-    assert all(outcome.is_with_process and not outcome.is_blameless for outcome in outcomes)
+    assert all(outcome.lost_with is LostWith.PROCESS and not outcome.is_blameless for outcome in outcomes)
 
 
 async def test_a_result_that_was_written_stands_though_a_neighbour_ends_the_process_before_it_is_read(
