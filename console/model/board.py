@@ -235,7 +235,7 @@ class Board:
     def _find_held(self) -> dict[str, WaitReason]:
         run, now_us = self.projection.run, _ANY_TIME_US
         tasks = self.projection.tasks.items() if self.counts[states.TaskState.CANCELLED] else ()
-        late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
+        late = {name: WaitReason.DEADLINE for name, row in tasks if row.is_late}
         shut = any(one.breaker.needs_operator for one in self.snapshot.breakers.values())
         late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None
@@ -330,11 +330,6 @@ class Board:
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         known = self.active, self.undecided, self._holders
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, *known)
-
-
-def is_late(row: TaskRow) -> bool:
-    """Whether the deadline of the run has cancelled the task."""
-    return row.state is states.TaskState.CANCELLED and row.failure_mode == states.DEADLINE_MODE
 
 
 def _dag_of(projection: RunProjection) -> Dag:

@@ -38,7 +38,7 @@ from ...engine.domain.states import (
     may_have_happened,
 )
 from ...engine.domain.trigger_rules import DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
-from .board import Board, is_late
+from .board import Board
 
 
 @dataclass(slots=True)
@@ -226,7 +226,7 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
 
 def _restart_cancelled(overlay: _Overlay, names: Sequence[str]) -> None:
     """Run the descendants again that the deadline of the run has cancelled (``statefile/requeue.py``)."""
-    late = [name for name in overlay.board.dag.descendants(*names) if is_late(overlay.board.row(name))] if names else []
+    late = [name for name in overlay.board.dag.descendants(*names) if overlay.board.row(name).is_late] if names else []
     late = [name for name in late if name not in overlay.changed]
     for name in late:
         overlay.put(name, DerivedState(TaskState.PENDING))

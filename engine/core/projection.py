@@ -15,7 +15,7 @@ from ..domain import event_payloads as payloads
 from ..domain.elements import GONE
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.rows import RunRow
-from ..domain.states import RunState, TaskState
+from ..domain.states import DEADLINE_MODE, RunState, TaskState
 from ..domain.task_options import child_position
 from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
@@ -113,6 +113,11 @@ class TaskRow(Struct, gc=False):
     changed_at: int = 0
     spec: TaskSpec | None = None
     attempts: dict[int, AttemptRow] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline of the run has cancelled the task."""
+        return self.state is TaskState.CANCELLED and self.failure_mode == DEADLINE_MODE
 
     @property
     def latest(self) -> AttemptRow | None:

@@ -19,7 +19,7 @@ import msgspec
 
 from ..domain.events import KILL_STEPS, EventKind
 from ..domain.rows import RunFacts, RunRow
-from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, RunState, TaskState
+from ..domain.states import MOVING, NEEDS_HUMAN, RunState, TaskState
 from ..domain.text import format_clock, format_duration
 from .explain import fact_of
 from .outcome import FailureMode
@@ -179,8 +179,7 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
 
 def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
     """The sign, the word and the role of a task: an approval that waits, or the end by a deadline, is said."""
-    is_late = row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
-    return LATE if is_late else state_style(counted_state(row), runner, row.name)
+    return LATE if row.is_late else state_style(counted_state(row), runner, row.name)
 
 
 def state_code(row: TaskRow, runner: RunnerStatus) -> str:

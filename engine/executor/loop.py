@@ -24,7 +24,6 @@ from ..core.breaker import CallVerdict
 from ..core.causes import LAST_TRIES_SECONDS
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.projection import RunProjection
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
@@ -66,6 +65,7 @@ class RunLoop:
     ) -> None:
         clock = machine.clock
         self._opened = opened
+        self.executor_id = opened.identity.executor_id
         self._loop = asyncio.get_running_loop()
         self._is_woken = False  # a step is scheduled
         self._is_committing = False
@@ -74,10 +74,10 @@ class RunLoop:
         self._is_paged = False
         self._pages_until = 0.0  # on the loop's clock
         self._result: asyncio.Future[RunResult] = self._loop.create_future()
-        self._run = ActiveRun(opened, clock, self.wake)
+        self.active_run = ActiveRun(opened, clock, self.wake)
         self.attempts = RunningAttempts(
             opened,
-            self._run,
+            self.active_run,
             clock,
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
@@ -90,18 +90,16 @@ class RunLoop:
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
-        self._publisher = Publisher(opened, machine, self._run, self.attempts, listener)
-        self._storage = StorageHealth(clock, self.attempts.write, self._publisher.notify_listener)
-        self._file_watch = StateFileWatch(
-            opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
-        )
-        self._dispatcher = Dispatcher(opened, self._run, self.downstreams, self.attempts)
-        self._run_end = RunEndCheck(self._run, self.downstreams, self.attempts, opened)
+        self._publisher = Publisher(opened, machine, self.active_run, self.attempts, listener)
+        self.storage = StorageHealth(clock, self.attempts.write, self._publisher.notify_listener)
+        self._file_watch = StateFileWatch(opened.state_path, opened.lease.lock, self.storage, opened.writer, self._fail)
+        self._dispatcher = Dispatcher(opened, self.active_run, self.downstreams, self.attempts)
+        self._run_end = RunEndCheck(self.active_run, self.downstreams, self.attempts, opened)
         self.zygote_restart = ZygoteRestart(
-            opened, self._run, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
+            opened, self.active_run, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        self._watchdog = Watchdog(self._run, self.attempts, self.downstreams, clock)
+        self._watchdog = Watchdog(self.active_run, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
         duties = [
@@ -142,7 +140,7 @@ class RunLoop:
         self._loop.set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
-            on_open(self._run.run_id)
+            on_open(self.active_run.run_id)
         try:
             self._on_wake()
             return await asyncio.shield(self._result)
@@ -177,7 +175,7 @@ class RunLoop:
             return None
         if self._is_committing:
             return None
-        if self.storage_problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
+        if self.storage.problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
             return passed
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
             if self._file_watch.is_given_up(self._loop.time()):
@@ -185,14 +183,14 @@ class RunLoop:
             return None
         if self.shutdown.mode is not None:
             return self._end or self._run_end.interrupted_result()
-        start = self._dispatcher.next_commit() if self.storage_problem is None else None
+        start = self._dispatcher.next_commit() if self.storage.problem is None else None
         return start or self._run_end.check()
 
     def _follow_up(self, freed: Mapping[str, int]) -> FollowUp | None:
         """Return what to claim with the settlement of an attempt."""
         if self.shutdown.mode is not None or self._result.done():
             return None
-        if self._file_watch.is_missing or self.storage_problem is not None or self._run_end.is_deadline_due:
+        if self._file_watch.is_missing or self.storage.problem is not None or self._run_end.is_deadline_due:
             return None
         follow_up = self._dispatcher.follow_up(freed)
         return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
@@ -239,7 +237,7 @@ class RunLoop:
         self._fail(error)
 
     def _on_events_committed(self, events: Sequence[Event]) -> None:
-        self._run.apply(events)
+        self.active_run.apply(events)
         acts = [event for event in events if event.actor is not None]
         self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
@@ -269,7 +267,7 @@ class RunLoop:
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        row, retry = self.projection.tasks[claim.task], self._run.spec(claim.task).retry
+        row, retry = self.active_run.projection.tasks[claim.task], self.active_run.spec(claim.task).retry
         return self.downstreams.record(claim.task, outcome, row.failures + row.refusals, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
@@ -281,7 +279,7 @@ class RunLoop:
     async def _start(self) -> None:
         self._publisher.start()
         self._server.start()
-        self._run.start()
+        self.active_run.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
         self._store_breakers()
@@ -292,7 +290,7 @@ class RunLoop:
         await self._file_watch.save()
 
     async def _close(self) -> None:
-        self._run.close()
+        self.active_run.close()
         self._heartbeat.stop()
         await self.zygote_restart.close()
         self._dispatcher.close()
@@ -302,7 +300,7 @@ class RunLoop:
         await self._publisher.close_pages(has_failed=failed)
         if not failed:
             writer, flow = self._opened.writer, self._opened.flow
-            await apply_retention(writer, flow, self._run.run_id, lambda: self.shutdown.mode is not None)
+            await apply_retention(writer, flow, self.active_run.run_id, lambda: self.shutdown.mode is not None)
         await self._publisher.close(has_failed=failed)
         await self._server.close()
 
@@ -319,16 +317,16 @@ class RunLoop:
             self._fail(error)
 
     def _on_storage_change(self, what: str, sentence: str) -> None:
-        self._storage.on_writer_change(what, sentence)
+        self.storage.on_writer_change(what, sentence)
         self._publish_health()
         self.wake()
 
     def _publish_health(self) -> None:
-        self._publisher.publish_health(self._storage)
+        self._publisher.publish_health(self.storage)
 
     def _fails_unwritable_stop(self) -> bool:
         """Fail, instead of waiting for the disk, if a stop was requested while the state file cannot be written."""
-        if self.storage_problem is None or self.attempts.running:
+        if self.storage.problem is None or self.attempts.running:
             return False
         if self._file_watch.is_missing:
             self._fail(self._file_watch.missing_error())
@@ -338,21 +336,6 @@ class RunLoop:
         return True
 
     # --- For the command server ------------------------------------------------------------------------------------
-
-    @property
-    def projection(self) -> RunProjection:
-        """The run as of its last committed event."""
-        return self._run.projection
-
-    @property
-    def executor_id(self) -> str:
-        """The id of this executor, as in the executor table and in the environment of every attempt."""
-        return self._opened.identity.executor_id
-
-    @property
-    def storage_problem(self) -> str | None:
-        """Why the state file cannot be written now; None: it can be."""
-        return self._storage.problem
 
     async def respond(self, line: bytes) -> Mapping[str, object]:
         """Answer one line as the command socket does. Raises ConnectionError once the executor leaves."""
@@ -391,7 +374,7 @@ class RunLoop:
     def _emit_breaker(self, downstream: str) -> None:
         change = self.downstreams.change_event(downstream)
         rows = self.downstreams.drain_dirty_rows()
-        self.attempts.write(lambda transaction: write_change(transaction, self._run.run_id, change, rows))
+        self.attempts.write(lambda transaction: write_change(transaction, self.active_run.run_id, change, rows))
         finding = self.downstreams.finding(downstream)
         if finding is not None and self._breakers_of_machine is not None:
             self._breakers_of_machine.publish(downstream, finding)
@@ -417,11 +400,11 @@ class RunLoop:
     def _shift_times(self, jump_us: int) -> None:
         self.downstreams.shift_clock(jump_us)
         self._watchdog.shift_clock(jump_us)
-        self._storage.shift_clock(jump_us)
+        self.storage.shift_clock(jump_us)
         rows = self.downstreams.drain_dirty_rows()
 
         def item(transaction: Transaction) -> None:
-            shift_times(transaction, [self._run.run_id], jump_us)
+            shift_times(transaction, [self.active_run.run_id], jump_us)
             store_breakers(transaction.connection, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)

@@ -18,7 +18,6 @@ from typing import Protocol, TypeVar
 
 from ..agent import command_client
 from ..agent.executor_socket import socket_path
-from ..core.projection import RunProjection
 from ..domain.acts import BY_EXECUTOR, DONE, REFUSED, RUNNING, Answer, Author, Command, TargetResult, parse_command
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
@@ -30,8 +29,10 @@ from ..statefile.ownership import has_token
 from ..statefile.transitions import Transaction
 from ..statefile.undo import answer_again, find_act
 from ..store import claims
+from .active_run import ActiveRun
 from .attempts import RunningAttempts
 from .run_end import Shutdown
+from .watchdog import StorageHealth
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
@@ -54,18 +55,9 @@ class LoopControl(Protocol):
     attempts: RunningAttempts
     shutdown: Shutdown
     zygote_restart: ZygoteRestart
-
-    @property
-    def projection(self) -> RunProjection:
-        """The run as of its last committed event."""
-
-    @property
-    def executor_id(self) -> str:
-        """The id of this executor."""
-
-    @property
-    def storage_problem(self) -> str | None:
-        """Why the state file cannot be written now; None: it can be."""
+    active_run: ActiveRun
+    storage: StorageHealth
+    executor_id: str
 
     @property
     def has_result(self) -> bool:
@@ -88,13 +80,13 @@ class _TooLong(Exception):
 class CommandServer:
     """Listens while the executor lives."""
 
-    def __init__(self, run: LoopControl, state_path: str) -> None:
-        self._run = run
+    def __init__(self, loop: LoopControl, state_path: str) -> None:
+        self._loop = loop
         self._path = socket_path(state_path)
         self._listener: socket.socket | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
-        self._usage_reader = UsageReader(run.attempts.running, time.monotonic)
+        self._usage_reader = UsageReader(loop.attempts.running, time.monotonic)
 
     def start(self) -> None:
         """Listen. Replaces the socket of a dead executor; the lock proves that no other executor lives."""
@@ -219,7 +211,7 @@ class CommandServer:
         if not isinstance(name, str):
             return Answer(False, "that is not a command: one JSON object a line with an 'act'")
         self._require_staying()
-        problem = self._run.storage_problem
+        problem = self._loop.storage.problem
         if problem is not None and name not in _WRITES_NOTHING:
             # Refuse now instead of responding only when the disk accepts writes again.
             return Answer(False, f"nothing is changed: {problem}")
@@ -238,18 +230,18 @@ class CommandServer:
         """The name that a client gives itself; with its process, if that is a task of this run or of another user."""
         credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         pid, uid, _ = _PEER.unpack(credentials)
-        if has_token(pid, [self._run.executor_id]):
+        if has_token(pid, [self._loop.executor_id]):
             return f"{actor} (a task of this run, pid {pid})"
         return actor if uid == os.geteuid() else f"{actor} (uid {uid}, pid {pid})"
 
     def _require_staying(self) -> None:
-        if self._run.has_result:
+        if self._loop.has_result:
             raise ConnectionAbortedError(
                 "the executor leaves: the client applies the act itself, once the lock is free"
             )
 
     async def _apply(self, command: Command) -> Answer:
-        code = await self._run.zygote_restart.load_for(command.act)
+        code = await self._loop.zygote_restart.load_for(command.act)
         answer = await self._apply_with_this_code(command)
         return answer._replace(message=f"{answer.message}; {code.sentence}") if code.sentence else answer
 
@@ -259,7 +251,7 @@ class CommandServer:
             return operator_actions.apply(transaction, command), is_new
 
         self._require_staying()  # changed code was loaded since
-        answer, is_new = await self._run.submit(item, command.author)
+        answer, is_new = await self._loop.submit(item, command.author)
         if not any(result.outcome == RUNNING for result in answer.results):
             return answer
         results = tuple([await self._finish(command, result, is_new) for result in answer.results])
@@ -275,7 +267,7 @@ class CommandServer:
 
     async def _cancel(self, command: Command, result: TargetResult, is_new: bool) -> tuple[bool, str]:
         """Report a cancel. The loop terminates the attempt on its event; CANCELLED follows when the process is gone."""
-        row = self._run.projection.tasks[result.task]
+        row = self._loop.active_run.projection.tasks[result.task]
         ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
         return ending, result.sentence if ending else f"it ended before: now {row.state}"
 
@@ -283,13 +275,13 @@ class CommandServer:
         """Extend the timeout, which only this process holds, then emit the change."""
         if not is_new:  # a repeated command must not extend twice
             return True, "it was given more time when this came first"
-        seconds, recorder = float(command.options["seconds"]), self._run.attempts.running.get(result.task)
+        seconds, recorder = float(command.options["seconds"]), self._loop.attempts.running.get(result.task)
         timeout = None if recorder is None else recorder.extend(seconds)
         if recorder is None or timeout is None:
             is_terminating = recorder is not None and recorder.controls.is_terminating
             return False, "SIGTERM was sent to it: it ends" if is_terminating else "it ends now, or is only starting"
         claim = recorder.claim
-        await self._run.submit(
+        await self._loop.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author
         )
         return True, f"{format_seconds(seconds)} more: {format_seconds(timeout)} in all"
@@ -303,16 +295,16 @@ class CommandServer:
         return {**self._status("usage"), "usage": self._usage_reader.read()}
 
     def _status(self, message: str) -> CommandMessage:
-        run = self._run
-        problem = run.storage_problem
-        return {"ok": True, "message": message, "executor_id": run.executor_id, "storage_problem": problem}
+        loop = self._loop
+        problem = loop.storage.problem
+        return {"ok": True, "message": message, "executor_id": loop.executor_id, "storage_problem": problem}
 
     async def _stop(self, command: Command) -> Answer:
         how = command.options.get("how")
         if how not in ("drain", "now"):
             return Answer(False, f"stop how? 'drain' or 'now', not {str(how)[:60]!r}")
-        self._run.shutdown.request(how)
-        running = len(self._run.attempts.running)
+        self._loop.shutdown.request(how)
+        running = len(self._loop.attempts.running)
         word = "ending" if how == "now" else "waiting for"
         answer = Answer(True, f"stopping: {word} {counted(running, 'running task')}; the run can resume")
         self._write_act(command, answer)  # not awaited: the disk may refuse writes
@@ -321,7 +313,7 @@ class CommandServer:
     def _write_act(self, command: Command, answer: Answer) -> None:
         """Emit an act on this process, for the journal; once per command id."""
         acted = OperatorActed(command.act, dict(command.options), answer.as_json())
-        run_id = self._run.projection.run.run_id
+        run_id = self._loop.active_run.run_id
 
         def item(transaction: Transaction) -> None:
             if find_act(transaction.connection, command.id) is not None:
@@ -329,11 +321,11 @@ class CommandServer:
             transaction.author = command.author
             transaction.emit(acted, run_id)
 
-        self._run.attempts.write(item)
+        self._loop.attempts.write(item)
 
     async def _reload(self, command: Command) -> Answer:
         """Load changed source files. The event of the load names them."""
-        load = await self._run.zygote_restart.load_for(command.act)
+        load = await self._loop.zygote_restart.load_for(command.act)
         nothing = "nothing changed: the executor runs the code that is on the disk"
         answer = Answer(load.ok, load.sentence or nothing)
         self._write_act(command, answer)
@@ -341,15 +333,15 @@ class CommandServer:
 
     async def _breaker(self, command: Command) -> Answer:
         """Change a breaker in memory and write it to the state file; once per command id."""
-        earlier = await self._run.submit(lambda transaction: find_act(transaction.connection, command.id))
+        earlier = await self._loop.submit(lambda transaction: find_act(transaction.connection, command.id))
         if earlier is not None:
             return answer_again(earlier, command)
         downstream, how = str(command.options.get("downstream")), str(command.options.get("how"))
         try:
-            message = self._run.operate_breaker(downstream, how, command.actor or "an operator")
+            message = self._loop.operate_breaker(downstream, how, command.actor or "an operator")
         except RefusedError as error:
             return Answer(False, str(error))
-        answer, run_id = Answer(True, message), self._run.projection.run.run_id
+        answer, run_id = Answer(True, message), self._loop.active_run.run_id
         acted = OperatorActed(
             command.act,
             dict(command.options),
@@ -358,8 +350,8 @@ class CommandServer:
             downstream=downstream,
             how=how,
         )
-        await self._run.submit(lambda transaction: transaction.emit(acted, run_id), command.author)
-        self._run.wake()
+        await self._loop.submit(lambda transaction: transaction.emit(acted, run_id), command.author)
+        self._loop.wake()
         return answer
 
 

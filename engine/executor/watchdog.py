@@ -15,6 +15,7 @@ from ..core.causes import PageRequest
 from ..core.deadline import Slack, compute_slack, is_due
 from ..core.downstreams import DownstreamStates, LongOutage, LongOutages
 from ..core.projection import TaskRow
+from ..core.ready_queue import spec_of
 from ..core.schedule import expected_at
 from ..core.spec import ExpectedBy
 from ..core.views import describe_task, task_view
@@ -160,8 +161,8 @@ class Watchdog:
         self._noticed = {wait.cause for wait in found}
 
     def _notice(self, row: TaskRow, why: str, title: str, cause: str) -> None:
-        run_id, owner = self._run.run_id, None if row.spec is None else row.spec.owner
-        request = PageRequest(run_id, row.name, title, why, cause=cause, owner=owner)
+        run_id = self._run.run_id
+        request = PageRequest(run_id, row.name, title, why, cause=cause, owner=spec_of(row).owner)
         self._attempts.write(lambda transaction: claims.write_notice(transaction, run_id, row.name, why, request))
 
     # --- Downstreams ------------------------------------------------------------------------------------------------
@@ -169,7 +170,6 @@ class Watchdog:
     def _outage(self, outage: LongOutage) -> PageRequest:
         downstream, held, lasts_us = outage
         tasks = "1 task waits" if len(held) == 1 else f"{len(held)} tasks wait"
-        spec = self._projection.tasks[held[0]].spec
         return PageRequest(
             run_id=self._run.run_id,
             task=held[0],
@@ -177,7 +177,7 @@ class Watchdog:
             why=f"{downstream} has failed for {format_duration(lasts_us)}, and {tasks} for it",
             kind=DeadLetterKind.BREAKER,
             downstream=downstream,
-            owner=None if spec is None else spec.owner,
+            owner=spec_of(self._projection.tasks[held[0]]).owner,
         )
 
     # --- The deadline -----------------------------------------------------------------------------------------------
@@ -198,7 +198,6 @@ class Watchdog:
         is_missed = self._clock.now_us() >= run.deadline_at
         state_text = describe_task(task_view(self._projection, row.name, self._clock.now_us()))
         needs = f"{format_seconds(slack.needs_seconds)} of work are left" if slack.needs_seconds else "it is over time"
-        spec = row.spec
         return PageRequest(
             run_id=run.run_id,
             task=row.name,
@@ -206,7 +205,7 @@ class Watchdog:
             why=f"the run can no longer make {format_clock(run.deadline_at)}: {row.name} is not done"
             f" ({state_text}), and from there {needs}",
             kind=DeadLetterKind.DEADLINE,
-            owner=None if spec is None else spec.owner,
+            owner=spec_of(row).owner,
         )
 
 
