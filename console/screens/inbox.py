@@ -124,7 +124,7 @@ class InboxScreen(TaskScreen):
         name = self.console.selected
         if name is not None and name not in self._tasks_at_cursor():
             self._go_to_task(name)
-        self._request_memory()
+        self._request_cause_histories()
         self.rest_timer.start()
 
     def _open_causes_that_fit(self) -> None:
@@ -164,7 +164,7 @@ class InboxScreen(TaskScreen):
             self.inbox.refresh()
             self._refresh_list()
         self._show_heading()
-        self._request_memory()
+        self._request_cause_histories()
         self.table.update_rows()
         if self.evidence.display:
             self.evidence.tick()
@@ -174,7 +174,7 @@ class InboxScreen(TaskScreen):
             if self.texts.needs_reading:
                 self.read_texts()
 
-    def _request_memory(self) -> None:
+    def _request_cause_histories(self) -> None:
         """Read the history of these causes if it may have changed."""
         if self.console.cause_histories.is_due(self.board.projection.run.run_id, self.inbox.causes()):
             # the inbox works without history; the next event reads again
@@ -358,7 +358,7 @@ class InboxScreen(TaskScreen):
     def _show_consequences(self, names: Sequence[str]) -> None:
         columns = self.app.size.width
         who: list[Line] = (
-            [*present.selection_lines(names, self.run_context(), columns), self._memory_line()] if names else []
+            [*present.selection_lines(names, self.run_context(), columns), self._cause_history_line()] if names else []
         )
         other = self._other_at_cursor()
         acts = present.mend_lines(names, self.run_context(), columns) if names else []
@@ -391,7 +391,7 @@ class InboxScreen(TaskScreen):
         self._refresh_list()
         self.rest_timer.start()
 
-    def _memory_line(self) -> Line:
+    def _cause_history_line(self) -> Line:
         row = self.table.cursor_key
         if row is None or self.table.marks:
             return []
