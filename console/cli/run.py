@@ -134,7 +134,8 @@ def start_executor(
             return code_of_result(run_plain(start))
         from ..app import launch  # behind the first frame: it imports the engine
 
-        return code_of_console(launch.start(tty, *start[:4], has_tour=arguments.has_tour))
+        end = launch.start(tty, flow, state, run_id, start.options, has_tour=arguments.has_tour)
+        return code_of_console(end)
 
 
 def has_terminal() -> bool:

@@ -21,7 +21,7 @@ from .bundle import boot_command
 from .login import Login
 from .ssh_errors import SILENCE_SECONDS
 
-STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
+LATE_HEARTBEAT_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
 DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence
 WATCH_SECONDS = 1.0
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -70,7 +70,7 @@ class Connection:
             return Link.CLOSED
         if self._maintaining is None:
             return Link.CONNECTING
-        return Link.LIVE if self._agent is not None and self.age_seconds < STALE_SECONDS else Link.STALE
+        return Link.LIVE if self._agent is not None and self.age_seconds < LATE_HEARTBEAT_SECONDS else Link.STALE
 
     @property
     def age_seconds(self) -> float:

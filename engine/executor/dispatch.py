@@ -287,7 +287,7 @@ class PoolGate:
         )
         if is_same and not is_due:
             return
-        holders = {pool: describe_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
+        holders = {pool: describe_pool_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
         holders |= worker_waits
         self._reported_at = now
         if holders != self._reported:
@@ -296,7 +296,7 @@ class PoolGate:
             self._write(lambda transaction: transaction.change_run(self._run.run_id, change))
 
 
-def describe_holders(entries: list[PoolEntry]) -> str:
+def describe_pool_holders(entries: list[PoolEntry]) -> str:
     """Name the holder of a pool and how many others there are: ``load of revenue (pid 77) and 1 more``."""
     if not entries:
         return "others who wait longer"

@@ -36,7 +36,7 @@ from ..errors import FlowChangesError, FlowError, RedriveError, StartInterrupted
 from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.protocol import Open
-from ..runner.zygote.client import Runner
+from ..runner.runner import Runner
 from ..runner.zygote.interpreter import environment_hash
 from ..statefile.durations import DurationStats, duration_stats
 from ..statefile.lists import BREAKERS, query

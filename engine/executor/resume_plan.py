@@ -20,7 +20,7 @@ from ..domain.text import place_words, shell_command
 from ..errors import FlowChangesError, FlowError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.protocol import Open
-from ..runner.zygote.client import Runner
+from ..runner.runner import Runner
 from ..statefile.open_writing import refuse_copy
 from ..statefile.ownership import doubts, owner_of, user_name
 from ..statefile.processes import EXECUTOR_VARIABLE

@@ -22,7 +22,7 @@ from ..store import lock
 from .run_options import RunRequest
 
 if TYPE_CHECKING:
-    from ..runner.zygote.client import Runner
+    from ..runner.runner import Runner
 
 DESCRIPTORS_MIN = 32  # an idle executor of a small flow has 18
 INTERRUPTED = "interrupted before the run was opened: nothing was started"
@@ -127,7 +127,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
             else:
                 start_zygote = fork_at_once(request.flow, environment, inherited_fds)
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
-            from ..runner.zygote.client import Runner
+            from ..runner.runner import Runner
 
             runner = Runner(start_zygote, request.executor_id, reaper.add_zygote)
             return StateFileLease(request, held, runner, reaper, spawned=spawned)

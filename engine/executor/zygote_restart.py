@@ -30,7 +30,7 @@ from ..domain.text import advised
 from ..errors import FlowError, RedriveError
 from ..flow.source import digest_of_file, source_root, split_target
 from ..runner.protocol import Open
-from ..runner.zygote.client import OpenFlow
+from ..runner.runner import OpenFlow
 from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
 from .active_run import ActiveRun, WriteInTransaction

@@ -1,6 +1,6 @@
 """Runs attempts as processes, from fork to reap.
 
-- Start: the executor calls ``Runner.launch`` (``zygote/client.py``). It asks the zygote, a process that imported the
+- Start: the executor calls ``Runner.launch`` (``runner.py``). It asks the zygote, a process that imported the
   flow once.
 - Fork: ``zygote/zygote.py``. The child runs ``child.py``, the warm worker ``worker_loop.py``, or the host of threads
   ``thread_host.py``.

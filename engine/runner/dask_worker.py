@@ -38,7 +38,7 @@ from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
 from .process import session_of
 from .protocol import AttemptControls, AttemptListener, AttemptOrder, BadRow, Open
-from .zygote.client import Runner
+from .runner import Runner
 
 FLUSH_SECONDS = 0.1
 MESSAGE_BYTES = 64 * 1024  # of output in one message; the scheduler keeps the latest thousand messages

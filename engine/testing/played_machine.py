@@ -74,7 +74,7 @@ LoadFlow = Callable[[Mapping[str, object], Mapping[str, object]], FlowSpec]  # g
 
 
 class PlayedRunner:
-    """Stands in for ``zygote.client.Runner``.
+    """Stands in for ``runner.runner.Runner``.
 
     Parameters:
         load: returns the flow, as an import would. Raises FlowError.

@@ -26,7 +26,7 @@ from ..executor.run_end import RunResult
 from ..executor.run_options import RunOptions, RunRequest
 from ..executor.state_file_lease import StateFileLease
 from ..runner.reaper import Reaper
-from ..runner.zygote.client import Runner
+from ..runner.runner import Runner
 from ..schedule.flow_service import FlowService
 from ..schedule.supervision import Launched, Supervision
 from ..statefile import lists

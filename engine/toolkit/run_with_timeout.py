@@ -1,6 +1,6 @@
 """Runs one function in a child process with a deadline, without a flow (SPEC 000.21).
 
-The attempts of a flow share a zygote instead (``runner/zygote/client.py``).
+The attempts of a flow share a zygote instead (``runner/runner.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.result_codec import load_result
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.protocol import AttemptListener, AttemptOrder
-from ..runner.zygote.client import Runner
+from ..runner.runner import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 
 

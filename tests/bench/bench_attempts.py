@@ -19,7 +19,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.process import children
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder, Open
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.statefile.processes import stat_fields
 
 FLOW = """

@@ -20,7 +20,7 @@ from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import FlowError, StorageError
 from redrive.engine.flow.loading import load_flow
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
 from support.commands import quoted, run_redrive, start_redrive, with_file

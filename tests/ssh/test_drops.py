@@ -101,7 +101,9 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(
 async def test_a_drop_is_shown_at_once_and_locks_the_acts(
     far: Any, run_file: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(connection, "STALE_SECONDS", 10 * LIMIT_SECONDS)  # it is not the silence by which it is found
+    monkeypatch.setattr(
+        connection, "LATE_HEARTBEAT_SECONDS", 10 * LIMIT_SECONDS
+    )  # it is not the silence by which it is found
     assert session.status.link is Link.LIVE
     far.stop()
     try:
@@ -152,7 +154,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(
     far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
-    assert BEAT_SECONDS < connection.STALE_SECONDS < 9
+    assert BEAT_SECONDS < connection.LATE_HEARTBEAT_SECONDS < 9
     events = session.events(run_file.head())
     assert not await anext(events)
     (client,) = far.connections()
@@ -176,7 +178,7 @@ async def test_an_agent_that_hangs_is_left_for_a_new_one(
     quick: None, far: Any, run_file: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(connection, "DEAD_SECONDS", 6.0)
-    monkeypatch.setattr(connection, "STALE_SECONDS", 5.5)
+    monkeypatch.setattr(connection, "LATE_HEARTBEAT_SECONDS", 5.5)
     (client,) = far.connections()
     os.kill(client, signal.SIGSTOP)
     await until(session, lambda status: status.link is Link.STALE)

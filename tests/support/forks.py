@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 from redrive.engine.executor import host, state_file_lease
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.runner.zygote.launch import SpawnedZygote, fork_importer, spawn_zygote
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
 

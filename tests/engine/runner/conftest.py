@@ -19,7 +19,7 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
 from redrive.engine.runner.protocol import AttemptControls, AttemptOrder, Open, RunnerListener
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
 from support.forks import forked_runner, spawned_runner

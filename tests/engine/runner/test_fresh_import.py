@@ -16,8 +16,8 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.protocol import Open
+from redrive.engine.runner.runner import Runner
 from redrive.engine.runner.zygote import flow_import
-from redrive.engine.runner.zygote.client import Runner
 
 A_THREAD = """
     import threading

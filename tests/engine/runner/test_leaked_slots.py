@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from support.waiting import wait_until
 
 ONCE = RetryPolicy(max_attempts=1)

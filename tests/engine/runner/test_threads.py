@@ -13,8 +13,8 @@ from redrive.engine.core.outcome import FailureClass, LostWith, Outcome, Outcome
 from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.runner.child import run_coroutine
 from redrive.engine.runner.protocol import RunnerListener
+from redrive.engine.runner.runner import Runner
 from redrive.engine.runner.thread_host import CancelToken
-from redrive.engine.runner.zygote.client import Runner
 
 
 async def test_threads_share_one_process_and_keep_their_output_apart(bench: Any) -> None:

@@ -18,8 +18,8 @@ from redrive.engine.errors import FlowError
 from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.runner.protocol import Open
+from redrive.engine.runner.runner import Runner
 from redrive.engine.runner.zygote import connection
-from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
 from support.waiting import wait_until_async
 

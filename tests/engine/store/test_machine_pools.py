@@ -12,7 +12,7 @@ import pytest
 from redrive.console.cli.group import ExitCode
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import OptionError
-from redrive.engine.executor.dispatch import describe_holders
+from redrive.engine.executor.dispatch import describe_pool_holders
 from redrive.engine.store import machine
 from redrive.engine.store.machine import MachinePools, read_pools
 from support.commands import invoke_redrive, start_redrive
@@ -91,11 +91,11 @@ def test_the_kernel_frees_the_slots_of_a_killed_executor(make: Make, tmp_path: P
 
 def test_a_page_of_slots_in_words(make: Make) -> None:
     alpha = make("alpha", db=3)
-    assert describe_holders(alpha.holders("db")) == "others who wait longer"
+    assert describe_pool_holders(alpha.holders("db")) == "others who wait longer"
     assert alpha.acquire("a", "db", 2)
-    assert describe_holders(alpha.holders("db")) == f"a of alpha (pid {os.getpid()})"
+    assert describe_pool_holders(alpha.holders("db")) == f"a of alpha (pid {os.getpid()})"
     assert alpha.acquire("b", "db", 1)
-    assert describe_holders(alpha.holders("db")).endswith(" and 1 more")
+    assert describe_pool_holders(alpha.holders("db")).endswith(" and 1 more")
     listed = invoke_redrive("systems", "pools")
     assert listed.exit_code == ExitCode.SUCCESS and listed.output.count(" alpha ") == 3
 

@@ -11,7 +11,7 @@ import pytest
 from redrive.engine.check.isolated import check_in_subprocess
 from redrive.engine.errors import FlowImportError
 from redrive.engine.runner.protocol import Open
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
 
 LEFT = """

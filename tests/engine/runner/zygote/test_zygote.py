@@ -21,9 +21,10 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
+from redrive.engine.runner import runner as runner_module
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder, Open
-from redrive.engine.runner.zygote import client, connection
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
+from redrive.engine.runner.zygote import connection
 from support.marks import parametrize_mostly_long
 
 from ..conftest import bearers_of
@@ -105,7 +106,7 @@ async def test_an_import_that_does_not_end_shows_where_it_is(
 ) -> None:
     bench.path.write_text("import time\nwhile True:\n    time.sleep(1)\n")
     for seconds in (1, 10, 40):  # a busy machine may not import it within the first second
-        monkeypatch.setattr(client, "IMPORT_SECONDS", seconds)
+        monkeypatch.setattr(runner_module, "IMPORT_SECONDS", seconds)
         with pytest.raises(FlowImportError, match=f"did not end within {seconds} s") as caught:
             await bench.runner.open(Open(str(bench.path)))
         if caught.value.traceback:
@@ -403,7 +404,7 @@ async def test_a_result_that_was_sent_stands_though_the_zygote_is_killed(bench: 
 EXECUTOR = """
 import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.runner import Runner
 from redrive.engine.runner.protocol import AttemptOrder, Open
 from redrive.engine.runner.protocol import AttemptListener
 

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import FlowSpec, Isolation
-from ...domain.event_payloads import ExecutorChange, ExecutorChanged
-from ...errors import FlowError, FlowImportError
-from ...flow.source import declared_python, environment_of
-from ...statefile.processes import EXECUTOR_VARIABLE
-from .. import process, protocol, reaper
-from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
-from ..cgroups import Cgroups, open_cgroups
-from ..command import attempts_folder, encoded_variables
-from ..forked_process import ForkedProcess
-from ..out_of_memory import OutOfMemoryWatch
-from ..protocol import AttemptControls, AttemptListener, AttemptOrder, RunnerListener, ignore
-from ..threads import PATIENCE_SECONDS, ThreadHosts
-from ..workers import Worker, WorkerPool
-from .connection import ZygoteConnection, ZygoteGone
-from .interpreter import find_interpreter
-from .launch import ZYGOTE_DIED, StartZygote, ZygoteProcess, fork_at_once, spawn_zygote
+from ..core.secret_mask import SecretMask, secret_values
+from ..core.spec import FlowSpec, Isolation
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..errors import FlowError, FlowImportError
+from ..flow.source import declared_python, environment_of
+from ..statefile.processes import EXECUTOR_VARIABLE
+from . import process, protocol, reaper
+from .attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
+from .cgroups import Cgroups, open_cgroups
+from .command import attempts_folder, encoded_variables
+from .forked_process import ForkedProcess
+from .out_of_memory import OutOfMemoryWatch
+from .protocol import AttemptControls, AttemptListener, AttemptOrder, RunnerListener, ignore
+from .threads import PATIENCE_SECONDS, ThreadHosts
+from .workers import Worker, WorkerPool
+from .zygote.connection import ZygoteConnection, ZygoteGone
+from .zygote.interpreter import find_interpreter
+from .zygote.launch import ZYGOTE_DIED, StartZygote, ZygoteProcess, fork_at_once, spawn_zygote
 
 if TYPE_CHECKING:
-    from .flow_import import LoadedFlow
+    from .zygote.flow_import import LoadedFlow
 
 SWEEP_SECONDS = 5.0
 ZYGOTE_KILLED = "the process that forks the attempts was killed"
