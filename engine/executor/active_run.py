@@ -31,13 +31,13 @@ _BOUND = "\0bound:"  # begins the key of the timer that ends a clean-up, beside 
 
 
 class ActiveRun:
-    """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
+    """Projection, ready queue and timers, updated together. ``wake()`` triggers the next step of the loop.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
     ``median_seconds``: by task, how long an attempt took in earlier runs.
     """
 
-    def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
+    def __init__(self, opened: OpenRun, clock: Clock, wake: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.run_id = opened.projection.run.run_id
         self.flow = opened.flow
@@ -45,7 +45,7 @@ class ActiveRun:
         self._longest = _path_seconds(self.projection, self.median_seconds)
         self.path_seconds: Mapping[str, float] = self._longest if self.median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, self._longest)
-        self._on_due = on_due
+        self.wake = wake
         self.now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL, approvals and clean-ups past their timeout
         self.use_specs(opened.flow.tasks, opened.stored_tasks)
@@ -99,7 +99,7 @@ class ActiveRun:
                 self._arm(row)
 
     def wake_at(self, downstream: str, instant: int) -> None:
-        """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""
+        """Call ``wake`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""
         self._timers.arm(f"\0{downstream}", instant)  # task names cannot contain this character (``flow.py``)
 
     def expired_tasks(self) -> dict[str, int]:
@@ -143,7 +143,7 @@ class ActiveRun:
             self._expired.add(row.name)
         elif row is not None:
             self.ready_queue.mark_due(key)
-        self._on_due()
+        self.wake()
 
 
 def _expires(row: TaskRow) -> bool:

@@ -314,6 +314,7 @@ class RunningAttempts:
         self._on_output = on_output
         self.streams = streams
         self._lost_with_zygote: set[str] = set()  # tasks whose latest attempt was
+        self._is_interrupted = False
         self._settling_count = 0  # settlements that are being written
         self._unrecorded: dict[AttemptRecorder, float] = {}  # when each process is to be recorded, in order
         self._record_timer: asyncio.TimerHandle | None = None  # one for all: most attempts end before
@@ -343,6 +344,7 @@ class RunningAttempts:
         of its downstream.
         """
         recorder = AttemptRecorder(self, claim, spec)
+        recorder.is_interrupted = self._is_interrupted  # claims that were being committed when the stop came
         self.running[claim.task] = recorder
         order = AttemptOrder(
             run_id=claim.run_id,
@@ -394,7 +396,8 @@ class RunningAttempts:
             recorder.controls.cancel(reason)
 
     def interrupt_all(self) -> None:
-        """Terminate every attempt because the executor stops; their tasks run again on resume."""
+        """Terminate every attempt, also each that starts later: the executor stops. Their tasks run again on resume."""
+        self._is_interrupted = True
         for recorder in self.running.values():
             recorder.is_interrupted = True
             recorder.controls.interrupt()

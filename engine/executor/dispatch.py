@@ -135,6 +135,7 @@ class Dispatcher:
         self._downstreams.release_calls(set(picked) - {claim.task for claim in claimed})
         for claim in claimed:
             self._launch(claim)
+        self._run.wake()  # tasks that were not claimed may start
 
     def _orders(self, names: Iterable[str], *, is_ready: bool = False) -> list[ClaimOrder]:
         return [self._order(self._run.projection.tasks[name], is_ready) for name in names]

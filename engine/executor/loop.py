@@ -192,13 +192,7 @@ class RunLoop:
             return None
         if self._file_watch.is_missing or self.storage.problem is not None or self._run_end.is_deadline_due:
             return None
-        follow_up = self._dispatcher.follow_up(freed)
-        return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
-
-    def _launch(self, follow_up: FollowUp, claimed: list[Claim]) -> None:
-        follow_up.on_committed(claimed)
-        self.shutdown.interrupt_attempts()
-        self.wake()
+        return self._dispatcher.follow_up(freed)
 
     def _waits_for_pages(self, end: RunResult) -> bool:
         """Whether unsent pages keep the executor of a run that has ended. Until then an act can continue the run."""
@@ -229,7 +223,6 @@ class RunLoop:
             commit.on_committed(result)
         except Exception as error:  # a failed step must not leave the loop waiting for ever
             self._fail(error)
-        self.shutdown.interrupt_attempts()
         self.wake()
 
     def _commit_failed(self, error: BaseException) -> None:

@@ -208,13 +208,9 @@ class Shutdown:
         """Stop with ``mode`` "drain" or "now"; "now" cannot be downgraded."""
         if self.mode != "now":
             self.mode = mode
-            self.interrupt_attempts()
-        self._on_request()
-
-    def interrupt_attempts(self) -> None:
-        """Terminate attempts in mode "now". Called after every commit, which may have launched more attempts."""
-        if self.mode == "now":
+        if mode == "now":
             self._attempts.interrupt_all()
+        self._on_request()
 
 
 # --- Deletes old runs after a run, while this executor still owns the state file (``Flow(retention=...)``) -----------
