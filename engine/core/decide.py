@@ -71,9 +71,9 @@ class TaskHistory(msgspec.Struct, frozen=True):
     deferrals: int = 0
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
-    alike_at: tuple[int, ...] = ()  # ends of the failures just before this one that equal it, the latest first
+    same_failures_at: tuple[int, ...] = ()  # ends of the failures just before this one that equal it, the latest first
     first_failed_at: int | None = None  # of this generation in the same environment, as those: microseconds UTC
-    of_class: int = 0  # earlier failures of its class in this generation, if the class is in ``COUNTED_CLASSES``
+    failures_of_class: int = 0  # earlier ones of its class in this generation, for ``COUNTED_CLASSES``
     healed: int = 0  # how often a success followed this fingerprint, in all history
     first_started_at: int | None = None  # microseconds UTC
     siblings: Siblings = NO_SIBLINGS
@@ -203,14 +203,14 @@ class _FailureCase(msgspec.Struct, frozen=True):
         return self.failures >= self.policy.max_attempts
 
     @property
-    def failures_alike(self) -> int:
-        """The latest identical failures in a row, this one included; 0: it cannot be compared."""
-        return len(self.history.alike_at) + 1 if self.failure.fingerprint.strict else 0
+    def same_failures(self) -> int:
+        """The number of identical failures in a row, this one included; 0: this one cannot be compared."""
+        return len(self.history.same_failures_at) + 1 if self.failure.fingerprint.strict else 0
 
     @property
-    def alike_seconds(self) -> float:
-        """The time from the first to the last of them."""
-        return _seconds_since(self.history.alike_at[-1] if self.history.alike_at else None, self.now)
+    def same_failure_seconds(self) -> float:
+        """The time from the first to the last of these failures."""
+        return _seconds_since(self.history.same_failures_at[-1] if self.history.same_failures_at else None, self.now)
 
     @property
     def may_be_of_downstream(self) -> bool:
@@ -359,7 +359,7 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
 
 def _out_of_memory(case: _FailureCase) -> Decision | None:
     """End a task for which its memory was not enough twice; at once if its own limit has ended it."""
-    seen = case.history.of_class + 1
+    seen = case.history.failures_of_class + 1
     if case.failure.failure_class is not FailureClass.OUT_OF_MEMORY:
         return None
     if seen >= 2 or case.failure.error_type == MEMORY_LIMIT_ERROR:
@@ -421,7 +421,7 @@ def _charged_to_downstream(case: _FailureCase) -> Decision | None:
     has_attempts = health is DownstreamHealth.SILENT and not case.is_spent
     if health is DownstreamHealth.UP or is_limited or has_attempts:
         return None
-    lasts = case.alike_seconds >= case.policy.poison_seconds or case.history.siblings.are_proof
+    lasts = case.same_failure_seconds >= case.policy.poison_seconds or case.history.siblings.are_proof
     if is_shape_error(case.failure) and lasts:
         return None
     if case.failing_seconds >= HELD_SECONDS_MAX:
@@ -473,7 +473,7 @@ COUNTED_CLASSES = frozenset([FailureClass.OUT_OF_MEMORY, FailureClass.AMBIGUOUS]
 
 
 def compares(history: TaskHistory, failure: Failure) -> bool:
-    """Whether a decision depends on ``alike_at`` and ``healed``: a task may have thousands of failures.
+    """Whether a decision depends on ``same_failures_at`` and ``healed``: a task may have thousands of failures.
 
     Where it does, a few of them end the task. ``history``: all but these two.
     """
@@ -487,10 +487,10 @@ _POISON_CLASSES = frozenset([FailureClass.AMBIGUOUS, FailureClass.UNCLASSIFIED, 
 
 
 def _poisoned(case: _FailureCase) -> Decision | None:
-    needed, alike = _failures_needed(case), case.failures_alike
+    needed, alike = _failures_needed(case), case.same_failures
     if needed is None or not alike or alike < needed + case.history.healed:  # what healed before may heal again
         return None
-    if needed > 1 and case.may_be_of_downstream and not _has_come_for_long(case):
+    if needed > 1 and case.may_be_of_downstream and not _has_lasted(case):
         return None
     return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, _poison_reason(case, needed))
 
@@ -509,21 +509,21 @@ def _failures_needed(case: _FailureCase) -> int | None:
     return 1 if case.history.siblings.are_proof else 2
 
 
-def _has_come_for_long(case: _FailureCase) -> bool:
-    return case.is_spent or case.alike_seconds >= case.policy.poison_seconds
+def _has_lasted(case: _FailureCase) -> bool:
+    return case.is_spent or case.same_failure_seconds >= case.policy.poison_seconds
 
 
 def _poison_reason(case: _FailureCase, needed: int) -> str:
     if needed == 1 and case.policy.poison_after == "evidence":
         return SIBLINGS_REASON
-    times = "once" if case.failures_alike == 1 else f"{case.failures_alike} times in a row"
+    times = "once" if case.same_failures == 1 else f"{case.same_failures} times in a row"
     return f"the same failure {times}"
 
 
 def _hung(case: _FailureCase) -> Decision | None:
     """Applies only to a timeout far above the usual duration: a short one kills what does not hang."""
     judged, threshold = case.history.timeout, case.policy.poison_after
-    if not _may_have_hung(case) or case.failures_alike < (2 if threshold == "evidence" else threshold or 0):
+    if not _may_have_hung(case) or case.same_failures < (2 if threshold == "evidence" else threshold or 0):
         return None
     return DeadLetter(DeadLetterKind.HANG, FailureMode.HANG, f"it hung at the same place again; {judged.reason}")
 
@@ -552,7 +552,7 @@ def _too_early(case: _FailureCase) -> DeadLetter | None:
 
 
 def _ambiguous_budget(case: _FailureCase) -> Decision | None:
-    seen = case.history.of_class + 1
+    seen = case.history.failures_of_class + 1
     if case.failure.failure_class is not FailureClass.AMBIGUOUS or case.may_be_of_downstream:
         return None
     if seen >= case.policy.ambiguous_attempts:
@@ -609,7 +609,7 @@ def _evidence_seconds(case: _FailureCase) -> float:
         return 0.0
     if case.may_be_of_downstream:
         is_last = case.failures + 1 >= case.policy.max_attempts
-        return case.policy.poison_seconds - case.alike_seconds if is_last else 0.0
+        return case.policy.poison_seconds - case.same_failure_seconds if is_last else 0.0
     siblings = case.history.siblings
     return case.policy.base if siblings.failed >= SIBLINGS_MIN and not siblings.healed else 0.0
 

@@ -160,14 +160,14 @@ class Attempt(AttemptControls):
         self._done = self._loop.create_future()
         self._escalation: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._allowed = order.spec.timeout
+        self._timeout = order.spec.timeout
         self._is_importing = shared.imports_per_process and order.spec.kind != "command"
         backend.attempt = self
         self._memory_limit = None if order.cgroup else order.spec.memory  # which the sampler watches, not the kernel
         self._memory_used = 0  # bytes, the most that was seen
         if self._memory_limit is not None:
             shared.sampler.follow(self, MemoryGauge(self._memory_limit))
-        self._arm()
+        self._arm_deadline()
         if order.spec.kind != "command":
             self.started()
 
@@ -224,7 +224,7 @@ class Attempt(AttemptControls):
         is_in_time = not self.is_terminating and self.reported is None
         if is_in_time:
             self.reported = outcome
-            self._disarm()
+            self._cancel_timer()
             self._cancel_inspection()
         self.backend.on_reported(is_in_time)
 
@@ -253,38 +253,38 @@ class Attempt(AttemptControls):
             self._is_importing = False
             self.started_at = at
             if self._kill_reason is KillReason.NONE:
-                self._arm()
+                self._arm_deadline()
 
     # --- Deadline and escalation --------------------------------------------------------------------------------------
 
     @property
-    def _limit(self) -> float | None:
+    def _current_timeout(self) -> float | None:
         """The seconds allowed: for the import first, then for the function."""
-        return IMPORT_SECONDS if self._is_importing else self._allowed
+        return IMPORT_SECONDS if self._is_importing else self._timeout
 
-    def _arm(self) -> None:
-        self._disarm()
+    def _arm_deadline(self) -> None:
+        self._cancel_timer()
         self._cancel_inspection()
-        if self._limit is None:
+        if self._current_timeout is None:
             return
-        deadline = self.started_at + self._limit
+        deadline = self.started_at + self._current_timeout
         if deadline - SAMPLED_SECONDS > self._loop.time():
             if self._memory_limit is None:
                 self._shared.sampler.unfollow(self)
-            self._timer = self._loop.call_at(deadline - SAMPLED_SECONDS, self._follow, deadline)
+            self._timer = self._loop.call_at(deadline - SAMPLED_SECONDS, self._sample_until, deadline)
         else:
-            self._follow(deadline)
+            self._sample_until(deadline)
 
-    def _disarm(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _follow(self, deadline: float) -> None:
+    def _sample_until(self, deadline: float) -> None:
         """Sample the attempt until its deadline, shortly before which it is inspected."""
-        assert self._limit is not None
+        assert self._current_timeout is not None
         self._shared.sampler.follow(self)
-        begin = deadline - min(INSPECTION_SECONDS, self._limit * INSPECTION_SHARE)
+        begin = deadline - min(INSPECTION_SECONDS, self._current_timeout * INSPECTION_SHARE)
         self._timer = self._loop.call_at(begin, self._begin_inspection, deadline)
 
     def on_sample(self, seen: Sample) -> None:
@@ -332,10 +332,10 @@ class Attempt(AttemptControls):
     def _begin_escalation(self, kill_reason: KillReason, reason: str) -> bool:
         if self._has_outcome or self._kill_reason is not KillReason.NONE:
             return False
-        self._disarm()
+        self._cancel_timer()
         self._kill_reason = kill_reason
         if kill_reason is KillReason.DEADLINE:
-            self.report(AttemptDeadline(self._limit))
+            self.report(AttemptDeadline(self._current_timeout))
         self._escalation = self._loop.create_task(self._escalate(reason))
         self._escalation.add_done_callback(raise_task_error)
         return True
@@ -375,10 +375,10 @@ class Attempt(AttemptControls):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
-        if self._allowed is None or self._kill_reason is not KillReason.NONE or self._has_outcome:
+        if self._timeout is None or self._kill_reason is not KillReason.NONE or self._has_outcome:
             return False
-        self._allowed += seconds
-        self._arm()
+        self._timeout += seconds
+        self._arm_deadline()
         return True
 
     def pause_output(self) -> None:
@@ -477,10 +477,10 @@ class Attempt(AttemptControls):
             start_problem=self._start_problem(exit_code),
             result=result,
             result_error=result_error,
-            timeout=self._limit,
+            timeout=self._current_timeout,
             stack=self._stack,
             hang=self._hang,
-            progress=replace(self._progress, elapsed=self._limit or 0.0) if self._progress.reports else None,
+            progress=replace(self._progress, elapsed=self._current_timeout or 0.0) if self._progress.reports else None,
             output_tail=(self._stderr_tail or self._tail).decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
@@ -505,7 +505,7 @@ class Attempt(AttemptControls):
 
     def finish(self, outcome: Outcome) -> None:
         """End the attempt with this outcome, once."""
-        self._disarm()
+        self._cancel_timer()
         self._cancel_inspection()
         self._shared.sampler.unfollow(self)
         self._done.set_result(None)

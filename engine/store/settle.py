@@ -381,14 +381,18 @@ def _with_past(
     history = replace(
         history,
         first_failed_at=None if first is None else first[0],
-        of_class=connection.execute(_COUNT, (*place, failure.failure_class)).fetchone()[0] if is_counted else 0,
+        failures_of_class=connection.execute(_COUNT, (*place, failure.failure_class)).fetchone()[0]
+        if is_counted
+        else 0,
         changed=_changed(connection.execute(_LATEST_OF_CAUSE, (*place, loose)).fetchone() or ()),
     )
     if not strict or not decide.compares(history, failure):
         return history
     alike = takewhile(lambda row: row[0] == strict, connection.execute(_LATEST, place))
     return replace(
-        history, alike_at=tuple(ended_at for _, ended_at in alike), healed=healed_count(connection, claim.task, strict)
+        history,
+        same_failures_at=tuple(ended_at for _, ended_at in alike),
+        healed=healed_count(connection, claim.task, strict),
     )
 
 

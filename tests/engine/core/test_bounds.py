@@ -63,7 +63,7 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
             failures=task.failures,
             refusals=task.refusals,
             previous_delay=task.delay,
-            of_class=len(task.failed_at),
+            failures_of_class=len(task.failed_at),
             first_failed_at=task.failed_at[0] if task.failed_at else None,
             first_started_at=task.first,
             spec=TaskSpec("a", downstream="api"),

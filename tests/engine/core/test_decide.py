@@ -58,9 +58,9 @@ def history_of(
     alike = takewhile(lambda pair: pair[0] == last, zip(reversed(fingerprints), reversed(times), strict=True))
     return TaskHistory(
         failures=count,
-        alike_at=tuple(at for _, at in alike),
+        same_failures_at=tuple(at for _, at in alike),
         first_failed_at=times[0] if times else None,
-        of_class=count if failure_class in COUNTED_CLASSES else 0,
+        failures_of_class=count if failure_class in COUNTED_CLASSES else 0,
         **fields,
     )
 

@@ -96,9 +96,9 @@ def whole_history(state_file: StateFile, read: TaskHistory, failure: Failure, at
     of_cause = [row for row in rows if row[3] == failure.fingerprint.loose]
     return replace(
         read,
-        alike_at=tuple(row[6] for row in reversed(here[max(different, default=0) :])),
+        same_failures_at=tuple(row[6] for row in reversed(here[max(different, default=0) :])),
         first_failed_at=here[0][6] if here else None,
-        of_class=sum(row[4] == failure.failure_class for row in rows),
+        failures_of_class=sum(row[4] == failure.failure_class for row in rows),
         healed=healed_count(connection, "a", failure.fingerprint.strict),
         changed=("host",) if of_cause and of_cause[-1][5] != "h" else (),
     )
@@ -159,7 +159,7 @@ def settle_with(
     state_file: StateFile, read: TaskHistory, failure: Failure, number: int, judged: TimeoutJudgement
 ) -> TaskHistory:
     """Read it again for another judgement of the timeout, which the durations of other runs would give."""
-    history = replace(read, timeout=judged, alike_at=(), healed=0)
+    history = replace(read, timeout=judged, same_failures_at=(), healed=0)
     return settle._with_past(state_file.connection, Claim(RUN, "a", number, 1, "t"), history, failure)
 
 
