@@ -52,7 +52,8 @@ T = TypeVar("T")
 class RunLoop:
     """The event loop of a run. Each step submits the next commit; at most one commit is in flight.
 
-    The events of a commit update the run in memory and trigger the next step. The constructor says who calls whom.
+    The events of a commit update the run in memory and trigger the next step. Who calls whom stands in the constructor,
+    in ``_duties`` and in ``_listen``.
     """
 
     def __init__(
@@ -101,8 +102,13 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         self._watchdog = Watchdog(self.active_run, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
-        late_runs = LateRuns(opened, clock, self._fail)
-        duties = [
+        self._late_runs = LateRuns(opened, clock, self._fail)
+        self._heartbeat = HeartbeatTimer(opened, self.attempts, self._duties(), machine.heartbeat_seconds)
+        self._listen()
+
+    def _duties(self) -> list[Callable[[], None]]:
+        """Return the checks of each heartbeat, in their order."""
+        return [
             self._file_watch.check,
             self._server.check_socket,
             self._consider_findings,
@@ -110,12 +116,10 @@ class RunLoop:
             self._check_clock,
             self._publish_health,
             self._watchdog.check,
-            late_runs.check,
+            self._late_runs.check,
             self.zygote_restart.check,
             self.wake,
         ]
-        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
-        self._listen()
 
     def _listen(self) -> None:
         """Say who is called when the writer has committed, and when the runner has news."""
