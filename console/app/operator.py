@@ -313,7 +313,7 @@ class OperatorActions:
         name = command.targets[0][0] if len(command.targets) == 1 else counted(len(command.targets), "task")
         until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
         self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until, holders)
-        self.tick(self._console.live.now_us)
+        self.tick(self._console.live.now_us, yields=False)
 
     def on_board_replaced(self, board: Board) -> None:
         """Find a redrive that another or an earlier console has started."""
@@ -358,12 +358,16 @@ class OperatorActions:
     def _seconds_since(self, one: SentAct) -> int:
         return int(self._monotonic() - one.sent_at)
 
-    def tick(self, now_us: int) -> None:
-        """Show which act has no answer, else the rest of the grace period, if there is one."""
+    def tick(self, now_us: int, *, yields: bool = True) -> None:
+        """Show which act has no answer, else the rest of the grace period, if there is one.
+
+        ``yields``: why another key did nothing stays visible before it.
+        """
         late = [one for one in self.unanswered if self._seconds_since(one) >= LATE_SECONDS]
         if late:
             words = first_names(late, 1, lambda one: one.words)
-            self.show_warning(f"{words}: sent, no answer for {self._seconds_since(late[0])} s")
+            sentence = f"{words}: sent, no answer for {self._seconds_since(late[0])} s"
+            self._console.show_line([Piece(one_line(sentence), Role.WARNING)], ANSWER_SECONDS, yields=yields)
             return
         grace = self._grace
         if grace is None:
@@ -376,7 +380,7 @@ class OperatorActions:
         when = self._start_of(grace, f"starts in {clock(left + SECOND_US - 1).strip()}")
         text = f"{glyphs.done} {grace.message} {glyphs.dot} {when} {glyphs.dot} "
         line = [Piece(text), Piece(shown_key("undo"), Role.KEY), Piece(" takes it back")]
-        self._console.show_line(line, left / SECOND_US)
+        self._console.show_line(line, left / SECOND_US, yields=yields)
 
     def _start_of(self, grace: GracePeriod, countdown: str) -> str:
         """The wait of a requeued task, which only a human may end; else the countdown to its start."""

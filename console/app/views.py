@@ -180,13 +180,15 @@ class ViewConsole(ConsoleBase):
             if screen.is_mounted:
                 screen.show_key_bar()  # which keys act depends on the task
 
-    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
+    def show_line(
+        self, line: Line, seconds: float | None = None, about: str | None = None, *, yields: bool = False
+    ) -> None:
         """Show a line in place of the keys of the visible screen, for ``seconds``.
 
-        ``about``: the task that it explains; the line goes when another one is selected.
+        ``about``: the task that it explains; the line goes when another one is selected. ``yields``: as in the bar.
         """
         for screen in self._stacked_screens()[-1:]:
-            screen.key_bar.show_message(line, seconds, about)
+            screen.key_bar.show_message(line, seconds, about, yields=yields)
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in place of the keys of the visible screen."""

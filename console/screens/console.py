@@ -112,7 +112,9 @@ class Console(Protocol):
     def previous_view(self) -> ScreenName | None:
         """The view to which ``go_back`` returns; None at the top level."""
 
-    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
+    def show_line(
+        self, line: Line, seconds: float | None = None, about: str | None = None, *, yields: bool = False
+    ) -> None:
         """Show a line in place of the keys."""
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:

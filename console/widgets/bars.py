@@ -132,6 +132,7 @@ class KeyBar(LineView):
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None
         self._message: Line | None = None
+        self._has_seconds = False  # of its own, for which the message stays
         self.about: str | None = None  # the task that the message explains
         self._rows: list[Line] = []  # of the message
         self._message_number = 0
@@ -142,9 +143,16 @@ class KeyBar(LineView):
             self._hints, self._locked = hints, locked
             self.refresh()
 
-    def show_message(self, message: Line, seconds: float | None = None, about: str | None = None) -> None:
-        """Show a message instead, for ``seconds`` or until the next message. ``about``: the task that it explains."""
-        self._message, self.about = message, about
+    def show_message(
+        self, message: Line, seconds: float | None = None, about: str | None = None, *, yields: bool = False
+    ) -> None:
+        """Show a message instead, for ``seconds`` or until the next message. ``about``: the task that it explains.
+
+        ``yields``: it is shown again and again, and waits for the seconds of a message that does not yield.
+        """
+        if yields and self._message is not None and self._has_seconds:
+            return
+        self._message, self.about, self._has_seconds = message, about, seconds is not None and not yields
         self._message_number += 1
         self._wrap_message()
         if seconds is not None:

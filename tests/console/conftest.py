@@ -378,8 +378,10 @@ def lasting_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message for people stays until the next one: they read it within seconds, a test on a busy machine later."""
     show = KeyBar.show_message
 
-    def show_until_the_next(bar: KeyBar, message: Line, seconds: float | None = None, about: str | None = None) -> None:
-        show(bar, message, None if seconds is not None and seconds >= 1 else seconds, about)
+    def show_until_the_next(
+        bar: KeyBar, message: Line, seconds: float | None = None, about: str | None = None, *, yields: bool = False
+    ) -> None:
+        show(bar, message, None if seconds is not None and seconds >= 1 else seconds, about, yields=yields)
 
     monkeypatch.setattr(KeyBar, "show_message", show_until_the_next)
 

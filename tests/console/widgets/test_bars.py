@@ -91,6 +91,20 @@ async def test_a_message_goes_by_itself_but_not_a_later_one(stage) -> None:
         assert app.lines[0] == " q quit  ? keys"
 
 
+async def test_a_message_that_is_shown_again_and_again_waits_for_one_with_seconds_of_its_own(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys) as app:
+        keys.show_message([Piece("no answer for 3 s")], yields=True)
+        keys.show_message([Piece("nothing to undo")], seconds=0.05)
+        keys.show_message([Piece("no answer for 4 s")], yields=True)
+        await app.pilot.pause()
+        assert app.lines[0] == " nothing to undo"
+        await app.pilot.pause(0.2)
+        keys.show_message([Piece("no answer for 5 s")], yields=True)
+        await app.pilot.pause()
+        assert app.lines[0] == " no answer for 5 s"
+
+
 async def test_locked_keys_say_why(stage) -> None:
     keys = KeyBar()
     async with stage(keys, size=(60, 1)) as app:
