@@ -17,7 +17,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, waits_for_approval
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, pause_author, waits_for_approval
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import advised, counted, format_duration
@@ -114,11 +114,14 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
 
 
 def _notes_below(run: RunRow | None, session: Session) -> list[str]:
-    """Below a list, that it stands still, and the advice for its run without an executor; JSON has it in each line."""
+    """Below a list, why no task starts, and the advice for its run without an executor; JSON has it in each line."""
     status, now_us, sentences = session.status, session.now_us(), list[str]()
     if (since := status.health.storage_since) is not None:
         lasted, why = format_duration(now_us - since), status.health.storage_why
         sentences.append(f"the state file cannot be written for {lasted}, and no task starts: {why}")
+    if run is not None and run.paused_since is not None and run.ended_at is None:
+        lasted, unpause = format_duration(now_us - run.paused_since), advised("unpause", session.address, run.run_id)
+        sentences.append(f"paused for {lasted} {pause_author(run)}, and no task starts: {unpause}")
     if run is not None:
         sentences += filter(None, [executor_advice(run, status, session.address, now_us)])
     return list(map(one_line, sentences))

@@ -187,7 +187,7 @@ def _needs(row: ListedRun, place: RowContext) -> Line:
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
     is_held = row.run.paused_since is not None and row.run.ended_at is None
-    paused = "paused " * shown.is_paused + one_line(pause_author(row.run)) if is_held else ""
+    paused = "paused " * (shown.is_paused or waiting is not None) + one_line(pause_author(row.run)) if is_held else ""
     notes = [note for note in (lateness(row.run, place.now_us), paused) if note]
     if waiting is not None:
         counts = _need_counts(waiting)

@@ -143,6 +143,7 @@ SYSTEM_EVENTS: Sequence[WordsRow] = (
             PageChange.BELL: "the terminal bell has rung",
             PageChange.ACKED: ("page {payload.id} acknowledged", Lines.SENTENCE),
             PageChange.SNOOZED: ("page {payload.id} snoozed", Lines.SENTENCE),
+            PageChange.REARMED: "the next failure pages again",
             PageChange.RESOLVED: "page resolved",
             PageChange.REOPENED: "page as before the act that was undone",
         },

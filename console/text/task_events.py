@@ -207,8 +207,8 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
         return str(notice)
     if "bad_rows" in columns:
         return f"{counted(columns['bad_rows'] or 0, 'row')} in quarantine"
-    if columns.get("stale"):
-        return "stale: something above it runs again"
+    if "stale" in columns:
+        return "stale: something above it runs again" if columns["stale"] else "no longer stale"
     if "canary" in columns:
         first = columns["canary"]
         return f"runs after {first} has succeeded" if first else "no longer waits for another task"

@@ -57,8 +57,16 @@ def test_undo_takes_back_the_last_act_and_then_the_one_before(state: Path) -> No
     assert tasks(state)["clean"] != "SKIPPED" and tasks(state)["extract"] == "SKIPPED"
     assert run_redrive("undo", state).returncode == 0
     assert tasks(state) == {"extract": "DEAD_LETTER", "clean": "PENDING", "load": "PENDING"}
+    assert "] extract DEAD_LETTER again, undone by " in run_redrive("events", state).stdout
     done = run_redrive("undo", state)
     assert done.returncode == 2 and "there is no act in this file that can be taken back" in done.stderr
+
+
+def test_a_pause_stands_below_the_tasks_and_the_reasons_for_their_waits(state: Path) -> None:
+    run_redrive("pause", state)
+    for command in ("tasks", "why"):
+        below = run_redrive(command, state).stdout.splitlines()[-2]
+        assert below.startswith("paused for ") and below.endswith(f"no task starts: redrive unpause {state}@night")
 
 
 def tasks(state: Path) -> dict[str, str]:

@@ -248,6 +248,9 @@ def test_the_sign_of_a_need_stands_before_the_pause_that_it_is():
     listed = ListedRun(run, {TaskState.READY: 1}, waiting=waiting)
     needs = [one for one in RUN_COLUMNS if one.name == "needs"]
     assert plain(screen_row(needs, listed, RowContext(NOW, UTF8), 40)).strip() == "◆ paused by an operator  1 ready"
+    waiting = WaitingRun(waiting.run, Need(NeedKind.DEAD_LETTERS, "", START, "f", "r", counted=2))
+    line = plain(screen_row(needs, ListedRun(run, {}, waiting=waiting), RowContext(NOW, UTF8), 60))
+    assert "dead letter" in line and "  paused by an operator" in line
 
 
 def test_a_run_without_a_schedule_names_no_logical_time():
