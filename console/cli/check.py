@@ -239,6 +239,7 @@ def write_new_flow(name: str) -> int:
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.suffix != ".py":
         raise FlowError("the name of the file is empty; give one, as first_flow.py")
+    os.path.abspath(path)  # raises the error of a folder that was removed
     template = resources.files("redrive.engine.examples").joinpath(f"{_TEMPLATE_NAME}.py").read_text("utf-8")
     text = template.replace(_TEMPLATE_NAME, path.stem)
     try:

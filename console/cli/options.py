@@ -153,8 +153,7 @@ class NoSuchTaskError(RedriveError):
     """The run has no task of a name that was typed."""
 
     def __init__(self, projection: RunProjection, name: str) -> None:
-        run, self.name = projection.run, name
-        self.meant = did_you_mean(name, projection.tasks) if name != run.dag_name else "; the flow comes first"
+        run, self.name, self.meant = projection.run, name, did_you_mean(name, projection.tasks)
         super().__init__(f"{run.dag_name}: run {run.run_id} has no task {name!r}{self.meant}")
 
 
@@ -238,6 +237,7 @@ class TargetWords(click.types.StringParamType):
             **given: object,
         ) -> object:
             from ..sessions.address import SshOptions
+            from ..sessions.target import MACHINE
 
             ssh = SshOptions(python or "python3", ssh_option, become)
             acts = self.acts if isinstance(self.acts, bool) else any(given[name] for name in self.acts)
@@ -256,6 +256,11 @@ class TargetWords(click.types.StringParamType):
             try:
                 return function(file, **given)
             except NoSuchTaskError as error:
+                flow = next(filter(MACHINE.is_place, words), None) if file.name is None else None
+                if flow is not None:
+                    others = [word for word in words if word != flow]
+                    meant = shell_command(["redrive", *_command_names(), flow, *others])
+                    raise RedriveError(f"{error}; the flow comes first: {meant}") from None
                 is_first = file.name is None and error.name == words[0]
                 also = f"; nor is there a flow or a state file {error.name!r}" if is_first else ""
                 see = "" if error.meant else f"; see: {advised('tasks', file.name or '', file.run)}"
@@ -313,7 +318,8 @@ def _print_reading(
     place = place_words(file.name or "", file.run)
     if old and "--run" not in place:
         typed = shell_command(part for pair in old for part in pair if part)
-        echo(f"redrive: {typed} is now the first word {shell_command(place)}", err=True)
+        said = "is now the first word" if typed.startswith("--") else "is no flow, and read as the run"
+        echo(f"redrive: {typed} {said} {shell_command(place)}", err=True)
     if also is not None:
         task = shell_command(["redrive", *_command_names(), also, *words])
         echo(one_line(f"redrive: {words[0]!r} is read as the flow; as a task it is: {task}"), err=True)

@@ -42,6 +42,10 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
     """
     if path is None and not is_short and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --short")
+    if path is not None:
+        if not path:
+            raise click.UsageError("-o names no file")
+        os.path.abspath(path)  # raises the error of a folder that was removed
 
     async def read(session: Session) -> str:
         if is_short:

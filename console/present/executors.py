@@ -37,7 +37,7 @@ _STANDINGS: Mapping[RunnerKind, _Standing] = {
     RunnerKind.BUSY: _Standing("alive", "no executor runs it: executor {0.pid} runs {0.run_id}"),
     RunnerKind.COPY: _Standing("a copy", "{0.copy_sentence}", has_subject=False),
     RunnerKind.SERVED: _Standing("served", "no executor", has_subject=False),
-    RunnerKind.UNSEEN: _Standing(UNSEEN.word, "no sign of its executor {0.place}", "pid {0.pid}"),
+    RunnerKind.UNSEEN: _Standing(UNSEEN.word, "no sign of its executor{0.place}", "pid {0.pid}"),
     RunnerKind.LEFT: _Standing("no executor", "no executor", "pid {0.pid} stopped", has_subject=False),
     RunnerKind.DEAD: _Standing("dead", "executor dead", "pid {0.pid} gone"),
     RunnerKind.GONE: _Standing("gone", "executor gone"),

@@ -297,7 +297,7 @@ def _queued_for_retry(case: TaskCase) -> str:
 
 def _interrupted(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
-    return f"its {_executor_loss(case)}" + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+    return f"its {_executor_loss(case)}" + (f" {case.since(gone_at)} ago" if gone_at is not None else "")
 
 
 def _executor_loss(case: TaskCase) -> str:

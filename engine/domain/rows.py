@@ -117,7 +117,7 @@ class ExecutorState(NamedTuple):
     @property
     def place(self) -> str:
         """The place of one that is out of sight, to follow its name."""
-        return "of another user" if self.host is None else f"on {self.host}"
+        return ", which another user runs," if self.host is None else f" on {self.host}"
 
     @property
     def silent_seconds(self) -> float:

@@ -27,7 +27,7 @@ from ..core.policy import RetryPolicy, draw_delay, send_setting
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
-from ..domain.text import counted
+from ..domain.text import counted, format_duration
 from ..errors import OptionError, StorageError
 from ..runner.protocol import ignore
 from ..statefile.paths import file_uri
@@ -316,8 +316,8 @@ class Writer:
         self._tries = 0
         if self.is_degraded:
             self.is_degraded = False
-            seconds = self._loop.time() - self._failing_since
-            self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
+            lasted = format_duration(int((self._loop.time() - self._failing_since) * 1e6))
+            self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {lasted}")
 
     def _report_storage(self, what: str, sentence: str) -> None:
         try:

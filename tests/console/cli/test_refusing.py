@@ -248,8 +248,9 @@ def test_an_error_whose_reader_has_left_keeps_its_exit_code(folder: Path) -> Non
 
 
 def test_a_current_folder_that_was_removed_is_a_sentence(tmp_path):
-    line = f"mkdir gone && cd gone && rmdir ../gone && {quoted(REDRIVE)} tasks ../night.db"
-    done = subprocess.run(["sh", "-c", line], capture_output=True, cwd=tmp_path)
+    begin = f"mkdir gone && cd gone && rmdir ../gone && {quoted(REDRIVE)}"
+    assert "the current folder was removed" in subprocess.getoutput(f"cd {tmp_path}; {begin} new x.py")
+    done = subprocess.run(["sh", "-c", f"{begin} tasks ../night.db"], capture_output=True, cwd=tmp_path)
     sentence = b"redrive: the current folder was removed: change to another one\n"  # a shell may have one of its own
     assert done.returncode == 2 and done.stderr.endswith(sentence) and b"Traceback" not in done.stderr
 

@@ -284,7 +284,10 @@ def test_a_mistyped_task_is_told_with_the_one_that_is_meant(two_runs: Path) -> N
         done = run_redrive(*words)
         assert done.returncode == 2
         assert "nightly: run second has no task 'extrat'; did you mean 'extract'?" in done.stderr
-    assert "has no task 'nightly'; the flow comes first\n" in run_redrive("why", "extract", "nightly").stderr
+    assert "; the flow comes first: redrive why nightly extract\n" in run_redrive("why", "extract", "nightly").stderr
+    run_flow("other")
+    assert "; the flow comes first: redrive why nightly extract\n" in run_redrive("why", "extract", "nightly").stderr
+    assert "redrive: monday is no flow, and read as the run @monday\n" in run_redrive("rerun", "monday").stderr
 
 
 def test_a_flow_named_by_the_environment_is_a_path_as_for_a_run(states, monkeypatch):

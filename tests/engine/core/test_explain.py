@@ -228,7 +228,7 @@ def test_a_running_task_reports_its_attempt_and_its_bound():
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
     gone = {"runner": RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=NOW - 12 * MINUTE))}
     assert sentence(one("READY"), **gone) == "queued; no executor runs it: resume starts an executor"
-    assert sentence(one("RUNNING", attempt=2), **gone).startswith("its executor ended, 12m00 ago; no executor runs it")
+    assert sentence(one("RUNNING", attempt=2), **gone).startswith("its executor ended 12m00 ago; no executor runs it")
     assert sentence(one("SUCCESS", attempt=1, ended_at=NOW - S), **gone) == "finished 1s ago, in attempt 1"
 
 
