@@ -148,7 +148,7 @@ _OPTIONS_WITH_VALUE: Mapping[str, tuple[str, ...]] = {
 
 #: Commands in front of the one that does the job: they change a folder or variables, wait, or ask for something.
 _PREPARATION = re.compile(
-    r"""(?<![^\s;&|()'"])(?:(?:cd|export|source|\.|sleep)\s[^;&|()]*|(?:test|\[\[?)\s[^;&|]*)(?:&&|\|\||;)"""
+    r"""(?<![^\s;&|()'"])(?:(?:cd|export|source|\.|sleep|ulimit|umask)\s[^;&|()]*|(?:test|\[\[?)\s[^;&|]*)(?:&&|\|\||;)"""
 )
 _ASSIGNMENT = re.compile(rf"(?<!\S)[A-Za-z_]\w*={_WORD}(?=\s)")
 _IS_NO_FILE = ("-c", "-e", "-m", "-r")  # what follows such an option of an interpreter

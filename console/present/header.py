@@ -143,7 +143,8 @@ def _facts(
         eta = _eta(forecast)
     times = [_Fact(eta)] if eta else []
     if run.paused_since is not None:
-        author = shorten(one_line(pause_author(run)), _PAUSE_CELLS, glyphs.more)
+        paused = "paused " * view.is_paused  # the word in front of the count says something else
+        author = shorten(one_line(paused + pause_author(run)), _PAUSE_CELLS, glyphs.more)
         times.append(_Fact([Piece(author, Role.WAITING)], is_vital=True))
     if run.deadline_at is not None:
         left_us = forecast.slack_us if forecast is not None else None

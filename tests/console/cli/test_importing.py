@@ -438,6 +438,7 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
         (". /opt/backup.sh", "backup"),
         ("sleep 60 && /opt/late", "late"),
         ('[ "$(date +%d)" -le 7 ] && /opt/first', "first"),
+        ("umask 027 && /opt/load.sh", "load"),
         ("A=1 B=\"x y\" C='z w' ./run.sh", "run"),
         ("flock -n /tmp/l.lock -c 'backup.sh a' || echo busy", "backup"),
         ("cd /srv; /usr/bin/flock -w 5 '/tmp/my lock' ./sync.sh", "sync"),

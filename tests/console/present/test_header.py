@@ -100,6 +100,9 @@ def test_a_paused_run_says_who_paused_it_and_why(size):
     projection.run = projection.run._replace(paused_since=START, paused_by=author)
     line = plain(run_line(Board(projection), "/srv/x.db", None, START + S, size, UTF8))
     assert 'by ana@ops: "partner␛[2J migrates"' in line and line.isprintable() and len(line) == size
+    projection.run = projection.run._replace(blocked_since=START, paused_by="ana@ops")
+    line = plain(run_line(Board(projection), "/srv/x.db", None, START + S, size, UTF8))
+    assert "BLOCKED paused 0/1" in line and "paused by ana@ops" in line
 
 
 async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):

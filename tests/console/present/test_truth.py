@@ -553,7 +553,7 @@ def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
     runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=ExecutorState(pid=7, gone_at=GONE_AT)))
     context = RunContext(board, NOW, UTF8, runner=runner)
     sentence = "executor ended"
-    assert board.explain("t0", NOW, runner).startswith(f"its {sentence}, 1m00 ago; ")
+    assert board.explain("t0", NOW, runner).startswith(f"its {sentence} 1m00 ago; ")
     assert plain(state_facts(board.row("t0"), context)) == f"cut off  {sentence}"
 
 

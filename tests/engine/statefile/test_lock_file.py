@@ -98,4 +98,4 @@ def test_nobody_knows_of_a_silent_executor_whose_lock_cannot_be_read(
     assert not silent.alive and silent.is_unseen
     run = RunFacts("r", "etl", 1, state="RUNNING")
     (need,) = needs_of([FileRow("f", runs=[run], executor=silent)], 10)
-    assert (need.kind, need.executor.place) == (NeedKind.LOST, "of another user")
+    assert (need.kind, need.executor.place) == (NeedKind.LOST, ", which another user runs,")
