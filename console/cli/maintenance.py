@@ -86,6 +86,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
     from ..sessions.bundle import interpreter
     from ..sessions.login import Login
     from ..sessions.open import list_state_files
+    from ..sessions.ssh_errors import last_line
     from .state_files import files_of_machine
 
     path = parse(target).path
@@ -111,7 +112,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
                 python.kill()
                 raise LinkError(f"{address.place} is silent{is_shared * ' on the shared connection'}") from None
             if python.returncode == 0:
-                done(f"{options.python} {version.decode(errors='replace').strip()}")
+                done(f"{options.python} {last_line(version.decode(errors='replace'))}")  # a login shell may greet
         files = await list_state_files(str(address), options)
         steps[:] = ["agent", "state"]  # also where the login alone was not tried
         done(counted(sum(one.has_file for one in files), "state file"))
