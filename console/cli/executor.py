@@ -53,9 +53,12 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
     arguments = run_arguments(shared.params_of(param), **options)
     require_here("resume", state)
     if not arguments.run.wait:
+        from ...engine.agent.executor_socket import read_only_reason
         from ...engine.store.lock import require_free
 
         require_free(state)
+        if reason := read_only_reason(state):  # before the code is read and trusted in vain
+            raise errors.StateFileError(f"read-only: {reason}")
     if deadline is not None:
         postponed = operate.ActRequest("postpone", options=operate.postpone_options_of(deadline), hints=False)
         code = operate.send_action(endpoint, postponed)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
-from support.commands import quoted, run_redrive
+from support.commands import quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 
 DYNAMIC = """
@@ -191,6 +193,17 @@ def test_code_that_others_can_write_is_not_run_without_a_word(two: Path, mode: i
     (two / "two.py").chmod(mode)
     code, output = resume(two)
     assert code == 2 and f"{two / 'two.py'} can be written by {who}" in output
+
+
+@pytest.mark.long  # it starts an interpreter, without the rights of root over files
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_a_file_that_this_user_cannot_write_is_refused_before_the_code_is_asked_about(two: Path) -> None:
+    (two / "two.db").chmod(0o444)
+    os.chown(two / "two.py", 12345, -1)
+    prefix = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    started = start_redrive("resume", two / "two.db", "--plain", prefix=prefix, stderr=PIPE, text=True)
+    _, said = started.communicate()
+    assert started.returncode == 2 and said.startswith(f"redrive: read-only: {two / 'two.db'} is not writable for ")
 
 
 @pytest.mark.long
