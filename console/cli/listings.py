@@ -416,7 +416,8 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
             for one in shown
         ]
         place = {"state_file": address} if as_json else {}
-        table = list_lines("runs", present.RUN_COLUMNS, rows, shell_context(now_us), as_json=as_json, **place)
+        listed = present.without_flow(rows) if sys.stdout.isatty() and not as_json else present.RUN_COLUMNS
+        table = list_lines("runs", listed, rows, shell_context(now_us), as_json=as_json, **place)
         if as_json:
             return [*table]
         command = advised("runs", address, None, [*session.ssh_arguments, "--all"])

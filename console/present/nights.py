@@ -15,7 +15,7 @@ from ..text.columns import Column, Width
 from ..text.figures import column, local_day, times_text
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
+from ..text.text import cells, one_line, pad
 from .states import height, sign_and_word
 from .tasks import section
 
@@ -53,17 +53,14 @@ def night_lines(
     for night in list(reversed(nights))[: rows - len(lines)]:
         style, pace = _style_of(night, latest), _pace_of(night, nights)
         state = sign_and_word(style, glyphs)
-        lines.append([Piece(f"   {pad(_day_text(night.day), _DAY_CELLS)}", Role.DIM), _padded(state)])
+        lines.append([Piece(f"   {pad(_day_text(night.day), _DAY_CELLS)}", Role.DIM), state])
         if night.lasts_us is not None and pace is not None:
             bar = glyphs.run * max(round(night.lasts_us * size / max(known[-1], 1)), 1)
             words = f"  {times_text(pace.times)}{glyphs.times} usual" if pace.is_slow else ""
             role = Role.WARNING if pace.is_slow else Role.DONE
-            lines[-1] += [Piece(f" {column(night.lasts_us)}  "), Piece(f"{bar}{words}", role)]
+            took = f" {' ' * (_STATE_CELLS - cells(state.text))}{column(night.lasts_us)}  "
+            lines[-1] += [Piece(took), Piece(f"{bar}{words}", role)]
     return lines
-
-
-def _padded(state: Piece) -> Piece:
-    return state._replace(text=pad(state.text, _STATE_CELLS))
 
 
 def _style_of(night: NightSummary, latest: StateStyle) -> StateStyle:

@@ -246,11 +246,14 @@ RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow._fields, lambda row: row.run)
 
 def run_columns(rows: Sequence[ListedRun], place: RowContext) -> Columns[ListedRun, RowContext]:
     """The columns that these rows need, as wide as they need them."""
-    flows = {row.run.dag_name for row in rows}
-    unused = {"dag_name"} if len(flows) < 2 else set()
-    unused |= set() if any(describe_params(row.run) for row in rows) else {"params"}
-    shown = [column for column in RUN_COLUMNS if column.name not in unused]
-    return measured(shown, rows, place)
+    has_params = any(describe_params(row.run) for row in rows)
+    return measured([one for one in without_flow(rows) if has_params or one.name != "params"], rows, place)
+
+
+def without_flow(rows: Sequence[ListedRun]) -> Columns[ListedRun, RowContext]:
+    """The columns for a reader: where all runs are of one flow, none repeats it."""
+    is_alike = len({row.run.dag_name for row in rows}) < 2
+    return [one for one in RUN_COLUMNS if not (is_alike and one.name == "dag_name")]
 
 
 def lateness(run: RunRow, now_us: int) -> str:

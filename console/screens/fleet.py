@@ -186,7 +186,7 @@ class FleetScreen(MachineScreen):
         self.machine_bar.show_lines(lines)
         room = self.app.size.height - _FRAME_ROWS - len(lines)
         least = max(_PANEL_ROWS_MIN, room // 4)
-        rows = max(min(room - len(self._entries), room * 2 // 3), least)
+        rows = max(room - max(len(self._entries), 1), least)
         if rows != self._rows_below:
             self._rows_below = rows
             self._fit_drawing()
