@@ -239,7 +239,7 @@ def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, cpu:
     canvas, killed = BarCells(axis, now_us, glyphs), killed_attempts(row)
     for attempt, later in zip_longest(killed, killed[1:]):
         if attempt.ended_at is not None:
-            end = axis.cells if later is None else axis.cell(later.started_at)
+            end = axis.cells if later is None else axis.cell(later.started_at) - 1  # a blank before the next one
             _paint_hang(canvas, attempt, axis.cell(attempt.ended_at), end, cpu if later is None else ())
     return canvas.line()
 
