@@ -40,10 +40,9 @@ from support.marks import parametrize_mostly_long
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
-BEGIN = round(datetime(2026, 2, 28, 12, tzinfo=UTC).timestamp()) * SECOND  # the clocks change in March
 STEPS_MAX = 5_000
 BACKFILL_MAX = 20  # of those that ran before their time a supervisor knows the latest 40, if the file is restored
-HOLIDAYS = ("2026-03-02", "2026-03-10", "2026-03-29")
+HOLIDAYS = ("2026-02-16", "2026-03-02", "2026-03-29")
 #: Expression and zone -> its times within a day, in seconds; the second spelling of each means the same.
 RHYTHMS = {
     ("every 3h", "every 180m", "UTC"): range(0, 86_400, 10_800),
@@ -69,8 +68,8 @@ class Killed(BaseException):
 class PlayedClock:
     """A wall clock that is set by hand."""
 
-    def __init__(self) -> None:
-        self.now = BEGIN
+    def __init__(self, now: int) -> None:
+        self.now = now
 
     def now_us(self) -> int:
         return self.now
@@ -114,8 +113,9 @@ class PlayedFlow:
     expression: str
     rhythm: Rhythm
     misfire: str
-    target: str = ""
-    holds_from: int = BEGIN
+    target: str
+    begin: int
+    holds_from: int
     due: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
     ahead: set[int] = field(default_factory=set)  # those that started while the clock was ahead
@@ -153,7 +153,7 @@ class PlayedFlow:
 
     def days(self, now: int) -> list[date]:
         """The days of a flow after others that have begun, and on which one of those has a time."""
-        first, last = (datetime.fromtimestamp(at // SECOND, self.zone).date() for at in (BEGIN, now))
+        first, last = (datetime.fromtimestamp(at // SECOND, self.zone).date() for at in (self.begin, now))
         days = (first + timedelta(days=number) for number in range((last - first).days + 1))
         return [
             day for day in days if day.isoformat() not in HOLIDAYS and any(one.times_on(day) for one in self.before)
@@ -181,9 +181,10 @@ class PlayedFlow:
 class Nights:
     """The flows, their supervisor and the operators, by dice."""
 
-    def __init__(self, folder: Path, seed: int, flows: int) -> None:
+    def __init__(self, folder: Path, seed: int, flows: int, begin: int) -> None:
         self.dice = random.Random(seed)
-        self.clock, self.latest = PlayedClock(), BEGIN
+        self.begin = self.latest = begin
+        self.clock = PlayedClock(begin)
         self.folder = folder
         self.flows = []
         for number in range(flows):
@@ -204,7 +205,8 @@ class Nights:
         return self.dice.choice([one for one in known if misfire != "all" or len(one[1][1]) < 100])
 
     def add(self, name: str, expression: str, rhythm: Rhythm, misfire: str) -> None:
-        self.flows.append(PlayedFlow(name, expression, rhythm, misfire, f"/flows/{name}.py:flow"))
+        target = f"/flows/{name}.py:flow"
+        self.flows.append(PlayedFlow(name, expression, rhythm, misfire, target, self.begin, self.begin))
 
     def follow(self, flow: PlayedFlow) -> None:
         """Let a flow come after others: the first one, which has times on each day, and another one."""
@@ -343,7 +345,7 @@ class Nights:
         days = {day: midnight_of(day, flow.zone) for day in flow.days(self.clock.now)[-3:]}
         decided = {*flow.started, row.skip_logical}  # a day that an operator leaves out is not late
         waiting = [day for day, at in days.items() if at > row.ledger_until and at not in decided]
-        late = [day for day in waiting if max(row.paused_until, BEGIN) < flow.late_at(day) < self.clock.now]
+        late = [day for day in waiting if max(row.paused_until, self.begin) < flow.late_at(day) < self.clock.now]
         if late:
             with database.reading(self.state_path(flow)) as connection:
                 sql = "SELECT logical_time FROM sla WHERE dag_name = ? AND promise = 'start'"
@@ -482,18 +484,30 @@ class Nights:
         self.latest = max(self.latest, self.clock.now)
 
 
-#: How many flows for how many nights: American clocks change in the 8th night, European ones in the 29th.
-SIZES = [(3, 3), (5, 12), (5, 30), (5, 50), (5, 50), (8, 30)]
+def noon_of(month: int, day: int) -> int:
+    return round(datetime(2026, month, day, 12, tzinfo=UTC).timestamp()) * SECOND
+
+
+FEBRUARY = noon_of(2, 9)
+#: How many flows for how many nights from when on: American clocks change on March 8, European ones on March 29.
+SIZES = [
+    (3, 3, FEBRUARY),
+    (5, 12, noon_of(2, 28)),
+    (5, 30, FEBRUARY),
+    (5, 50, FEBRUARY),
+    (5, 50, FEBRUARY),
+    (8, 30, FEBRUARY),
+]
 
 
 @parametrize_mostly_long("seed", range(len(SIZES)), daily=2)
 async def test_no_start_is_lost_doubled_or_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     Path(supervisor_path()).parent.mkdir(parents=True)
-    flows, days = SIZES[seed]
-    nights = Nights(tmp_path, seed, flows)
+    flows, days, begin = SIZES[seed]
+    nights = Nights(tmp_path, seed, flows, begin)
     await nights.settle()
-    end = BEGIN + days * DAY
+    end = begin + days * DAY
     while nights.clock.now < end:
         await nights.turn()
     nights.clock.now, nights.kill_at = nights.latest + HOUR, 0
