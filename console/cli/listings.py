@@ -329,7 +329,7 @@ def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: R
     """The task, then indented what holds it, each with its state, its reason and its error."""
     for depth, (name, sentence) in enumerate(chain):
         row = board.row(name)
-        error = f" · {row.error}" if row.error and row.error not in sentence else ""
+        error = f" · {row.error}" if row.error and f" {row.error};" not in f" {sentence};" else ""
         state = Piece(state_code(row, runner), row_style(row, runner).role)
         yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(sentence + error)}")]
 
