@@ -287,6 +287,8 @@ def describe_doubts(doubts: Sequence[Tuple[str, Optional[str]]]) -> str:
 
 
 HAPPENED = "an effect that has happened"
+#: The notice of a child of a map task, by which lists find it.
+CHANGED_AFTER_EFFECT = "its element has changed since its effect happened: the effect stays as it is"
 
 
 def describe_repetition(key: str) -> str:

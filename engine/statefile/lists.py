@@ -11,7 +11,7 @@ from typing import Any, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequ
 
 from ..domain.events import EventRow, Json
 from ..domain.rows import BreakerRow, PageRow, RunFacts, RunRow, RunSummary
-from ..domain.states import WITH_INSTANT
+from ..domain.states import CHANGED_AFTER_EFFECT, WITH_INSTANT
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
@@ -381,13 +381,12 @@ DEAD_LETTER_GROUPS = Listing(
     " GROUP BY run.run_id, cause ORDER BY run.rowid DESC, min(task.name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
-#: The notice is that of ``map_tasks.py``.
 CHANGED_EFFECTS = Listing(
     "changed_effects",
     NeedRow,
     f"SELECT '{NeedKind.CHANGED_EFFECTS.value}', run_id, dag_name, max(task.ended_at), count(*), min(name), '', NULL"
     " FROM task JOIN run USING (run_id)"
-    " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
+    f" WHERE stale = 1 AND notice IS NOT NULL AND notice = '{CHANGED_AFTER_EFFECT}' AND acknowledged_at IS NULL"
     " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
     {"limit": ROWS_MAX},
 )

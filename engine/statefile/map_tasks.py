@@ -31,7 +31,16 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 from ..domain import elements
 from ..domain.event_payloads import TaskColumns, TaskMapped
-from ..domain.states import FINISHED, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
+from ..domain.states import (
+    CHANGED_AFTER_EFFECT,
+    FINISHED,
+    MOVING,
+    NEEDS_HUMAN,
+    RAN,
+    SkipCause,
+    TaskState,
+    may_have_happened,
+)
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.text import sha256_hex
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
@@ -43,7 +52,6 @@ from .transitions import Transaction, hold_children, hold_if_blocked, rearm, ree
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 IS_BACK = "the list has its element again"
-CHANGED_AFTER_EFFECT = "its element has changed since its effect happened: the effect stays as it is"
 
 #: SQL: the map tasks among the children of a task. No text inside a spec can contain these characters unescaped.
 MAPS_BELOW = (

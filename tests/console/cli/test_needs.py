@@ -15,6 +15,7 @@ import pytest
 from redrive.console.cli.state_files import file_row_of_session
 from redrive.console.sessions.address import Endpoint, SshOptions
 from redrive.console.sessions.once import with_session
+from redrive.engine.domain.states import CHANGED_AFTER_EFFECT
 from redrive.engine.statefile.state_files import file_row_of
 from support.commands import quoted, run_redrive, start_redrive
 from support.processes import wait_until_stopped
@@ -146,8 +147,11 @@ def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine
     machine.run("etl", "night", "blocks")
     path = str(machine.states / "etl.db")
     with sqlite3.connect(path) as connection:
-        notice = "its element has changed: 7"
-        connection.execute("UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1", (notice,))
+        stale = "UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1"
+        connection.execute(stale, ("its element has changed has waited for 6h in 9 checks",))
+    assert not file_row_of(path).listed, "the name of a task is no element"
+    with sqlite3.connect(path) as connection:
+        connection.execute(stale, (CHANGED_AFTER_EFFECT,))
     file_row = with_session(Endpoint(path, SshOptions()), file_row_of_session)
     assert file_row == file_row_of(path) and [one.task for one in file_row.listed] == ["load"]
 
