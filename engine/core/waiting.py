@@ -546,10 +546,12 @@ def long_wait(run: RunRow, row: TaskRow, now: int) -> LongWait | None:
         return LongWait(row.name, f"wait:{row.name}", f"{waited}, without a bound: set max_elapsed")
     if (row.failure_fingerprint or "").startswith(f"{NOT_STARTED}:"):
         why = f"no process has started for {format_duration(lasts_us)}: {row.error or 'refused'}"
-        return None if lasts_us < UNSTARTED_SECONDS * 1e6 else LongWait(row.name, "wait:start", why)
+        return None if lasts_us < UNSTARTED_SECONDS * 1e6 else LongWait(row.name, "unstarted", why)
     left = ((row.next_retry_at or 0) - now) / 1e6
     if left <= max(LONG_WAIT_SECONDS, 1.5 * spec.retry.cap):
         return None
-    asks = spec.downstream or "what it calls"
+    asks, cause = "what it calls", f"wait:{row.name}"
+    if spec.downstream is not None:
+        asks, cause = spec.downstream, f"asked:{spec.downstream}"
     why = f"{asks} asks {row.name} to wait until {format_clock(row.next_retry_at or 0)}: {row.error or 'no reason'}"
-    return LongWait(row.name, f"wait:{spec.downstream or row.name}", why)
+    return LongWait(row.name, cause, why)

@@ -8,7 +8,7 @@ from redrive.engine.core.explain import blocking_chain, explain_task
 from redrive.engine.core.projection import AttemptRow, RunProjection, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.core.views import task_view
-from redrive.engine.core.waiting import ExplainContext, RunnerKind, RunnerStatus, unmet_parents
+from redrive.engine.core.waiting import ExplainContext, RunnerKind, RunnerStatus, long_wait, unmet_parents
 from redrive.engine.domain.rows import ExecutorState, RunRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.text import format_clock
@@ -55,6 +55,18 @@ def test_a_wait_that_the_deadline_shortened_says_from_what_and_why():
     projection.run = projection.run._replace(deadline_at=NOW + 840 * S)
     dice = "drew 31s of ceiling 1m00; shortened from 4m00 to 31s: the run is due in 14m00"
     assert sentence(projection) == f"retry 4/5 due in 20s ({dice})"
+
+
+def test_long_waits_for_things_of_one_name_are_several_causes():
+    day = {"first_started_at": NOW - 86_400 * S, "next_retry_at": NOW + 86_400 * S}
+    projection = projection_of(
+        ("start", [], "SENSING", day),
+        ("forks", [], "RETRYING", {**day, "failure_fingerprint": "start:11"}),
+        ("api", [], "RETRYING", day),
+        ("calls", [], "RETRYING", {**day, "spec": {"downstream": "api"}}),
+    )
+    waits = [long_wait(projection.run, row, NOW) for row in projection.tasks.values()]
+    assert len({wait.cause for wait in waits}) == 4
 
 
 def test_a_retry_that_is_overdue_says_so():
