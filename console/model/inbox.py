@@ -53,12 +53,13 @@ class InboxCause(msgspec.Struct, frozen=True):
     last_seen: int  # when the last of them started to wait for a decision
     oldest: int  # when the first of them did
     messages: int = 1  # how many different ones the tasks have; ``message`` is the first
-    kind: str | None = None  # of the first task: of the dead letter, or what it waits for
+    kind: str | None = None  # of the dead letter that its first task is
+    wait: WaitReason | None = None  # of tasks that a human lets start
     search_text: str = ""  # of one task: the text that filters search
 
     @property
     def key(self) -> str:
-        return self.fingerprint if self.downstream is None else f"{self.fingerprint} {self.downstream}"
+        return " ".join(filter(None, ("waits for" if self.wait else "", self.fingerprint, self.downstream)))
 
     @property
     def count(self) -> int:
@@ -303,7 +304,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, names_command: bo
     since = _waits_since(board, name, reason)
     return replace(
         entry,
-        kind=str(reason),
+        wait=reason,
         first_seen=since,
         oldest=since,
         last_seen=since,

@@ -274,7 +274,7 @@ CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
         field("held", None, None, _HELD, lambda cause, context: Piece(f"holds {number(cause.held)}", Role.DIM)),
         field("oldest", None, None, AGE, lambda cause, context: age_piece(cause.oldest, context)),
     ),
-    [name for name in InboxCause.__struct_fields__ if name not in ("kind", "search_text")],  # of single tasks
+    [name for name in InboxCause.__struct_fields__ if name not in ("kind", "wait", "search_text")],  # of single tasks
 )
 
 
@@ -302,7 +302,7 @@ def task_row(
 
     ``cause``: says the error that all of its tasks have, if only below the list; what is left is when each failed.
     """
-    word, glyphs, names = one_line(entry.kind or "failed"), context.glyphs, context.names
+    word, glyphs, names = one_line(entry.wait or entry.kind or "failed"), context.glyphs, context.names
     said = entry.message
     if (
         cause is not None
@@ -311,7 +311,7 @@ def task_row(
         and (cause.count > 1 or message_of(cause) in plain(cause_row(cause, True, context, columns)))
     ):
         said = f"at {wall(entry.last_seen)}"
-    if entry.kind in (WaitReason.DEADLINE, WaitReason.PAUSE):
+    if entry.wait in (WaitReason.DEADLINE, WaitReason.PAUSE):
         said = "has not started" if row.started_at is None else f"started at {wall(row.started_at)}"
     kind = Width(cells(word), gap=2), Piece(word, Role.DIM)
     return row_line(

@@ -37,7 +37,7 @@ CAUSES = st.builds(
 @given(CAUSES, st.booleans())
 def test_all_say_the_same_of_a_cause(cause, is_open):
     value, row = json_value(CAUSE_COLUMNS, cause, None), plain(cause_row(cause, is_open, CONTEXT, 120))
-    of_one_task = {"kind", "search_text"}
+    of_one_task = {"kind", "wait", "search_text"}
     assert value == {name: getattr(cause, name) for name in InboxCause.__struct_fields__ if name not in of_one_task}
     assert row.split()[2] == str(len(cause.tasks)) and cause.title in row
     assert (" api" in row) == (value["downstream"] is not None)

@@ -11,7 +11,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.acts import REFUSED, TargetResult
-from redrive.engine.domain.states import DEADLINE_MODE, TaskState
+from redrive.engine.domain.states import DEADLINE_MODE, DeadLetterKind, TaskState
 from redrive.engine.statefile.lists import NeedKind
 from redrive.engine.statefile.needs import Need
 from support.marks import for_each
@@ -44,6 +44,17 @@ def test_what_holds_all_tasks_is_said_once_and_each_row_says_how_far_its_task_ca
     rows = {name: plain(task_row(inbox.entry(name), board.row(name), context, 140)) for name in cause.tasks}
     assert f"started at {wall(START + 5 * S)}" in rows["load"] and "has not started" in rows["index"]
     assert not any(said in text for text in rows.values())
+
+
+def test_a_dead_letter_by_the_deadline_is_none_of_the_tasks_that_it_ended():
+    projection = held("deadline")
+    row = projection.tasks["load"]
+    row.state, row.failure_mode, row.dead_letter_kind = TaskState.DEAD_LETTER, None, DeadLetterKind.DEADLINE
+    row.error = "a retry would end too late"
+    board = Board(projection)
+    inbox, context = Inbox(board), RunContext(board, NOW, UTF8)
+    assert sorted(cause.tasks for cause in inbox.causes()) == [("index",), ("load",)]
+    assert row.error in plain(task_row(inbox.entry("load"), row, context, 140))
 
 
 def test_under_the_list_the_deadline_that_ended_the_tasks_is_named_once():
