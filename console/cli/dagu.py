@@ -96,6 +96,7 @@ class DaguDag:
         named = given.items() if isinstance(given, dict) else ((None, step) for step in given)
         self._steps = [{"name": name, **_step_of(step)} for name, step in named]
         self._names: dict[str, str] = {}  # of steps, by name and by id
+        self._uses = {"Flow"}  # what the code imports of the engine
         for number, step in enumerate(self._steps, start=1):
             step["name"] = name = str(step.get("name") or step.get("id") or f"step{number}")
             self._names |= {name: name, str(step.get("id") or name): name}
@@ -119,9 +120,7 @@ class DaguDag:
         first = self._add_checks(body, "when", self._dag, {"cwd": self._folder, "env": Expression("variables")}, {})
         for number, step in enumerate(self._steps):
             self._add_step(body, step, self._parents(number) or first)
-        code = "\n".join(body)
-        has_checks, has_retries = "flow.task(" in code, "retry=RetryPolicy(" in code
-        uses = ", ".join(["Flow", *["RetryPolicy"] * has_retries, *["SkipTask"] * has_checks])
+        has_checks = "SkipTask" in self._uses
         order = ["# The steps come one after another; `after` says what each waits for."] if self._is_chain else []
         return "\n".join(
             [
@@ -129,7 +128,8 @@ class DaguDag:
                 *(f"# {one_line(line)}" for line in str(self._dag.get("description") or "").splitlines()),
                 *(f"# Not imported: {one_line(sentence)}" for sentence in self.left_out),
                 *[*order, "", *["import os", "import subprocess", ""] * has_checks],
-                *[f"from redrive.engine import {uses}", "", *[_WHEN] * has_checks, code, ""],
+                *[f"from redrive.engine import {', '.join(sorted(self._uses))}", "", *[_WHEN] * has_checks],
+                *[*body, ""],
             ]
         )
 
@@ -178,6 +178,7 @@ class DaguDag:
         checks = [_check_line(_plain_keys(one if isinstance(one, dict) else {"condition": one})) for one in given]
         if not checks:
             return []
+        self._uses.add("SkipTask")
         words = [*map(repr, checks), f"cwd={place['cwd']!r}", f"env={{**os.environ, **{place['env']!r}}}"]
         task = Expression(f"when({', '.join(words)})")
         body.append(call_text("flow.task", [task], {"name": name, **start, "max_attempts": 1}))
@@ -229,6 +230,7 @@ class DaguDag:
             attempts = 1
         if attempts == 1:
             return {"max_attempts": 1}
+        self._uses.add("RetryPolicy")
         wait = f"base={seconds:g}, cap={seconds:g}, jitter='none'"
         return {"retry": Expression(f"RetryPolicy(max_attempts={attempts}, {wait})")}
 
