@@ -15,9 +15,8 @@ from redrive.console.model.preview import preview_requeue
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import Identity, TaskSpec, map_task
-from redrive.engine.domain.states import effect_key
+from redrive.engine.domain.states import CHANGED_AFTER_EFFECT, effect_key
 from redrive.engine.statefile.dry_run import preview
-from redrive.engine.statefile.map_tasks import CHANGED_AFTER_EFFECT
 from redrive.engine.store import runs
 from redrive.engine.store.claims import Claim
 from support.marks import parametrize_mostly_long
