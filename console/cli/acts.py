@@ -96,7 +96,7 @@ _COMMANDS_SHOWN = 5  # in the sentence that asks which run is meant
 # --- Acts without options of their own; those on a run need no more help ----------------------------------------------
 
 
-def _declare_act(act: str, declared: shared.Decorator, text: str = "") -> None:
+def _declare_act(act: str, declared: shared.CommandDecorator, text: str = "") -> None:
     @declared
     def act_on_it(file: shared.NamedFile, **given: Any) -> int:
         return (_act if text else _act_on_run)(act, file, {}, **given)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ..sessions.address import Endpoint, SshOptions
 
 CommandFunction = Callable[..., object]
-Decorator = Callable[[CommandFunction], CommandFunction]
+CommandDecorator = Callable[[CommandFunction], CommandFunction]
 
 _COMMAND_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
 
 
-def options(*decorators: Decorator) -> Decorator:
+def options(*decorators: CommandDecorator) -> CommandDecorator:
     """Several options as one decorator; help shows them in this order."""
 
     def decorate(function: CommandFunction) -> CommandFunction:
@@ -351,13 +351,13 @@ trust_option = click.option("--trust", is_flag=True, help="Run the flow file als
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 
 
-def cause_option(explanation: str, *, required: bool = False) -> Decorator:
+def cause_option(explanation: str, *, required: bool = False) -> CommandDecorator:
     """``--fingerprint`` of a command."""
     of_cause = partial(click.option, "--fingerprint", metavar="FP", shell_complete=complete_causes)
     return of_cause(help=explanation, required=required)
 
 
-def param_option(explanation: str) -> Decorator:
+def param_option(explanation: str) -> CommandDecorator:
     """``--param`` of a command, read by ``params_of``."""
     return click.option("--param", multiple=True, metavar="NAME=VALUE", help=explanation)
 
