@@ -24,7 +24,11 @@ def _breaker(event: Event, payload: payloads.BreakerChanged) -> str:
 UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
 
 
-_SENT = {"digest": "page sent in a digest", "joined": "sent with the page of flow {}, which has the same cause"}
+_SENT = {
+    "digest": "page sent in a digest",
+    "reminder": "reminder sent",
+    "joined": "sent with the page of flow {}, which has the same cause",
+}
 
 
 def _page_opened(event: Event, payload: payloads.PageChanged) -> str:
@@ -43,7 +47,8 @@ def _page_sent(event: Event, payload: payloads.PageChanged) -> str:
 def _page_sent_line(event: Event, payload: payloads.PageChanged) -> str:
     fingerprint = f" ({digits(payload.fingerprint)})" if payload.fingerprint else ""
     joined = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
-    return f"PAGED on-call{joined}: {payload.title}{fingerprint}"
+    what = "REMINDED" if payload.how == "reminder" else "PAGED"
+    return f"{what} on-call{joined}: {payload.title}{fingerprint}"
 
 
 def _page_unsent(event: Event, payload: payloads.PageChanged) -> str:

@@ -37,6 +37,8 @@ from .senders import Sender, SendError, get, make_senders
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
 ERROR_CHARACTERS = 500
+#: The last executor of a night sends a reminder that would be due soon after its end.
+EARLY_REMINDER_US = 3600 * 1_000_000
 BUSY_TRIES = 4  # after so many a page is sent, although another flow tries to page the same receiver
 
 _WAKING_CHANGES = frozenset(
@@ -60,7 +62,7 @@ class _Delivery(msgspec.Struct):
     """A message in delivery. ``pending``: indexes of the senders that have not accepted it."""
 
     ids: tuple[int, ...]
-    how: str  # page or digest
+    how: str  # page, digest or reminder
     pending: set[int]
     tries: int = 0
     due_at: float = 0.0  # on the loop's clock
@@ -169,7 +171,7 @@ class Notifier:
     async def _serve(self) -> None:
         self._sent = await self._submit(lambda transaction: pages.recently_sent(transaction.connection, transaction.at))
         self._digest_at = await self._submit(
-            lambda transaction: pages.last_digest_at(transaction.connection, transaction.at)
+            lambda transaction: pages.last_sent_at(transaction.connection, "digest", transaction.at)
         )
         while True:
             last, on_idle = self._is_closing, self._on_idle
@@ -189,18 +191,30 @@ class Notifier:
         # Before the outbox is read: a delivery that completes during the read would look unsent there.
         self._deliveries = [delivery for delivery in self._deliveries if delivery.pending or delivery.is_in_flight]
         outbox = await self._submit(lambda transaction: pages.read_outbox(transaction, run_id))
-        open_ids = {page.id for page in outbox if page.state == "open"}
+        reminder = await self._submit(lambda transaction: pages.next_reminder(transaction.connection, transaction.at))
+        open_ids = {page.id for page in outbox if page.state == "open"}.union(reminder.ids if reminder else ())
         self._deliveries = [delivery for delivery in self._deliveries if open_ids.issuperset(delivery.ids)]
         held = {page_id for delivery in self._deliveries for page_id in delivery.ids}
         now = self._clock.now_us()
         unheld = (page for page in outbox if page.id not in held)
         plan = causes.plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._on_idle is not None)
         self._add_deliveries(plan, now)
+        remind_at = self._remind(reminder, now)
         clock = asyncio.get_running_loop().time()
         for delivery in self._deliveries:
             if delivery.is_waiting and delivery.due_at <= clock:
                 self._start_delivery(delivery)
-        return plan.next_check_at
+        return min((at for at in (plan.next_check_at, remind_at) if at is not None), default=None)
+
+    def _remind(self, reminder: pages.Reminder | None, now: int) -> int | None:
+        """Add the delivery of a reminder that is due; return when one that is not due yet will be."""
+        if reminder is None or any(one.how == "reminder" for one in self._deliveries):
+            return None
+        due_at = reminder.due_at - (EARLY_REMINDER_US if self._on_idle is not None else 0)
+        if due_at > now:
+            return due_at
+        self._deliveries.append(_Delivery(reminder.ids, "reminder", set(range(len(self._senders)))))
+        return None
 
     def _start_delivery(self, delivery: _Delivery) -> None:
         """Deliver concurrently, because a delivery may hang."""
@@ -243,7 +257,7 @@ class Notifier:
             )
             message = page_message(page, self._origin)
         else:
-            message = digest_message(found, self._origin, self._clock.now_us())
+            message = digest_message(found, self._origin, self._clock.now_us(), delivery.how)
         delivery.tries += 1
         await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.pending)))
         if delivery.pending:
@@ -323,16 +337,19 @@ def page_message(page: PageRow, origin: MessageOrigin) -> dict[str, object]:
     return message_of(origin, "page", _page_lines(page, origin), **columns, count=page.counted, ids=[page.id])
 
 
-def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) -> dict[str, object]:
-    """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
+def digest_message(
+    found: Sequence[PageRow], origin: MessageOrigin, now: int, kind: str = "digest"
+) -> dict[str, object]:
+    """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown; as a
+    "reminder" those that wait for a decision."""
     failures = sum(page.counted for page in found)
-    named = counted(len(found), "cause")
+    named = f"{counted(len(found), 'cause')}{' undecided' if kind == 'reminder' else ''}"
     lines = [f"[{page.severity}] {page.title}: {page.counted} so far" for page in found]
     return message_of(
         origin,
-        "digest",
+        kind,
         [*lines, shell_command(["redrive", "inbox", origin.state])],
-        key=f"digest/{origin.run_id}/{now}",
+        key=f"{kind}/{origin.run_id}/{now}",
         ids=[page.id for page in found],
         severity=min((page.severity for page in found), key=causes.SEVERITIES.index),
         title=f"{origin.flow}: {named}, {counted(failures, 'failure')}",

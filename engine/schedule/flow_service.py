@@ -345,8 +345,8 @@ class FlowService:
         left_alone = self._stopped_run_ids | self._stuck.keys()
         progress, new_since = status.progress, self._new_since if is_owned else None
         instants = [instant for instant in (status.next_late_at, status.next_expiry) if instant is not None]
-        if status.has_unsent_page and self.served.flow.pages:
-            instants.append(self._resend_at)
+        if status.next_page_at is not None and self.served.flow.pages:
+            instants.append(max(self._resend_at, status.next_page_at))
         return ScheduleFacts(
             is_owned=is_owned,
             decided_until=new_since if progress is None else progress.decided_until,

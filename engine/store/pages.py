@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -327,15 +328,39 @@ def _reopen_snoozed(transaction: Transaction) -> None:
         transaction.emit(PageChanged(PageChange.WOKEN, page_id, cause), run_id, task)
 
 
+#: Pages that were sent, and about which nobody has decided: not the flow whose page told of one, as it reminds itself.
+_UNDECIDED = (
+    "SELECT id, sent_at FROM page WHERE state = 'open' AND rearmed = 0 AND sent_at IS NOT NULL AND told_by IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = page.run_id AND acknowledged_at IS NOT NULL) ORDER BY id"
+)
+REMINDER_US = 24 * 3600 * 1_000_000
+
+
+class Reminder(NamedTuple):
+    """The undecided pages of a file, and when one message reminds of all of them: once a day, in microseconds UTC."""
+
+    ids: tuple[int, ...]
+    due_at: int
+
+
+def next_reminder(connection: sqlite3.Connection, now: int) -> Reminder | None:
+    """Return the next reminder; None without an undecided page."""
+    undecided = connection.execute(_UNDECIDED).fetchall()
+    if not undecided:
+        return None
+    latest = max(last_sent_at(connection, "reminder", now) or 0, min(sent_at for _, sent_at in undecided))
+    return Reminder(tuple(page_id for page_id, _ in undecided), latest + REMINDER_US)
+
+
 def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:
     """Return when pages were sent within the storm window, so that a restart does not reset the storm limit."""
     rows = connection.execute("SELECT sent_at FROM page WHERE sent_at > ? ORDER BY sent_at", (now - STORM_WINDOW_US,))
     return [at for (at,) in rows]
 
 
-def last_digest_at(connection: sqlite3.Connection, now: int) -> int | None:
-    """Return when any executor of this file sent the last digest; ``now`` if that lies ahead of the clock."""
-    row = connection.execute("SELECT value FROM meta WHERE key = 'digest_at'").fetchone()
+def last_sent_at(connection: sqlite3.Connection, how: str, now: int) -> int | None:
+    """Return when the last "digest" or "reminder" of this file was sent; ``now`` if the clock is behind that."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"{how}_at",)).fetchone()
     return None if row is None else min(int(row[0]), now)
 
 
@@ -356,12 +381,12 @@ def reported_since(connection: sqlite3.Connection, page: PageRow) -> int | None:
 
 
 def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str, told_by: str | None = None) -> None:
-    """Mark pages as accepted by every sender. ``counts``: by id, the count sent. ``how``: "page" or "digest".
+    """Mark pages as accepted by every sender. ``counts``: by id, the count sent. ``how``: page, digest or reminder.
 
     ``told_by``: the flow whose page has told the receivers.
     """
-    if how == "digest":
-        transaction.connection.execute("INSERT OR REPLACE INTO meta VALUES ('digest_at', ?)", (str(transaction.at),))
+    if how != "page":
+        transaction.connection.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (f"{how}_at", str(transaction.at)))
     for page_id, count in counts.items():
         transaction.connection.execute(
             "UPDATE page SET sent_at = coalesce(sent_at, ?), sent_count = ?, send_error = NULL, told_by = ?"

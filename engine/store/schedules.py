@@ -36,7 +36,7 @@ from ..statefile.sql import in_list
 from ..statefile.supervisor_file import PastRun, ServedSchedule, read_known
 from ..statefile.transitions import Transaction, resolve_cause
 from . import endings
-from .pages import STALE_AFTER_US, is_paged, trigger_page
+from .pages import STALE_AFTER_US, is_paged, next_reminder, trigger_page
 
 
 class ServedFlow(msgspec.Struct, frozen=True):
@@ -111,6 +111,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     ``progress`` None: the schedule has not started in this file. ``replaced``: the schedule that holds in this file, if
     the flow has another one now. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
+    ``next_page_at``: when a page or a reminder is due; 0 for an unsent page.
     ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``ended``: the
     latest runs that have ended, the latest first. ``decided``: the logical times that the ledger lacks; ``caught_up``:
     those among the earlier ones that have got a run since.
@@ -121,7 +122,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     fired: frozenset[int] = frozenset()
     unfinished: tuple[str, ...] = ()
     next_late_at: int | None = None
-    has_unsent_page: bool = False
+    next_page_at: int | None = None
     latest: RunRow | None = None
     ended: tuple[PastRun, ...] = ()
     decided: tuple[DecidedTimes, ...] = ()
@@ -185,7 +186,7 @@ def load_status(
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
         (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
         _next_late_at(connection, held, progress, excused, None if held is served else replaced_at or now),
-        connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
+        _next_page_at(connection, now),
         latest=None if latest is None else RunRow(*latest),
         ended=tuple(PastRun(*row) for row in connection.execute(_ENDED, (name,))),
         decided=_decided_since(connection, held, progress, mark),
@@ -193,6 +194,13 @@ def load_status(
         last_run_row=connection.execute("SELECT coalesce(max(rowid), 0) FROM run").fetchone()[0],
         next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),
     )
+
+
+def _next_page_at(connection: sqlite3.Connection, now: int) -> int | None:
+    if connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None:
+        return 0
+    reminder = next_reminder(connection, now)
+    return None if reminder is None else reminder.due_at
 
 
 def _decided_since(

@@ -58,6 +58,42 @@ def test_an_hourly_flow_is_not_silent_for_ever() -> None:
     assert causes(night) == [(number, 1, "resolved") for number in (1, 2, 3)]
 
 
+REMINDED = (
+    "SELECT (reminder.at - paged.at) / 3600000000, count(*) FROM event AS reminder, event AS paged"
+    " WHERE paged.seq = 1 AND reminder.data ->> 'how' = 'reminder' GROUP BY 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reminders"),
+    [
+        (None, [(24, 2), (48, 2), (72, 2)]),
+        (("ack", {"pages": [1]}), [(24, 2), (48, 1), (72, 1)]),
+        (("snooze", {"pages": [1], "seconds": 86400}), [(24, 2), (48, 1), (72, 1)]),
+        (("requeue", "load"), [(24, 2), (48, 1), (72, 1)]),
+        (("ack-run",), [(24, 2)]),
+    ],
+    ids=["none", "ack", "snooze", "requeue", "ack-run"],
+)
+def test_one_message_a_day_reminds_of_what_is_undecided(answer, reminders) -> None:
+    """The run of a weekly flow fails, and no executor is left: the supervisor reminds of both causes at once."""
+    flow = hourly(schedule="0 23 * * 1")
+    flow.task(name="save", max_attempts=1)(lambda: 1)
+    flow.page("bell")
+    acts = [] if answer is None else [("+30h", *answer)]
+    results = {"load": in_turn(BROKEN, 1), "save": KeyError("id")}
+    night = play_schedule(flow, at=DAY, lasts="80h", results=results, acts=acts)
+    assert night.query(REMINDED) == reminders
+
+
+def test_the_next_run_of_a_night_reminds_where_no_supervisor_does() -> None:
+    """Of the dead letter of the night before, which is still undecided; not of what has failed just now."""
+    flow = hourly()
+    flow.page("bell")
+    night = play(flow, runs=2, every="23h30m", results={"load": in_turn(PermanentError("no table"), BROKEN)})
+    assert night.query(REMINDED) == [(23, 1)]
+
+
 def test_a_missed_deadline_ends_with_a_run_that_succeeds() -> None:
     flow = Flow("late", deadline="1m")
     flow.task(name="load", timeout="1h")(lambda: 1)
