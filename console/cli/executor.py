@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,8 @@ def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | N
         from ...engine.store.lock import require_free
 
         require_free(state)
-        if reason := read_only_reason(state):  # before the code is read and trusted in vain
+        is_there = os.path.exists(state)
+        if is_there and (reason := read_only_reason(state)):  # before the code is read and trusted in vain
             raise errors.StateFileError(f"read-only: {reason}")
     if deadline is not None:
         postponed = operate.ActRequest("postpone", options=operate.postpone_options_of(deadline), hints=False)
