@@ -39,6 +39,7 @@ class ExecutorStarter:
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
+        console.show_message("reading the flow ...")
         return await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
 
     async def start(self, run_id: str) -> None:

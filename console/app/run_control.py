@@ -112,7 +112,6 @@ class RunControl:
             self._plan_resume(trusted=self._actions.executor.is_trusted)
 
     def _plan_resume(self, *, trusted: bool) -> None:
-        self._console.show_message("reading the flow ...")
         run_latest(self._console, partial(self._confirm_resume, trusted), "resume")
 
     async def _confirm_resume(self, trusted: bool) -> None:

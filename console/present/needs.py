@@ -92,8 +92,9 @@ def _act(need: Need, decision: str, *options: str) -> str:
 
 
 def _not_started(need: Need, now_us: int) -> str:
-    ends = f", {_act(need, 'dismiss')} removes them" if need.is_missed else ""
-    return f"{_due(need, now_us)}: {_act(need, 'times')} says why{ends}"
+    if not need.is_missed:
+        return f"{_due(need, now_us)}: {shell_command(['redrive', 'schedule'])} says for what it waits"
+    return f"{_due(need, now_us)}: {_act(need, 'times')} says why, {_act(need, 'dismiss')} removes them"
 
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {

@@ -373,7 +373,7 @@ class TaskScreen(SplitScreen):
     def nights_below(self, columns: int, rows: int) -> list[Line]:
         """The last nights of the flow, in rows that the details leave free."""
         row, run = self._file_row, self.board.projection.run
-        if row is None:
+        if row is None or self.console.live.is_past:  # nights that came later
             return []
         is_latest = row.latest is None or row.latest.run_id == run.run_id
         now = run_style(run, self.console.runner, self.board.counts) if is_latest else latest_style(FleetEntry(row, ()))

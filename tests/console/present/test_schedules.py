@@ -38,7 +38,7 @@ def test_a_run_that_its_deadline_has_ended_is_not_called_some_milliseconds_late(
 
 def test_a_start_that_did_not_happen_says_what_comes_next():
     need = Need(NeedKind.NOT_STARTED, "x.db", NOW - 5 * MINUTE, "etl")
-    assert need_sentence(need, NOW) == "due 5m00 ago and not started: redrive schedule times etl says why"
+    assert need_sentence(need, NOW) == "due 5m00 ago and not started: redrive schedule says for what it waits"
     unserved = need._replace(kind=NeedKind.SCHEDULER_DEAD, since=0)  # of a flow after others: it has no time of its own
     assert need_sentence(unserved, NOW).startswith("no process serves its schedule")
     missed = need_sentence(need._replace(counted=10, is_missed=True), NOW)

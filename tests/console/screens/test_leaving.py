@@ -197,8 +197,11 @@ async def test_a_requeue_starts_the_executor_that_it_needs_after_one_question(
     lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         app.screen.graph_view.select("clean_refunds")
+        messages: list[str] = []
+        monkeypatch.setattr(app, "show_message", lambda sentence, *_: messages.append(sentence))
         await press(app, pilot, "r")
         await settle(app, pilot)
+        assert messages == ["reading the flow ..."]
         assert "Then an executor starts here, with the code: /srv/revenue.py" in text_of(app)
         assert "added: load_eu" in text_of(app) and "requeue and go on" in text_of(app)
         assert (revenue.commands, started) == ([], [])
