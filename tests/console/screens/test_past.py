@@ -95,7 +95,8 @@ def header(app: Any) -> str:
 
 
 def row_of(app: Any, name: str) -> str:
-    return next(row for row in rows_of(app) if f" {name} " in row)
+    """The row of a task in the list, where two blanks follow its name; below the drawing, where a line does."""
+    return next(row for row in rows_of(app) if f" {name}  " in row)
 
 
 # --- Where one is ----------------------------------------------------------------------------------------------------
