@@ -129,16 +129,16 @@ class SupervisorFile:
 
         Raises CorruptFileError if it was cut short.
         """
-        found, before = stamp_of(self.path), self._bytes
+        found = stamp_of(self.path)
         if not found:
             return f"{self.path} was removed"
         if found[:2] != self._inodes[0]:
             return f"another file is in the place of {self.path}"
         if tuple(map(inode_of, _logs_of(self.path))) != self._inodes[1:]:
             return f"a log of {self.path} was removed"
-        self._bytes = found[2]
-        if self._bytes < before:
+        if found[2] < self._bytes:  # of each call: a step of a flow may be the first that notices
             raise CorruptFileError(f"{self.path} was cut short: restore a copy or remove it", path=self.path)
+        self._bytes = found[2]
         return ""
 
     def register(self, pid: int, host: str, sources: str, now_us: int) -> None:
