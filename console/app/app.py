@@ -105,7 +105,8 @@ class ConsoleApp(ViewConsole):
     def needs_of_run(self) -> Sequence[Need]:
         """The needs of the followed run."""
         board, status = self.live.board, self.live.status
-        known = None if self.live.is_past or status.is_late else status
+        is_unknown = self.live.is_past or status.is_late or self.operator_actions.executor.is_expected
+        known = None if is_unknown else status
         return [] if board is None else needs_of_board(board, known, self.live.now_us)
 
     @property
@@ -212,6 +213,8 @@ class ConsoleApp(ViewConsole):
         """Redraw the header; leave if the operator stopped the executor and it is gone."""
         if self.is_stopping and not self.live.status.executor.alive:
             self.exit(0)
+        if not self.runner.absence:
+            self.operator_actions.executor.expected_run_id = None
         self._refresh_other_runs()
         if not self.live.is_past and self.runner != self._shown_runner:  # what each task waits for depends on it
             self._shown_runner = self.runner

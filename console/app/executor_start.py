@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 class ExecutorStarter:
     """The start of an executor for the run that is followed.
 
-    ``is_expected``: the latest act was confirmed with an executor, whose first sign of life may not have come yet.
+    ``expected_run_id``: the run of the latest act that was confirmed with an executor, until that gives a sign of life.
     """
-
-    is_expected = False
 
     def __init__(self, console: ViewConsole) -> None:
         self._console = console
+        self.expected_run_id: str | None = None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an executor of the run that is followed starts."""
+        board = self._console.live.board
+        return board is not None and board.projection.run.run_id == self.expected_run_id
 
     @property
     def can_be_started(self) -> bool:

@@ -508,9 +508,11 @@ class OperatorActions:
         self, command: Command, session: Session, on_done: Callable[[Command, Answer], None] | None, *, goes_on: bool
     ) -> None:
         self._sent[command.id] = SentAct(command, self._monotonic())
+        self.executor.expected_run_id = command.run_id if goes_on else None
         try:
             answer = await session.send(command)
         except RedriveError as error:
+            self.executor.expected_run_id = None
             if not isinstance(error, NoAnswerError):
                 del self._sent[command.id]
             self.show_warning(str(error))
@@ -519,16 +521,17 @@ class OperatorActions:
         for task, word, _ in answer.results:
             if word == DONE:
                 self._console.handle_task_act(task)
-        self.executor.is_expected = answer.ok and goes_on
+        if not answer.ok:
+            self.executor.expected_run_id = None
         if answer.ok and on_done is not None:
             on_done(command, answer)
         else:
             self._show_answer(answer)
-        if self.executor.is_expected:
+        if answer.ok and goes_on:
             try:
                 await self.executor.start(command.run_id or "")
             except RedriveError as error:
-                self.executor.is_expected = False
+                self.executor.expected_run_id = None
                 self.show_warning(f"{answer.message}; but no executor could be started: {error}")
 
     def _show_answer(self, answer: Answer) -> None:

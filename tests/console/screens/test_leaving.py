@@ -16,8 +16,9 @@ from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.errors import RedriveError
 from redrive.engine.executor.resume_plan import ResumePlan
+from redrive.engine.statefile.lists import NeedKind
 
-from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from ..model.runs import S
 
 
@@ -209,6 +210,17 @@ async def test_a_requeue_starts_the_executor_that_it_needs_after_one_question(
         await settle(app, pilot)
         assert ([command.act for command in revenue.commands], len(started)) == (["requeue"], 1)
         assert "clean_refunds requeued · an executor starts · z takes it back" in rows_of(app)[-1]
+        await emit_events(app, pilot, revenue, [revenue.builder.move("clean_refunds", "PENDING")])
+        assert NeedKind.LOST not in kinds_of_needs(app)  # it is about to come
+        revenue.set_status(executor=ExecutorState(alive=True, age_us=300000))
+        await settle(app, pilot)
+        lose_executor(revenue, clock)
+        await settle(app, pilot)
+        assert NeedKind.LOST in kinds_of_needs(app)
+
+
+def kinds_of_needs(app: ConsoleApp) -> list[NeedKind]:
+    return [need.kind for need in app.needs_of_run]
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(
