@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,6 +29,8 @@ LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any mor
 #: How long an executor whose run has ended goes on trying: an outage that fails the tasks often hits the pager, too.
 #: Meanwhile it holds the state file and the command that started it, as one of cron; the next executor sends the rest.
 LAST_TRIES_SECONDS = 30.0
+REMINDER_US = 24 * 3600 * 1_000_000
+EARLY_REMINDER_US = 3600 * 1_000_000  # at the end of an executor
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages again
 
 #: The most urgent first.
@@ -152,6 +154,30 @@ def plan_sending(
         waits.append(digest_at)
         digest = []
     return SendPlan(tuple(page.id for page in fresh[:room]), tuple(digest), min(waits, default=None))
+
+
+class Reminder(NamedTuple):
+    """Ids of the pages of which one message reminds, and when it is due, in microseconds UTC."""
+
+    ids: tuple[int, ...]
+    due_at: int
+
+
+def plan_reminder(undecided: Sequence[tuple[int, int]], last_at: int | None) -> Reminder | None:
+    """Return the next reminder, once a day; None without a page.
+
+    ``undecided``: the id of each page about which nobody has decided, and when it was sent; ``last_at``: when the
+    reminder before was.
+    """
+    if not undecided:
+        return None
+    latest = max(last_at or 0, min(sent_at for _, sent_at in undecided))
+    return Reminder(tuple(page_id for page_id, _ in undecided), latest + REMINDER_US)
+
+
+def is_reminder_due(reminder: Reminder, now: int, *, is_last: bool) -> bool:
+    """Whether a reminder is sent at ``now``. ``is_last``: of a nightly run, whose next one may be a little later."""
+    return reminder.due_at - (EARLY_REMINDER_US if is_last else 0) <= now
 
 
 def _has_grown(page: PageRow) -> bool:

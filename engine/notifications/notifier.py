@@ -37,8 +37,6 @@ from .senders import Sender, SendError, get, make_senders
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
 ERROR_CHARACTERS = 500
-#: The last executor of a night sends a reminder that would be due soon after its end.
-EARLY_REMINDER_US = 3600 * 1_000_000
 BUSY_TRIES = 4  # after so many a page is sent, although another flow tries to page the same receiver
 
 _WAKING_CHANGES = frozenset(
@@ -206,13 +204,12 @@ class Notifier:
                 self._start_delivery(delivery)
         return min((at for at in (plan.next_check_at, remind_at) if at is not None), default=None)
 
-    def _remind(self, reminder: pages.Reminder | None, now: int) -> int | None:
+    def _remind(self, reminder: causes.Reminder | None, now: int) -> int | None:
         """Add the delivery of a reminder that is due; return when one that is not due yet will be."""
         if reminder is None or any(one.how == "reminder" for one in self._deliveries):
             return None
-        due_at = reminder.due_at - (EARLY_REMINDER_US if self._on_idle is not None else 0)
-        if due_at > now:
-            return due_at
+        if not causes.is_reminder_due(reminder, now, is_last=self._on_idle is not None):
+            return reminder.due_at
         self._deliveries.append(_Delivery(reminder.ids, "reminder", set(range(len(self._senders)))))
         return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,10 +19,12 @@ from ..core.causes import (
     CauseHistory,
     PageBody,
     PageRequest,
+    Reminder,
     fingerprint_of,
     is_episode_over,
     may_wait,
     page_cause,
+    plan_reminder,
     severity_of,
 )
 from ..core.outcome import ENVIRONMENT_FIELDS
@@ -333,23 +334,11 @@ _UNDECIDED = (
     "SELECT id, sent_at FROM page WHERE state = 'open' AND rearmed = 0 AND sent_at IS NOT NULL AND told_by IS NULL"
     " AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = page.run_id AND acknowledged_at IS NOT NULL) ORDER BY id"
 )
-REMINDER_US = 24 * 3600 * 1_000_000
-
-
-class Reminder(NamedTuple):
-    """The undecided pages of a file, and when one message reminds of all of them: once a day, in microseconds UTC."""
-
-    ids: tuple[int, ...]
-    due_at: int
 
 
 def next_reminder(connection: sqlite3.Connection, now: int) -> Reminder | None:
-    """Return the next reminder; None without an undecided page."""
-    undecided = connection.execute(_UNDECIDED).fetchall()
-    if not undecided:
-        return None
-    latest = max(last_sent_at(connection, "reminder", now) or 0, min(sent_at for _, sent_at in undecided))
-    return Reminder(tuple(page_id for page_id, _ in undecided), latest + REMINDER_US)
+    """Return the next reminder of this file; None without an undecided page."""
+    return plan_reminder(connection.execute(_UNDECIDED).fetchall(), last_sent_at(connection, "reminder", now))
 
 
 def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:

@@ -5,9 +5,12 @@ from redrive.engine.core.causes import (
     STORM_PAGES,
     STORM_WINDOW_US,
     PageRequest,
+    Reminder,
     SendPlan,
     check_sender,
+    is_reminder_due,
     page_cause,
+    plan_reminder,
     plan_sending,
     severity_of,
 )
@@ -18,6 +21,7 @@ from support.marks import for_each
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
+DAY = 24 * 3600 * SECOND
 
 
 def failure(failure_class: FailureClass, loose: str = "loose") -> Failure:
@@ -133,6 +137,25 @@ def test_what_was_folded_is_reported_in_the_digest_and_not_before():
 
 def test_an_acknowledged_page_is_silent_also_when_it_grows():
     assert SendPlan() == plan_sending([page(1, state="acked", count=9), page(2, state="acked")], [], None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("undecided", "last_at", "reminder"),
+    [
+        ([], NOW, None),
+        ([(1, NOW), (2, NOW - DAY)], None, Reminder((1, 2), NOW)),
+        ([(1, NOW), (2, NOW - DAY)], NOW - SECOND, Reminder((1, 2), NOW - SECOND + DAY)),
+        ([(1, NOW)], NOW - 2 * DAY, Reminder((1,), NOW + DAY)),
+    ],
+)
+def test_a_reminder_is_due_a_day_after_the_oldest_page_and_the_one_before(undecided, last_at, reminder):
+    assert plan_reminder(undecided, last_at) == reminder
+
+
+def test_the_last_round_of_a_night_sends_what_is_due_within_an_hour():
+    reminder = Reminder((1,), NOW + 3000 * SECOND)
+    assert is_reminder_due(reminder, NOW, is_last=True) and not is_reminder_due(reminder, NOW, is_last=False)
+    assert not is_reminder_due(reminder, NOW - 1000 * SECOND, is_last=True)
 
 
 def test_a_snoozed_page_waits_for_its_instant():
