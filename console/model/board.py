@@ -235,7 +235,7 @@ class Board:
     def _find_held(self) -> dict[str, WaitReason]:
         run, now_us = self.projection.run, _ANY_TIME_US
         tasks = self.projection.tasks.items() if self.counts[states.TaskState.CANCELLED] else ()
-        late = {name: WaitReason.DEADLINE for name, row in tasks if row.is_late}
+        late = {name: WaitReason.DEADLINE for name, row in tasks if row.is_ended_by_deadline}
         shut = any(one.breaker.needs_operator for one in self.snapshot.breakers.values())
         late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None

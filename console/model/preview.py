@@ -226,7 +226,8 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
 
 def _restart_cancelled(overlay: _Overlay, names: Sequence[str]) -> None:
     """Run the descendants again that the deadline of the run has cancelled (``statefile/requeue.py``)."""
-    late = [name for name in overlay.board.dag.descendants(*names) if overlay.board.row(name).is_late] if names else []
+    below = overlay.board.dag.descendants(*names) if names else ()
+    late = [name for name in below if overlay.board.row(name).is_ended_by_deadline]
     late = [name for name in late if name not in overlay.changed]
     for name in late:
         overlay.put(name, DerivedState(TaskState.PENDING))

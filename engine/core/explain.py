@@ -144,7 +144,7 @@ def _state_text(case: TaskCase) -> str:
             return f"held by the breaker of {case.spec.downstream}"
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
-        case _ if row.is_late:
+        case _ if row.is_ended_by_deadline:
             return "ended by the deadline of the run"
         case TaskState.CANCELLED:
             return "stopped by an operator"

@@ -115,7 +115,7 @@ class TaskRow(Struct, gc=False):
     attempts: dict[int, AttemptRow] = msgspec.field(default_factory=dict)
 
     @property
-    def is_late(self) -> bool:
+    def is_ended_by_deadline(self) -> bool:
         """Whether the deadline of the run has cancelled the task."""
         return self.state is TaskState.CANCELLED and self.failure_mode == DEADLINE_MODE
 

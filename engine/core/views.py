@@ -179,7 +179,7 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
 
 def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
     """The sign, the word and the role of a task: an approval that waits, or the end by a deadline, is said."""
-    return LATE if row.is_late else state_style(counted_state(row), runner, row.name)
+    return LATE if row.is_ended_by_deadline else state_style(counted_state(row), runner, row.name)
 
 
 def state_code(row: TaskRow, runner: RunnerStatus) -> str:

@@ -217,7 +217,7 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
         row = self.row
         if row.canary is not None and row.state in states.NEEDS_HUMAN:
             return WaitReason.CANARY
-        if row.is_late:
+        if row.is_ended_by_deadline:
             return WaitReason.DEADLINE
         if row.state not in states.WITH_INSTANT | {TaskState.READY}:
             return _STATE_REASONS.get(row.state)

@@ -386,7 +386,7 @@ class FrameReader:
 
 # --- The interfaces between the executor and the runner --------------------------------------------------------------
 #
-# An attempt reports to its ``AttemptListener`` and is controlled as a ``AttemptControls``; a runner reports what
+# An attempt reports to its ``AttemptListener`` and is controlled as ``AttemptControls``; a runner reports what
 # concerns no single attempt to its ``RunnerListener``.
 
 
