@@ -34,7 +34,7 @@ from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal
 from ..model.replay import last_undoable
-from ..present.inbox import answer_line, redrive_line, refusals, result_lines
+from ..present.act_results import answer_line, redrive_line, refusals, result_lines
 from ..present.tasks import RunContext
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose

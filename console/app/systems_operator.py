@@ -16,7 +16,7 @@ from ...engine.domain.rows import PageRow
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
 from ..model.systems import ChosenRows, RowsAct
-from ..present.inbox import answer_line
+from ..present.act_results import answer_line
 from ..screens.dialogs import choose
 from . import confirmations
 from .operator import ANSWER_SECONDS, SNOOZES, OperatorActions

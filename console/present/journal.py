@@ -22,7 +22,7 @@ from ..text.figures import number, offset, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line, pad, sanitize
-from .inbox import result_lines
+from .act_results import result_lines
 from .states import no_match_line
 
 _DATA_LINES_MAX = 400

@@ -1,7 +1,6 @@
-"""A circuit breaker and a retry budget for one downstream: values in, new values out.
+"""The circuit breaker of one downstream: values in, new values out.
 
-The breaker decides whether a task may call the downstream, the bucket whether a retry may. First tries never wait for
-the bucket. Two layers, because a breaker sees an outage, and a bucket limits what retries add to a partial one.
+The breaker decides whether a task may call the downstream, ``retry_budget.py`` whether a retry may.
 
 ::
 
@@ -18,9 +17,6 @@ again and again says something about the task (``call_failures.py``).
 After the breaker has closed, calls start at ``release_per_second``, and each success raises the rate, so that it
 doubles each second (as the slow start of TCP, RFC 5681); a failure halves the rate.
 
-The bucket is Finagle's and Envoy's retry budget: a share of the calls that succeed, plus a floor per second, so that a
-run with nothing but retries left goes on.
-
 A refused credential may be the fault of one task, whose URL is forbidden, or of the credential of all. So the refusal
 of the first task holds the others while one of them probes: if it is refused as well, the breaker stays open until an
 operator acts (``REFUSALS_TO_OPEN``); if it succeeds, the breaker closes. A new run may probe once more
@@ -36,7 +32,6 @@ is due for a probe.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -49,6 +44,7 @@ from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
 from .call_failures import SEVERAL_TASKS
 from .outcome import OUTAGE_CLASSES, FailureClass
+from .retry_budget import Bucket, bucket_size, new_bucket, next_retry_at
 from .spec import DownstreamSpec
 
 _SECOND = 1_000_000
@@ -383,52 +379,6 @@ def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
         key=lambda one: (not one.idempotent, one.has_probed, one.seconds is None, one.seconds or 0.0, one.task),
         default=None,
     )
-
-
-# --- the retry bucket ---------------------------------------------------------------------------------------------
-
-
-class Bucket(msgspec.Struct, frozen=True):
-    """The retry budget of a downstream at the instant ``refilled_at``: a retry costs one token."""
-
-    tokens: float
-    refilled_at: int = 0
-
-
-def new_bucket(spec: DownstreamSpec) -> Bucket:
-    """Return a full bucket."""
-    return Bucket(bucket_size(spec))
-
-
-def bucket_size(spec: DownstreamSpec, successes: int = 0) -> float:
-    """Return the tokens of a full bucket: at least one, and at least those that ``successes`` of the window brought.
-
-    A bucket of a fixed size would lose what many calls a second bring, just before their retries are due.
-    """
-    return max(1.0, spec.bucket_capacity, spec.bucket_refund * successes)
-
-
-def refill(bucket: Bucket, spec: DownstreamSpec, now: int, successes: int) -> Bucket:
-    """Add the tokens of the time since ``refilled_at``. A clock that was set back adds none and loses none."""
-    gained = max(0, now - bucket.refilled_at) / _SECOND * spec.bucket_per_second
-    return Bucket(min(bucket_size(spec, successes), bucket.tokens + gained), now)
-
-
-def spend_token(bucket: Bucket) -> Bucket:
-    """Take a token, if there is one."""
-    return replace(bucket, tokens=max(0.0, bucket.tokens - 1))
-
-
-def refund(bucket: Bucket, spec: DownstreamSpec, successes: int) -> Bucket:
-    """Add the tokens of one success, which is one of the ``successes`` of the window."""
-    return replace(bucket, tokens=min(bucket_size(spec, successes), bucket.tokens + spec.bucket_refund))
-
-
-def next_retry_at(bucket: Bucket, spec: DownstreamSpec) -> int | None:
-    """Return when the next retry may start, in microseconds UTC; None: at once."""
-    if bucket.tokens >= 1:
-        return None
-    return bucket.refilled_at + math.ceil((1 - bucket.tokens) / spec.bucket_per_second * _SECOND)
 
 
 # --- the breaker of one downstream, in an executor, in its row, and on a screen ------------------------------------

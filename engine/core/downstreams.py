@@ -19,12 +19,11 @@ from ..domain.rows import BreakerRow
 from ..domain.states import TaskState
 from ..errors import RefusedError
 from . import breaker as rules
-from . import causes
+from . import causes, retry_budget
 from .breaker import (
     Admission,
     Breaker,
     BreakerState,
-    Bucket,
     CallEnd,
     CallPermit,
     CallVerdict,
@@ -36,6 +35,7 @@ from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
 from .policy import POISON_SECONDS
 from .projection import TaskRow
 from .ready_queue import ReadyQueue, downstreams_of, is_retry, spec_of
+from .retry_budget import Bucket
 from .spec import FlowSpec
 
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
@@ -82,8 +82,8 @@ class DownstreamStates:
         changed, admission = rules.admit(self._breaker(downstream), spec, now)
         if is_retry and admission.call is not None and not admission.call.probe:
             bucket = self._refilled(downstream)
-            retry_at = rules.next_retry_at(bucket, spec)
-            self._fill(downstream, bucket if retry_at is not None else rules.spend_token(bucket))
+            retry_at = retry_budget.next_retry_at(bucket, spec)
+            self._fill(downstream, bucket if retry_at is not None else retry_budget.spend_token(bucket))
             if retry_at is not None:
                 return Admission(None, retry_at)
         self._replace(downstream, changed)
@@ -133,7 +133,7 @@ class DownstreamStates:
         if end.succeeded:
             self._alike[downstream].clear()
             successes = self.statuses[downstream].totals(now).successes
-            self._fill(downstream, rules.refund(self.statuses[downstream].bucket, spec, successes))
+            self._fill(downstream, retry_budget.refund(self.statuses[downstream].bucket, spec, successes))
         self._dirty.add(downstream)
         if call.probe and failure is not None and is_shape_error(failure):
             return CallVerdict(DownstreamHealth.DOWN)  # the maintenance page may still be there
@@ -170,7 +170,7 @@ class DownstreamStates:
         downstream, call = self._calls.get(task, (None, None))
         if downstream is None or call is None:
             return
-        self._fill(downstream, rules.spend_token(self._refilled(downstream)))
+        self._fill(downstream, retry_budget.spend_token(self._refilled(downstream)))
         if not call.probe:  # the attempt as a whole is the probe
             call = call._replace(number=next(self._numbers))
             end = self._counted_end(downstream, CallEnd(task, FailureClass.TRANSIENT))
@@ -179,7 +179,7 @@ class DownstreamStates:
 
     def _refilled(self, downstream: str) -> Bucket:
         status, now = self.statuses[downstream], self._now_us()
-        return rules.refill(status.bucket, status.spec, now, status.totals(now).successes)
+        return retry_budget.refill(status.bucket, status.spec, now, status.totals(now).successes)
 
     def _fill(self, downstream: str, bucket: Bucket) -> None:
         self.statuses[downstream] = replace(self.statuses[downstream], bucket=bucket)

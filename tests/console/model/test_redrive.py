@@ -2,7 +2,7 @@
 
 from redrive.console.model.board import Board
 from redrive.console.model.preview import latest_redrive, progress_of
-from redrive.console.present.inbox import redrive_parts
+from redrive.console.present.act_results import redrive_parts
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.acts import Answer, TargetResult

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.present.inbox import cause_row, need_lines, result_lines, run_line, selection_lines, task_row
+from redrive.console.present.act_results import result_lines
+from redrive.console.present.inbox import cause_row, need_lines, run_line, selection_lines, task_row
 from redrive.console.present.tasks import RunContext
 from redrive.console.text.figures import wall
 from redrive.console.text.glyphs import UTF8

@@ -15,7 +15,6 @@ from redrive.engine.core.breaker import (
     Breaker,
     BreakerState,
     BreakerStatus,
-    Bucket,
     CallEnd,
     CallPermit,
     ProbeCandidate,
@@ -25,20 +24,16 @@ from redrive.engine.core.breaker import (
     encode,
     evidence_of_outage,
     new_breaker,
-    new_bucket,
     new_status,
-    next_retry_at,
     probe_for_new_run,
     probe_now,
     record,
-    refill,
-    refund,
     release_call,
     restore,
-    spend_token,
     totals,
 )
 from redrive.engine.core.outcome import FailureClass
+from redrive.engine.core.retry_budget import Bucket, new_bucket, next_retry_at, refill, refund, spend_token
 from redrive.engine.core.spec import DownstreamSpec
 from redrive.engine.domain.rows import BreakerRow
 from support.marks import for_each
