@@ -1,4 +1,4 @@
-"""Derive what the end of an attempt changes: (decision, outcome, history, time) -> one value, which the store writes.
+"""Derive what the end of an attempt changes: (time, decision, outcome, history) -> one value, which the store writes.
 
 ``_TABLE`` has a row for each decision; the columns of the task and of the attempt follow below.
 """
@@ -65,11 +65,9 @@ class Consequences(msgspec.Struct, frozen=True):
     proven: Failure | None = None  # repeats by evidence: siblings that failed alike may be ended
 
 
-def consequences_of(
-    at: int, run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome, history: TaskHistory
-) -> Consequences:
+def consequences_of(at: int, run_id: str, decision: Decision, outcome: Outcome, history: TaskHistory) -> Consequences:
     """Return what follows from a decision. ``at``: the end of the attempt, microseconds UTC."""
-    state, children, rows, resolves_pages = _TABLE[type(decision)]
+    spec, (state, children, rows, resolves_pages) = history.spec, _TABLE[type(decision)]
     columns: TaskColumns = {"ended_at": at, **_columns_of(at, decision, outcome, history), "claim_token": None}
     if counter := counter_of(decision):
         columns.update({counter: getattr(history, counter) + 1})
@@ -193,8 +191,7 @@ def summary(failure: Failure | None) -> str | None:
 def _payload_of(decision: Decision, outcome: Outcome, history: TaskHistory) -> TaskMoved:
     explain = None if outcome.failure is None else outcome.failure.fingerprint.explain
     match decision:
-        case Retry(shortened_from=shortened_from):
-            due_at = None if shortened_from is None else history.deadline_at
+        case Retry(due_at=due_at):
             return TaskMoved(explain=explain, changed=history.changed, due_at=due_at)
         case Fail(why=why) | DeadLetter(why=why):
             return TaskMoved(why=why, explain=explain)

@@ -1,4 +1,4 @@
-"""Decide what follows an attempt: (history, outcome, policy, now, random numbers) -> decision.
+"""Decide what follows an attempt: (history, outcome, circumstances, now, random numbers) -> decision.
 
 ``FAILURE_RULES`` lists the rules for a failure in their order; the first rule with a decision wins. The poison rule
 comes before the rule of spent attempts: a deterministic failure becomes a dead letter on its second occurrence
@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from ..domain.states import DeadLetterKind, describe_lost
 from ..domain.text import counted, format_seconds
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
-from .breaker import DownstreamHealth
+from .breaker import CallVerdict, DownstreamHealth
 from .deadline import shorten_delay
 from .failures.tables import is_shape_error, nature_of
 from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, LostWith, Outcome, OutcomeKind
@@ -63,7 +63,7 @@ NO_SIBLINGS = Siblings()
 
 
 class TaskHistory(msgspec.Struct, frozen=True):
-    """The task before this outcome. Counters are those of the current generation."""
+    """The task before this outcome, as the state file has it. Counters are those of the current generation."""
 
     spec: TaskSpec = TaskSpec("")
     failures: int = 0
@@ -79,15 +79,24 @@ class TaskHistory(msgspec.Struct, frozen=True):
     siblings: Siblings = NO_SIBLINGS
     timeout: TimeoutJudgement = NOT_JUDGED  # of an attempt that was killed at it
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
-    health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
-    silent_seconds: float = 0.0  # for how long no call of its downstream has succeeded
-    path_seconds: float = 0.0  # of this task and the longest path below it, by history
-    deadline_at: int | None = None  # of the run, microseconds UTC
     cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
     deadline_passed: str | None = None  # why the deadline of the run ends the attempt
     bounded_until: int | None = None  # of a clean-up of a run that is over: when it is ended, microseconds UTC
     changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
+
+
+class Circumstances(msgspec.Struct, frozen=True):
+    """The facts about the end of an attempt that the executor alone knows: no row has them."""
+
+    call: CallVerdict = CallVerdict()  # how much of the failure its downstream explains
+    path_seconds: float = 0.0  # of this task and the longest path below it, by the durations of earlier runs
+    deadline_at: int | None = None  # of the run, if it ends the run: microseconds UTC
+    is_interrupted: bool = False  # the executor terminated the attempt because it stops
+    is_silent: bool = False  # the attempt has written no output
+
+
+NO_CIRCUMSTANCES = Circumstances()
 
 
 class Succeed(msgspec.Struct, frozen=True):
@@ -97,7 +106,7 @@ class Succeed(msgspec.Struct, frozen=True):
 class Retry(msgspec.Struct, frozen=True):
     """Run again after ``delay`` seconds, drawn up to ``ceiling``; ``counts`` names the counter that increases.
 
-    ``shortened_from``: the drawn delay, if the deadline of the run shortened it.
+    ``shortened_from``: the drawn delay, if the deadline of the run, ``due_at``, shortened it.
     """
 
     delay: float
@@ -105,6 +114,7 @@ class Retry(msgspec.Struct, frozen=True):
     mode: FailureMode
     counts: Literal["failures", "losses", "refusals"] = "failures"
     shortened_from: float | None = None
+    due_at: int | None = None
 
 
 class Fail(msgspec.Struct, frozen=True):
@@ -172,9 +182,13 @@ def counter_of(decision: Decision) -> str | None:
 class _FailureCase(msgspec.Struct, frozen=True):
     failure: Failure
     history: TaskHistory
-    policy: RetryPolicy
+    circumstances: Circumstances
     now: int
     uniform: Uniform
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return self.history.spec.retry
 
     @property
     def failures(self) -> int:
@@ -219,9 +233,11 @@ class _FailureCase(msgspec.Struct, frozen=True):
         return is_judged and is_shape_error(self.failure)
 
 
-def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
+def decide(
+    history: TaskHistory, outcome: Outcome, circumstances: Circumstances, now: int, uniform: Uniform
+) -> Decision:
     """Decide what follows an attempt. ``now``: microseconds UTC; ``uniform(low, high)`` returns a random number."""
-    decision = _decide_outcome(history, outcome, policy, now, uniform)
+    decision = _decide_outcome(history, outcome, circumstances, now, uniform)
     is_undone = isinstance(decision, Retry | Defer | Interrupt | Cancel) or outcome.kind is OutcomeKind.LOST
     if history.cancel_requested and is_undone:  # also if the attempt ended before the request reached it
         return Cancel() if history.deadline_passed is None else _end_at_deadline(history, history.deadline_passed)
@@ -237,28 +253,35 @@ def _end_at_deadline(history: TaskHistory, why: str) -> Decision:
 
 
 def _decide_outcome(
-    history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
+    history: TaskHistory, outcome: Outcome, circumstances: Circumstances, now: int, uniform: Uniform
 ) -> Decision:
     match outcome.kind:
         case OutcomeKind.SUCCESS:
             return Succeed()
         case OutcomeKind.SKIPPED:
             return Skip()
+        case OutcomeKind.CANCELLED if circumstances.is_interrupted and not history.cancel_requested:
+            # A half-done attempt that is not idempotent is as uncertain as after a crash.
+            return Interrupt() if history.spec.idempotent else decide_loss(history, uniform)
         case OutcomeKind.CANCELLED:
             return Cancel()
         case OutcomeKind.LOST if outcome.is_blameless and history.spec.idempotent:
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
         case OutcomeKind.LOST:
             how = outcome.failure.message if outcome.failure is not None else ""
-            if outcome.lost_with is LostWith.PROCESS and history.spec.idempotent and policy.max_attempts == 1:
+            if (
+                outcome.lost_with is LostWith.PROCESS
+                and history.spec.idempotent
+                and history.spec.retry.max_attempts == 1
+            ):
                 # Its executor lives and goes on by itself; after the loss of an executor somebody asks for the resume.
                 why = f"{how or 'lost'} in its only attempt: find out what it did, then requeue or skip"
                 return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
-            return decide_loss(history, policy, uniform, how)
+            return decide_loss(history, uniform, how)
         case OutcomeKind.DEFERRED:
-            return _decide_deferral(history, outcome, policy, now, uniform)
+            return _decide_deferral(history, outcome, now, uniform)
     assert outcome.failure is not None, "a failed attempt has a failure"
-    case = _FailureCase(outcome.failure, history, policy, now, uniform)
+    case = _FailureCase(outcome.failure, history, circumstances, now, uniform)
     for rule in FAILURE_RULES:
         decision = rule(case)
         if decision is not None:
@@ -276,7 +299,7 @@ def _fail_canary(case: _FailureCase, decision: Decision) -> Decision:
     return DeadLetter(kind, decision.mode, "the fix did not help: the same failure as before", fix_failed=True)
 
 
-def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, last: str = "") -> Decision:
+def decide_loss(history: TaskHistory, uniform: Uniform, last: str = "") -> Decision:
     """Decide what follows the loss of an attempt: ``losses`` are bounded apart from failures.
 
     ``last``: how it was lost, in words; empty: together with its executor or host. The wait is at least ``base``: a
@@ -287,6 +310,7 @@ def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, las
     if history.losses + 1 >= history.spec.max_losses:
         why = f"lost {history.losses + 1} times; the last time: {last or 'together with its executor or host'}"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
+    policy = history.spec.retry
     delay, ceiling = draw_delay(policy, history.losses, None, uniform)
     return Retry(max(delay, policy.base), max(ceiling, policy.base), FailureMode.LOST, counts="losses")
 
@@ -295,17 +319,15 @@ RECHECK_SECONDS_MIN = 0.1  # a recheck of 0 s would fork without a pause
 ASKED_SECONDS_MIN = 1.0  # ``NotReady(recheck_seconds=0)`` would check as often for ever; a shorter rhythm is declared
 
 
-def _decide_deferral(
-    history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
-) -> Decision:
+def _decide_deferral(history: TaskHistory, outcome: Outcome, now: int, uniform: Uniform) -> Decision:
     asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.spec.recheck_seconds
     recheck = max(asked, RECHECK_SECONDS_MIN, min(history.spec.recheck_seconds, ASKED_SECONDS_MIN))
     # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
-    elapsed = _seconds_since(history.first_started_at, now)
-    if policy.max_elapsed is not None and elapsed + delay > policy.max_elapsed:
+    elapsed, max_elapsed = _seconds_since(history.first_started_at, now), history.spec.retry.max_elapsed
+    if max_elapsed is not None and elapsed + delay > max_elapsed:
         checks = counted(history.deferrals + 1, "check")
-        why = f"what it waits for did not come within {policy.max_elapsed:g} s, in {checks}"
+        why = f"what it waits for did not come within {max_elapsed:g} s, in {checks}"
         return Fail(FailureMode.OTHER, f"{why}: {outcome.defer_reason}" if outcome.defer_reason else why)
     return Defer(delay)
 
@@ -380,7 +402,7 @@ def _no_answer(case: _FailureCase) -> Decision | None:
     if case.policy.max_elapsed is None and unanswered_seconds >= NO_ANSWER_SECONDS:
         return Fail(FailureMode.TRANSIENT, f"it has had no answer for {format_seconds(NO_ANSWER_SECONDS)}")
     asked = Outcome(OutcomeKind.DEFERRED, defer_reason=case.failure.message)
-    decision = _decide_deferral(case.history, asked, case.policy, case.now, case.uniform)
+    decision = _decide_deferral(case.history, asked, case.now, case.uniform)
     if not isinstance(decision, Defer):
         return decision
     return Defer(max(decision.delay, case.failure.retry_after_seconds or 0.0), has_answered=False)
@@ -414,7 +436,7 @@ def _charged_to_downstream(case: _FailureCase) -> Decision | None:
     An error about what was read is charged until it has come for ``poison_seconds``, or siblings prove that it is no
     outage.
     """
-    health, refusals = case.history.health, case.history.refusals
+    health, refusals = case.circumstances.call.health, case.history.refusals
     limit = case.policy.max_attempts if health is DownstreamHealth.FAILING else HELD_TRIES_MAX
     is_explained = health is not DownstreamHealth.FAILING and case.failure.failure_class is FailureClass.TRANSIENT
     is_limited = refusals >= limit and not is_explained
@@ -440,9 +462,10 @@ def _waits_by(case: _FailureCase) -> RetryPolicy:
     """Return the policy of the waits: they grow with each failure, charged or not, as far as the downstream allows."""
     policy = case.policy
     planned = ceiling(policy, max(case.failures, policy.max_attempts - 1) - 1)  # the longest of the policy's own
-    if case.history.health is DownstreamHealth.SILENT and case.is_spent:
-        return _held_policy(policy, case.history.silent_seconds)
-    if case.history.health is DownstreamHealth.DOWN:
+    call = case.circumstances.call
+    if call.health is DownstreamHealth.SILENT and case.is_spent:
+        return _held_policy(policy, call.silent_seconds)
+    if call.health is DownstreamHealth.DOWN:
         base = max(policy.base, HELD_BASE_MIN)  # ``base=0`` would ask for a day without a pause
         return dataclasses.replace(policy, base=base, cap=min(policy.cap, max(HELD_CAP, planned)))
     return policy if not case.history.refusals else dataclasses.replace(policy, cap=planned)
@@ -477,7 +500,7 @@ def compares(history: TaskHistory, failure: Failure) -> bool:
 
     Where it does, a few of them end the task. ``history``: all but these two.
     """
-    case = _FailureCase(failure, history, history.spec.retry, 0, max)
+    case = _FailureCase(failure, history, NO_CIRCUMSTANCES, 0, max)
     is_of_downstream = history.spec.downstream is not None and is_shape_error(failure)
     return is_of_downstream or _may_have_hung(case) or _failures_needed(case) is not None
 
@@ -570,11 +593,11 @@ def _retry(case: _FailureCase) -> Decision:
     drawn, highest = draw_delay(_waits_by(case), case.tries - 1, case.history.previous_delay, case.uniform)
     floor = case.failure.retry_after_seconds
     delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
-    slack, shortened_from = _slack_seconds(case), None
+    slack, shortened_from, due_at = _slack_seconds(case), None, None
     if delay > slack:
         shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), slack)
         if shorter is not None:
-            shortened_from, (delay, ceiling) = delay, shorter
+            shortened_from, due_at, (delay, ceiling) = delay, case.circumstances.deadline_at, shorter
     if case.policy.max_elapsed is not None and case.elapsed_seconds + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
     bound, has_hung = case.history.bounded_until, case.failure.failure_class is FailureClass.TIMEOUT
@@ -582,13 +605,13 @@ def _retry(case: _FailureCase) -> Decision:
         return Fail(mode_of(case.failure), "the run is over, and no time is left for another try of its clean-up")
     if delay > slack:
         return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), _too_late(case, slack))
-    return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
+    return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from, due_at=due_at)
 
 
 def _slack_seconds(case: _FailureCase) -> float:
     """Return how long the task may wait without missing the deadline of the run; a clean-up has a bound of its own."""
-    deadline = None if case.history.bounded_until is not None else case.history.deadline_at
-    return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
+    deadline = None if case.history.bounded_until is not None else case.circumstances.deadline_at
+    return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.circumstances.path_seconds
 
 
 def _retry_for_evidence(case: _FailureCase) -> Decision | None:
@@ -615,7 +638,7 @@ def _evidence_seconds(case: _FailureCase) -> float:
 
 
 def _too_late(case: _FailureCase, slack: float) -> str:
-    path, asked = case.history.path_seconds, case.failure.retry_after_seconds
+    path, asked = case.circumstances.path_seconds, case.failure.retry_after_seconds
     why, left = "a retry could not finish before the deadline of the run", slack + path
     if left <= 0:
         return f"{why}, which has passed"

@@ -19,7 +19,7 @@ import msgspec
 from ..clock import Clock
 from ..core.breaker import CallVerdict
 from ..core.deadline import ending_deadline
-from ..core.decide import Decision, Succeed, TaskHistory
+from ..core.decide import Circumstances, Decision, Succeed
 from ..core.failures.attempt_end import lost_outcome, not_started_outcome
 from ..core.outcome import LostWith, Outcome, OutcomeKind
 from ..core.schedule import local_time
@@ -446,22 +446,14 @@ class RunningAttempts:
         claim = recorder.claim
         if recorder.has_output:
             logs.finish(transaction, claim.run_id, claim.task, claim.attempt)
-        known = TaskHistory(
-            health=verdict.health,
-            silent_seconds=verdict.silent_seconds,
+        circumstances = Circumstances(
+            call=verdict,
             path_seconds=self._run.path_seconds.get(claim.task, 0.0),
             deadline_at=ending_deadline(self._run.projection.run),
-        )
-        return settle(
-            transaction,
-            claim,
-            recorder.spec,
-            outcome,
-            self._uniform,
-            known=known,
-            interrupted=recorder.is_interrupted,
+            is_interrupted=recorder.is_interrupted,
             is_silent=not recorder.has_output,
         )
+        return settle(transaction, claim, recorder.spec, outcome, self._uniform, circumstances)
 
     def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         """A settlement is committed."""

@@ -55,8 +55,6 @@ from .endings import expires_at
 from .pages import trigger_page
 from .runs import healed_count, past_attempts
 
-NOTHING_KNOWN = decide.TaskHistory()
-
 
 def settle(
     transaction: Transaction,
@@ -64,48 +62,44 @@ def settle(
     spec: TaskSpec,
     outcome: Outcome,
     uniform: Uniform,
-    *,
-    known: decide.TaskHistory = NOTHING_KNOWN,
-    interrupted: bool = False,
-    is_silent: bool = False,
+    circumstances: decide.Circumstances = decide.NO_CIRCUMSTANCES,
 ) -> decide.Decision | None:
     """Write the end of an attempt, and return what follows; None: it ended too late, and the task has moved on.
 
-    ``known``: what no row says of the task. ``interrupted``: the executor terminated it because the executor stops.
-    ``is_silent``: it has written no output.
+    ``outcome``: as the attempt or its runner has reported it.
     """
-    if outcome.result is not None:  # before the maps below read it
-        stored_as = large_results.store(transaction.connection, claim.run_id, claim.task, outcome.result)
-        outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
-    is_plain = is_silent and spec.map is None and outcome.kind is OutcomeKind.SUCCESS
-    if is_plain and _settle_plain_success(transaction, claim, outcome):
+    compact = _with_result_apart(transaction.connection, claim, outcome)  # before the maps below read the result
+    is_plain = circumstances.is_silent and spec.map is None and compact.kind is OutcomeKind.SUCCESS
+    if is_plain and _settle_plain_success(transaction, claim, compact):
         return decide.Succeed()
-    if outcome.element_keys and spec.map is not None and outcome.kind is OutcomeKind.DEFERRED:
-        outcome = _with_children(transaction, claim, outcome)
-    stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
-    history = read_history(transaction.connection, claim, spec, outcome, stored, known, at=transaction.at)
-    outcome = _with_usual_memory(transaction.connection, claim.task, _with_reason(outcome, history.timeout))
-    if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
-        # A half-done attempt that is not idempotent is as uncertain as after a crash.
-        decision: decide.Decision = (
-            decide.Interrupt() if spec.idempotent else decide.decide_loss(history, spec.retry, uniform)
-        )
-    else:
-        decision = decide.decide(history, outcome, spec.retry, transaction.at, uniform)
-    if isinstance(decision, decide.Fail) and outcome.failure is None:
-        outcome = replace(outcome, failure=failure_of_wait(claim.task, decision.why, outcome.defer_reason))
-    end = consequences.consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
+    expanded = _with_children(transaction, claim, spec, compact)
+    stored = read_stored(transaction.connection, claim, is_success=expanded.kind is OutcomeKind.SUCCESS)
+    history = read_history(transaction.connection, claim, spec, expanded, stored, at=transaction.at)
+    explained = _with_usual_memory(transaction.connection, claim.task, _with_reason(expanded, history.timeout))
+    decision = decide.decide(history, explained, circumstances, transaction.at, uniform)
+    final = _with_failure_of_wait(claim.task, explained, decision)
+    end = consequences.consequences_of(transaction.at, claim.run_id, decision, final, history)
     with _attributed_to_requester(transaction, claim) if isinstance(decision, decide.Cancel) else nullcontext():
         if not _write(transaction, claim, end, stored, is_map=spec.map is not None):
-            _write_late(transaction, claim, outcome)
+            _write_late(transaction, claim, final)
             return None
         if stored.overrides:
             finish_canary(transaction, claim.run_id, claim.task, decision, load_overrides(stored.overrides))
     return decision
 
 
-def _with_children(transaction: Transaction, claim: Claim, outcome: Outcome) -> Outcome:
+def _with_result_apart(connection: sqlite3.Connection, claim: Claim, outcome: Outcome) -> Outcome:
+    """Store a large result in rows of its own; the outcome then refers to them."""
+    if outcome.result is None:
+        return outcome
+    stored_as = large_results.store(connection, claim.run_id, claim.task, outcome.result)
+    return outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
+
+
+def _with_children(transaction: Transaction, claim: Claim, spec: TaskSpec, outcome: Outcome) -> Outcome:
     """Give a map task its children; return the failure if its elements cannot be known."""
+    if not outcome.element_keys or spec.map is None or outcome.kind is not OutcomeKind.DEFERRED:
+        return outcome
     keys = outcome.element_keys.get(claim.task, ())
     refusal = set_keys(transaction, claim.run_id, claim.task, keys)
     if refusal is None:
@@ -233,6 +227,13 @@ def _with_reason(outcome: Outcome, judged: TimeoutJudgement) -> Outcome:
     return replace(outcome, failure=replace(outcome.failure, diagnostic=diagnostic))
 
 
+def _with_failure_of_wait(task: str, outcome: Outcome, decision: decide.Decision) -> Outcome:
+    """Add the failure of a sensor that ran out of time."""
+    if not isinstance(decision, decide.Fail) or outcome.failure is not None:
+        return outcome
+    return replace(outcome, failure=failure_of_wait(task, decision.why, outcome.defer_reason))
+
+
 def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> None:
     """Record the end of an attempt whose task has moved on; the task stays unchanged (SPEC 4.9)."""
     columns = consequences.attempt_columns(transaction.at, outcome, None)
@@ -339,17 +340,15 @@ def read_history(
     spec: TaskSpec,
     outcome: Outcome,
     stored: StoredTask,
-    known: decide.TaskHistory,
     *,
     at: int,
 ) -> decide.TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures.
 
-    ``known``: as for ``settle``; ``at``: the end of the attempt, microseconds UTC.
+    ``at``: the end of the attempt, microseconds UTC.
     """
     failure = outcome.failure
-    history = replace(
-        known,
+    history = decide.TaskHistory(
         spec=spec,
         failures=stored.failures,
         losses=stored.losses,

@@ -7,7 +7,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.engine.core.decide import HELD_SECONDS_MAX, HELD_TRIES_MAX, Retry, TaskHistory, decide
+from redrive.engine.core.decide import HELD_SECONDS_MAX, HELD_TRIES_MAX, Circumstances, Retry, TaskHistory, decide
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
@@ -66,11 +66,9 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
             failures_of_class=len(task.failed_at),
             first_failed_at=task.failed_at[0] if task.failed_at else None,
             first_started_at=task.first,
-            spec=TaskSpec("a", downstream="api"),
-            health=verdict.health,
-            silent_seconds=verdict.silent_seconds,
+            spec=TaskSpec("a", downstream="api", retry=policy),
         )
-        decision = decide(history, outcome, policy, now, dice.uniform)
+        decision = decide(history, outcome, Circumstances(verdict), now, dice.uniform)
         if isinstance(decision, Retry):
             task.failures += decision.counts == "failures"
             task.refusals += decision.counts == "refusals"

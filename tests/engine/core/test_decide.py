@@ -5,11 +5,13 @@ from itertools import takewhile
 import pytest
 from msgspec.structs import replace
 from redrive.engine.core.advice import TimeoutJudgement, TimeoutVerdict
-from redrive.engine.core.breaker import DownstreamHealth
+from redrive.engine.core.breaker import CallVerdict, DownstreamHealth
 from redrive.engine.core.decide import (
     COUNTED_CLASSES,
+    NO_CIRCUMSTANCES,
     SIBLINGS_REASON,
     Cancel,
+    Circumstances,
     DeadLetter,
     Defer,
     Fail,
@@ -45,8 +47,20 @@ def failed(failure_class=FailureClass.UNCLASSIFIED, fingerprint="aaa", error="Va
     return Outcome(kind, failure)
 
 
-def judge(outcome: Outcome, history: TaskHistory | None = None, policy: RetryPolicy | None = None, dice=top):
-    return decide(history or TaskHistory(), outcome, policy or RetryPolicy(), NOW, dice)
+def judge(
+    outcome: Outcome,
+    history: TaskHistory | None = None,
+    policy: RetryPolicy | None = None,
+    dice=top,
+    around: Circumstances = NO_CIRCUMSTANCES,
+):
+    before = history or TaskHistory()
+    spec = replace(before.spec, retry=policy or before.spec.retry)
+    return decide(replace(before, spec=spec), outcome, around, NOW, dice)
+
+
+def of_downstream(health: DownstreamHealth) -> Circumstances:
+    return Circumstances(CallVerdict(health))
 
 
 def history_of(
@@ -205,17 +219,17 @@ def test_no_wait_for_evidence_exceeds_the_deadline_or_max_elapsed():
     history = history_of("aaa", failed_at=(NOW - SECOND,), first_started_at=NOW - SECOND, **CALLS)
     for bounded in (
         judge(failed(), history, RetryPolicy(max_attempts=3, max_elapsed=30)),
-        judge(failed(), replace(history, deadline_at=NOW + 30 * SECOND)),
+        judge(failed(), history, around=Circumstances(deadline_at=NOW + 30 * SECOND)),
     ):
         assert 4.0 == bounded.delay
 
 
 def test_a_probe_that_reads_nonsense_spends_nothing():
     """An outage that answers with a page, not with an error: its probes are refusals."""
-    probed = {"health": DownstreamHealth.DOWN, "failed_at": (NOW - 30 * SECOND,), **CALLS}
-    assert "refusals" == judge(failed(), history_of("aaa", **probed)).counts
+    probed, around = {"failed_at": (NOW - 30 * SECOND,), **CALLS}, of_downstream(DownstreamHealth.DOWN)
+    assert "refusals" == judge(failed(), history_of("aaa", **probed), around=around).counts
     proven = Siblings(failed=3, poisoned=3)
-    assert DeadLetterKind.POISON == judge(failed(), history_of("aaa", siblings=proven, **probed)).kind
+    assert DeadLetterKind.POISON == judge(failed(), history_of("aaa", siblings=proven, **probed), around=around).kind
 
 
 @for_each(
@@ -375,20 +389,27 @@ def test_max_elapsed_bounds_the_retries():
 
 def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     """SPEC 4.14: not discovered at 02:00."""
-    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 49_000_000)
-    refused = judge(failed(), history)
+    around = Circumstances(path_seconds=50.0, deadline_at=NOW + 49_000_000)
+    refused = judge(failed(), around=around)
     assert DeadLetterKind.DEADLINE == refused.kind
     assert refused.why == (
         "a retry could not finish before the deadline of the run: 49s are left, and it usually needs 50s to the end"
     )
-    assert isinstance(judge(failed(), replace(history, path_seconds=48.0)), Retry)
+    assert isinstance(judge(failed(), around=replace(around, path_seconds=48.0)), Retry)
 
 
 def test_a_retry_is_not_refused_while_a_shorter_wait_fits():
     """A wait of 8 s, then of 16 s, in a run that is due after 10 s: the third start is at 9.1 s, not never."""
     policy = RetryPolicy(max_attempts=3, base=8, jitter="none")
-    first = judge(failed(FailureClass.TRANSIENT), TaskHistory(deadline_at=NOW + 10_000_000), policy)
-    second = judge(failed(FailureClass.TRANSIENT), TaskHistory(failures=1, deadline_at=NOW + 1_900_000), policy)
+    first, second = (
+        judge(
+            failed(FailureClass.TRANSIENT),
+            TaskHistory(failures=failures),
+            policy,
+            around=Circumstances(deadline_at=NOW + left_us),
+        )
+        for failures, left_us in ((0, 10_000_000), (1, 1_900_000))
+    )
     assert (first.delay, second.delay, second.shortened_from) == (8.0, pytest.approx(0.95), 16.0)
 
 
@@ -411,20 +432,23 @@ LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
 )
 def test_a_wait_that_the_deadline_has_no_time_for_is_shortened_or_refused(failures, left, path, asked, expected):
     """SPEC part 4, 2 and 4.14: a shorter wait that could still make it, never below what the other side asked for."""
-    history = TaskHistory(failures=failures, path_seconds=path, deadline_at=NOW + round(left * 1e6))
-    decision = judge(failed(FailureClass.TRANSIENT, retry_after_seconds=asked), history, LONG)
+    around, due_at = Circumstances(path_seconds=path, deadline_at=NOW + round(left * 1e6)), NOW + round(left * 1e6)
+    outcome = failed(FailureClass.TRANSIENT, retry_after_seconds=asked)
+    decision = judge(outcome, TaskHistory(failures=failures), LONG, around=around)
     if expected is None:
         assert DeadLetterKind.DEADLINE == decision.kind
     else:
         assert expected == (decision.delay, decision.ceiling, decision.shortened_from)
+        assert decision.due_at == (None if decision.shortened_from is None else due_at)
 
 
 def test_who_failed_together_is_still_thrown_together_no_closer_than_by_the_first_retry():
     """The dice stay as they fell under a lower ceiling; who had drawn a wait that is short enough keeps it."""
-    history = TaskHistory(failures=6, path_seconds=100.0, deadline_at=NOW + 162_000_000)
+    around = Circumstances(path_seconds=100.0, deadline_at=NOW + 162_000_000)
+    outcome, history = failed(FailureClass.TRANSIENT), TaskHistory(failures=6)
     policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="full")
     delays = [
-        judge(failed(FailureClass.TRANSIENT), history, policy, lambda low, high, part=part: high * part / 100).delay
+        judge(outcome, history, policy, lambda low, high, part=part: high * part / 100, around).delay
         for part in range(101)
     ]
     assert max(delays) <= 62.0 and len(set(delays)) > 90
@@ -433,27 +457,27 @@ def test_who_failed_together_is_still_thrown_together_no_closer_than_by_the_firs
 
 
 def test_a_shortened_wait_may_fit_into_max_elapsed():
-    history = TaskHistory(failures=6, first_started_at=NOW, deadline_at=NOW + 62_000_000)
+    history, around = TaskHistory(failures=6, first_started_at=NOW), Circumstances(deadline_at=NOW + 62_000_000)
     policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none", max_elapsed=40)
-    assert judge(failed(FailureClass.TRANSIENT), history, policy).delay == 31.0
+    assert judge(failed(FailureClass.TRANSIENT), history, policy, around=around).delay == 31.0
 
 
 def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
     """SPEC 4.2: refusals are free."""
-    history = TaskHistory(failures=2, health=DownstreamHealth.DOWN)
-    decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3))
+    history, around = TaskHistory(failures=2), of_downstream(DownstreamHealth.DOWN)
+    decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3), around=around)
     assert "refusals" == decision.counts
-    assert isinstance(judge(failed(FailureClass.PERMANENT), history), DeadLetter)
+    assert isinstance(judge(failed(FailureClass.PERMANENT), history, around=around), DeadLetter)
 
 
 def test_a_failing_downstream_is_charged_with_as_many_attempts_as_the_task_has():
     """003: at an error rate of 0.3, three attempts lose 2.7 % of the tasks, six 0.07 %."""
-    policy = RetryPolicy(max_attempts=3)
+    policy, around = RetryPolicy(max_attempts=3), of_downstream(DownstreamHealth.FAILING)
     for refusals in range(3):
-        history = TaskHistory(failures=2, refusals=refusals, health=DownstreamHealth.FAILING)
-        assert "refusals" == judge(failed(FailureClass.TRANSIENT), history, policy).counts
-    history = TaskHistory(failures=2, refusals=3, health=DownstreamHealth.FAILING)
-    assert isinstance(judge(failed(FailureClass.TRANSIENT), history, policy), Fail)
+        history = TaskHistory(failures=2, refusals=refusals)
+        assert "refusals" == judge(failed(FailureClass.TRANSIENT), history, policy, around=around).counts
+    history = TaskHistory(failures=2, refusals=3)
+    assert isinstance(judge(failed(FailureClass.TRANSIENT), history, policy, around=around), Fail)
 
 
 @pytest.mark.parametrize("failure_class", [FailureClass.TIMEOUT, FailureClass.UNCLASSIFIED])

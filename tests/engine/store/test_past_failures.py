@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redrive.engine.core.advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from redrive.engine.core.breaker import CallVerdict, DownstreamHealth
-from redrive.engine.core.decide import TaskHistory, decide
+from redrive.engine.core.decide import Circumstances, TaskHistory, decide
 from redrive.engine.core.outcome import (
     ENVIRONMENT_FIELDS,
     Failure,
@@ -144,14 +144,14 @@ def test_what_is_read_decides_as_the_whole_past_would(
         spec,
         outcome,
         stored,
-        TaskHistory(health=verdict.health, silent_seconds=verdict.silent_seconds),
         at=at,
     )
     history = read if kind is OutcomeKind.ERROR else settle_with(one_task, read, failure, number, judged)
     whole = whole_history(one_task, history, failure, number)
     assert (history.first_failed_at, history.changed) == (whole.first_failed_at, whole.changed)
-    assert decide(history, outcome, spec.retry, at, lambda low, high: high) == decide(
-        whole, outcome, spec.retry, at, lambda low, high: high
+    around = Circumstances(verdict)
+    assert decide(history, outcome, around, at, lambda low, high: high) == decide(
+        whole, outcome, around, at, lambda low, high: high
     )
 
 
