@@ -18,6 +18,7 @@ from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
+from ..model.launch_context import LaunchContext
 from ..model.runs import needs_of_board
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
@@ -25,7 +26,6 @@ from ..present.runs import deadline_note
 from ..screens.console import run_latest
 from ..sessions.live_run import LiveRun
 from ..sessions.session import LiveSession, Session
-from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.tty import Tty
 from ..text.pieces import Line

@@ -20,6 +20,7 @@ from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
+from ..model.launch_context import LaunchContext
 from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
 from ..present.schedules import (
     NO_ACT,
@@ -34,7 +35,7 @@ from ..screens.dialogs import ChoiceOption, choose
 from ..screens.fleet import FleetScreen
 from ..sessions.live_run import LiveRun
 from ..sessions.session import LiveSession, current_actor
-from ..sessions.target import LaunchContext, is_remote
+from ..sessions.target import is_remote
 from ..terminal.tty import Tty
 from ..text.pieces import Line, Piece
 from ..text.text import one_line

@@ -15,7 +15,7 @@ from ...engine.errors import RedriveError
 from ..model.replay import NUMBER_MAX, ReplayIndex, parse_when
 from ..present.header import ReplayPosition, describe_read_only
 from ..screens.console import errors_shown
-from ..sessions.past import EventHistory, HistoryPoint
+from ..sessions.event_history import EventHistory, HistoryPoint
 from ..text.event_text import event_subject
 from .views import ViewConsole
 

@@ -19,11 +19,13 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ..keys.actions import BY_NAME, VIEWS, Action, ScreenName
 from ..keys.habits import hint_for
 from ..keys.keymap import Refusal, shown_key
+from ..model.launch_context import LaunchContext
 from ..model.session_status import SHELL_REMEDY, runner_of
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
-from ..sessions.live_run import CauseHistories, LiveRun, OtherRuns
-from ..sessions.target import LaunchContext
+from ..sessions.cause_histories import CauseHistories
+from ..sessions.live_run import LiveRun
+from ..sessions.other_runs import OtherRuns
 from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8

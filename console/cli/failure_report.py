@@ -10,8 +10,9 @@ from ...engine.executor.run_end import RunResult
 from ..model.inbox import Inbox
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
+from ..sessions.cause_histories import load_cause_histories
 from ..sessions.once import read_once
-from ..sessions.reads import OutputReader, load_cause_histories
+from ..sessions.output_reader import OutputReader
 from ..sessions.session import Session
 from ..text.pieces import plain
 from ..text.text import one_line

@@ -67,8 +67,8 @@ SECTIONS: dict[str, tuple[ListedCommand, ...]] = {
     ),
     "See what happened, and show it": (
         ListedCommand("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
-        ListedCommand("events", "past", "All events, in order"),
-        ListedCommand("replay", "past", "A run as it was at some time"),
+        ListedCommand("events", "events", "All events, in order"),
+        ListedCommand("replay", "events", "A run as it was at some time"),
         ListedCommand("report", "report", "A run as one HTML file to post, or in a few lines"),
     ),
     "Decide about tasks": (

@@ -37,8 +37,8 @@ from ..present.needs import need_sentence
 from ..present.next_start import start_sentence, starts_of_file
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint
+from ..sessions.cause_histories import load_cause_histories
 from ..sessions.once import read_once, with_session
-from ..sessions.reads import load_cause_histories
 from ..sessions.session import (
     Prefetch,
     Query,
@@ -440,7 +440,7 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
     """Each task in the last runs of the flow of the latest run."""
     from ..present.run_grid import grid_lines, history_value  # here: the list of runs does without
-    from ..sessions.past import RunGridReader
+    from ..sessions.run_grid_reader import RunGridReader
 
     runs = await session.runs()
     if not runs:

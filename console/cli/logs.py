@@ -24,7 +24,7 @@ from ..present.executors import executor_advice
 from ..present.log import failure_text
 from ..present.runs import place_line
 from ..sessions.once import read_once, with_session
-from ..sessions.reads import OutputLine, OutputReader
+from ..sessions.output_reader import OutputLine, OutputReader
 from ..sessions.session import LiveSession, Query, Session, board_query, part_query
 from ..text.text import added_message, echo, echo_json, one_line, pad
 from .group import command

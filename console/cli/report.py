@@ -24,8 +24,9 @@ from ..model.inbox import Inbox, failures_of
 from ..model.session_status import runner_of
 from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, tasks_near_limits
 from ..present.runs import incident_summary
+from ..sessions.cause_histories import load_cause_histories
+from ..sessions.evidence import TEXTS_OF, past_attempts, read_evidence
 from ..sessions.once import with_session
-from ..sessions.reads import TEXTS_OF, load_cause_histories, past_attempts, read_evidence
 from ..sessions.session import Session, board_query, listed_events
 from ..text.text import echo
 from .group import command

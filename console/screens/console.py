@@ -17,11 +17,13 @@ from ...engine.core.waiting import RunnerStatus
 from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
+from ..model.launch_context import LaunchContext
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
-from ..sessions.live_run import CauseHistories, LiveRun, OtherRuns
-from ..sessions.past import EventHistory
-from ..sessions.target import LaunchContext
+from ..sessions.cause_histories import CauseHistories
+from ..sessions.event_history import EventHistory
+from ..sessions.live_run import LiveRun
+from ..sessions.other_runs import OtherRuns
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
 

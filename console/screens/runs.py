@@ -26,7 +26,7 @@ from ..present.next_start import StartKind, nearest, start_sentence, starts_of_f
 from ..present.runs import ListedRun, heading_line, run_columns
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
-from ..sessions.past import RunGridReader
+from ..sessions.run_grid_reader import RunGridReader
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Line, Piece, Role, indented, wrap

@@ -28,7 +28,7 @@ from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
 from ..present.nights import latest_style, night_lines
 from ..present.tasks import RunContext
-from ..sessions.reads import TEXTS_OF, past_answers, past_attempts, read_evidence
+from ..sessions.evidence import TEXTS_OF, past_answers, past_attempts, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
 from ..text.pieces import Line, Piece, Role, count_rows

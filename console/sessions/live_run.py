@@ -12,27 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from ...engine.clock import Clock
-from ...engine.core.causes import CauseHistory
-from ...engine.domain.events import Event, EventKind
+from ...engine.domain.events import Event
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
 from ...engine.statefile import lists
-from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.durations import DurationStats
-from ...engine.statefile.lists import ATTENTION_RUNS
 from ..model.board import Board, BoardUpdate, Delta
 from ..model.eta import Forecast, Forecaster
-from ..model.inbox import InboxCause
-from ..model.runs import WaitingRun, waiting_runs
 from ..model.session_status import Link, SessionStatus
 from ..model.snapshot import RunSnapshot
-from .reads import load_cause_histories
-from .session import LiveSession, Session
+from .session import LiveSession
 
 SECOND_US = 1_000_000
 FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
@@ -363,89 +357,3 @@ class LiveRun:
             step()
         except Exception as error:
             self._observer.on_error(error)
-
-
-# --- What became of causes before ------------------------------------------------------------------------------------
-#
-# Loads what became of the causes in the inbox before: one query for all, repeated when the result may have changed.
-
-
-AGAIN_SECONDS = 5.0  # between two queries while only tasks change; notes and acts of operators need no delay
-
-_BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
-
-
-class CauseHistories:
-    """The latest histories of causes; each console has one."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, CauseHistory] = {}
-        self._query: tuple[str, frozenset[str]] | None = None  # run, keys of causes
-        self._queried_at = float("-inf")
-        self._tasks_changed = False
-        self._people_acted = False
-
-    def get(self, key: str) -> CauseHistory | None:
-        """The history of a cause; None before it was loaded."""
-        return self._known.get(key)
-
-    def on_events(self, events: Iterable[Event], tasks_changed: bool) -> None:
-        """Note events that may change histories. ``tasks_changed``: whether tasks of the run changed."""
-        self._tasks_changed |= tasks_changed
-        self._people_acted |= any(event.kind in _BY_PEOPLE for event in events)
-
-    def is_due(self, run_id: str, causes: Sequence[InboxCause]) -> bool:
-        """Whether the histories may have changed."""
-        if self._people_acted or self._query != _query_of(run_id, causes):
-            return True
-        return self._tasks_changed and time.monotonic() - self._queried_at >= AGAIN_SECONDS
-
-    async def refresh(self, session: Session, run_id: str, causes: Sequence[InboxCause]) -> bool:
-        """Load the histories again. Return whether they changed. Raises RedriveError."""
-        self._query, self._queried_at = _query_of(run_id, causes), time.monotonic()
-        self._tasks_changed = self._people_acted = False
-        known = await load_cause_histories(session, run_id, causes)
-        changed, self._known = known != self._known, known
-        return changed
-
-
-def _query_of(run_id: str, causes: Sequence[InboxCause]) -> tuple[str, frozenset[str]]:
-    return run_id, frozenset(cause.key for cause in causes[:CAUSES_MAX])
-
-
-# --- Reads which other runs of the state file need a human, after events that may have changed that ------------------
-
-
-_Executor = tuple[bool, str | None, int | None]
-
-
-class OtherRuns:
-    """The waiting runs besides the one that is followed. ``refresh`` reads; nothing is read without a reason."""
-
-    def __init__(self) -> None:
-        self.waiting: Sequence[WaitingRun] = ()
-        self._is_due = True
-        self._run_id: str | None = None
-        self._executor: _Executor | None = None
-
-    def on_events(self, events: Sequence[Event], run_id: str) -> None:
-        """Note events of runs, and of tasks of other runs than ``run_id``."""
-        self._is_due |= any(
-            event.kind == EventKind.RUN or (event.kind == EventKind.TASK and event.run_id not in (None, run_id))
-            for event in events
-        )
-
-    def is_due(self, run_id: str, status: SessionStatus) -> bool:
-        """Whether the list may have changed: by events, another followed run, or an executor that came or left."""
-        return self._is_due or (run_id, _executor_of(status)) != (self._run_id, self._executor)
-
-    async def refresh(self, session: Session, run_id: str) -> bool:
-        """Read the list; True if it changed. Raises RedriveError."""
-        self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
-        rows = await session.query(ATTENTION_RUNS)
-        before, self.waiting = self.waiting, waiting_runs(rows, session.status, session.now_us(), run_id)
-        return before != self.waiting
-
-
-def _executor_of(status: SessionStatus) -> _Executor:
-    return status.executor.alive, status.executor.run_id, status.service_pid

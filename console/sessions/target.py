@@ -1,14 +1,12 @@
 """The words ``[FLOW[@RUN]] [TASK]...`` of a command, and the state file that it means.
 
-FLOW is a path, the name of a flow or ``ssh://...``; left out, ``REDRIVE_STATE`` or the default file. Also how a console
-was started on one.
+FLOW is a path, the name of a flow or ``ssh://...``; left out, ``REDRIVE_STATE`` or the default file.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.domain.text import did_you_mean, first_names, place_words, shell_command
@@ -19,25 +17,6 @@ from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, pat
 if TYPE_CHECKING:
     from ...engine.statefile.lists import RunName
     from ...engine.statefile.state_files import ActTargets
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
-    """The start of the console.
-
-    Attributes:
-        state_path: the state file, where an executor can be started from here.
-        started_here: whether this console started the run; leaving then asks whether to stop it.
-        run_options: for executors that are started later, fields of RunOptions.
-        is_of_fleet: whether Esc at the top level returns to the list of state files.
-        has_tour: whether a line guides through the run, which is the demo's.
-    """
-
-    state_path: str | None = None
-    started_here: bool = False
-    run_options: Mapping[str, object] = field(default_factory=dict)
-    is_of_fleet: bool = False
-    has_tour: bool = False
 
 
 # --- The grammar -----------------------------------------------------------------------------------------------------

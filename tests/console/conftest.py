@@ -15,13 +15,13 @@ import pytest
 from msgspec.structs import replace
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, ScreenName
+from redrive.console.model.launch_context import LaunchContext
 from redrive.console.model.log import LogText
 from redrive.console.model.session_status import Link, SessionStatus
 from redrive.console.present.runs import ListedRun, run_columns
 from redrive.console.present.states import RowContext
 from redrive.console.sessions.answers import Value
 from redrive.console.sessions.session import Query
-from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.columns import screen_row

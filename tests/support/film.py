@@ -15,9 +15,9 @@ from shutil import copy
 from xml.etree import ElementTree
 
 from redrive.console.app.app import ConsoleApp
+from redrive.console.model.launch_context import LaunchContext
 from redrive.console.sessions.local import EmbeddedSession
 from redrive.console.sessions.session import new_command
-from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Role, plain

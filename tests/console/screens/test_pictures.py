@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
+from redrive.console.model.launch_context import LaunchContext
 from redrive.console.model.session_status import Link
 from redrive.console.present.states import legend_lines
 from redrive.console.present.timeline_text import bar_entries
 from redrive.console.screens.dialogs import TextDialog
-from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role

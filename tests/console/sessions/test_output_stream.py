@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redrive.console.sessions.reads import OutputLine, OutputReader
+from redrive.console.sessions.output_reader import OutputLine, OutputReader
 from redrive.engine.statefile.logs import LogChunk
 
 from ..conftest import FakeSession

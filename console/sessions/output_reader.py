@@ -1,24 +1,15 @@
-"""Reads through a session what a view shows of tasks: output, evidence, and what became of their causes before."""
+"""The output of one attempt as lines, each once; only the unfinished line is kept in memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
-from ...engine.core.causes import CauseHistory
-from ...engine.domain.event_payloads import OperatorActed
-from ...engine.domain.events import Event
-from ...engine.statefile import lists
-from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import LogChunk
-from ..model.inbox import AttemptTexts, EvidenceData, InboxCause
 from ..model.log import LineAssembler
-from .session import Session, list_query, listed_events, log_query
-
-# --- The output of one attempt as lines, each once; only the unfinished line is kept in memory -----------------------
-
+from .session import Session, list_query, log_query
 
 #: Of a log that is printed: a page costs a round trip; and its end, where that is enough.
 _PAGE = {"limit": 50_000, "most": 2 * 1024 * 1024}
@@ -121,57 +112,3 @@ class OutputReader:
 
 def _encoded(chunk: LogChunk) -> bytes:
     return chunk.text.encode("utf-8", "replace")
-
-
-# --- Reads what a page of evidence needs besides the board -----------------------------------------------------------
-
-
-TEXTS_OF = 2  # attempts whose long texts are compared
-_HISTORY_ATTEMPTS = 200
-_ROWS = 50
-
-
-async def read_evidence(session: Session, run_id: str, name: str, attempts: Sequence[int]) -> EvidenceData:
-    """Read the texts of ``attempts`` of a task, its attempts in all runs and its quarantined rows."""
-    import asyncio  # here: a command that reads a local file does without
-
-    history, rows, texts = await asyncio.gather(
-        past_attempts(session, name),
-        session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS),
-        asyncio.gather(*(session.attempt_text(run_id, name, attempt) for attempt in attempts)),
-    )
-    return EvidenceData([*map(AttemptTexts, attempts, texts)], history, rows)
-
-
-async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
-    """Read the latest attempts of a task in all runs of the file."""
-    return await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
-
-
-async def past_answers(session: Session, name: str) -> list[Event]:
-    """Read the latest acts that answered an approval, in all runs of the file."""
-    acts = await listed_events(session, lists.OPERATOR_ACTS)
-    return [one for one in acts if isinstance(one.payload, OperatorActed) and name in _answered(one.payload)]
-
-
-def _answered(act: OperatorActed) -> Collection[str]:
-    return act.was if act.act in ("approve", "reject") else ()
-
-
-# --- What became of causes before ---------------------------------------------------------------------------------
-
-
-async def load_cause_histories(
-    session: Session, run_id: str | None, causes: Sequence[InboxCause], *, are_all: bool = False
-) -> dict[str, CauseHistory]:
-    """Load the histories of the first ``CAUSES_MAX`` causes. Return each by the key of its cause. Raises RedriveError.
-
-    ``are_all``: the causes are all of the inbox of a run; then the question can be asked ahead of it.
-    """
-    asked = causes[:CAUSES_MAX]
-    if not asked:
-        return {}
-    pairs = [(cause.fingerprint, cause.downstream) for cause in asked]
-    known = await session.cause_histories(run_id, None if are_all else pairs)
-    by_pair = {(history.fingerprint, history.downstream): history for history in known}
-    return {cause.key: by_pair.get(pair) or CauseHistory(*pair) for cause, pair in zip(asked, pairs, strict=True)}

@@ -24,8 +24,8 @@ from ..model.replay import NUMBER_MAX, parse_when
 from ..model.session_status import runner_of
 from ..present import runs as present
 from ..sessions.address import Endpoint
+from ..sessions.event_history import EventHistory
 from ..sessions.once import with_session
-from ..sessions.past import EventHistory
 from ..sessions.session import LiveSession, Session, listed_events, part_query
 from ..text.figures import wall_day
 from ..text.text import echo, json_line, one_line

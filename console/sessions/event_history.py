@@ -1,8 +1,7 @@
-"""Reads the past through a session: the events of a run, in pages, and the last runs of a flow."""
+"""The events of a run, read through a session in pages, and the run as of any of them."""
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,18 +10,10 @@ from typing import NamedTuple
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
-from ...engine.domain.rows import RunSummary
 from ...engine.errors import RedriveError
-from ...engine.statefile.lists import RUN_TASKS, RunTaskRow
 from ..model.replay import EventWindow, ReplayIndex
-from ..model.runs import RunGrid, latest_runs, run_grid
 from ..model.snapshot import RunSnapshot
 from .session import Session
-
-# --- Reads the history of a run through a session, in pages of events ------------------------------------------------
-#
-# Users: ``redrive replay`` (``cli/listings.py``) for one instant, and time travel in the console (``time_travel.py``).
-
 
 READ_EVENTS = 2_000  # for each query, so that other queries need not wait long
 CACHED_WINDOWS_MAX = 4  # in the cache, which drops the least recently used
@@ -83,25 +74,3 @@ class EventHistory:
         index = bisect_right(events, seq, key=attrgetter("seq"))
         event = events[index - 1] if index and events[index - 1].seq == seq else None
         return HistoryPoint(self.index.snapshot_at(seq, events), event)
-
-
-# --- Reads the last runs of a flow with their tasks ------------------------------------------------------------------
-
-
-class RunGridReader:
-    """Reads the grid of a flow; runs that have ended are read once, unless something in them was changed."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._ended: dict[tuple[str, int | None, tuple[tuple[str, int], ...]], Sequence[RunTaskRow]] = {}
-
-    async def read(self, summaries: Sequence[RunSummary], dag_name: str) -> RunGrid:
-        """Read the grid. ``summaries``: the runs of the file, the latest first. Raises RedriveError."""
-        runs = latest_runs(summaries, dag_name)
-        keys = [(one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items()))) for one in runs]
-        missing = [key for key in keys if key not in self._ended]
-        # all at once: each waits for a link of its own delay
-        read = await asyncio.gather(*(self._session.query(RUN_TASKS, run_id=run_id) for run_id, *_ in missing))
-        known = {**self._ended, **dict(zip(missing, read, strict=True))}
-        self._ended = {key: known[key] for key in keys if key[1] is not None}
-        return run_grid(runs, {key[0]: known[key] for key in keys})

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.console.cli.past import print_replay
+from redrive.console.cli.events import print_replay
 from redrive.console.model.replay import initial_projection
 from redrive.console.sessions.address import Endpoint
-from redrive.console.sessions.past import EventHistory
+from redrive.console.sessions.event_history import EventHistory
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
@@ -90,7 +90,7 @@ async def test_what_comes_later_is_read_on(open_session: OpenSession, run_file: 
 async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.console.sessions.past.READ_EVENTS", 10)
+    monkeypatch.setattr("redrive.console.sessions.event_history.READ_EVENTS", 10)
     run_file.emit_idle_events(45)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
@@ -102,7 +102,7 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.console.sessions.past.CACHED_WINDOWS_MAX", 2)
+    monkeypatch.setattr("redrive.console.sessions.event_history.CACHED_WINDOWS_MAX", 2)
     run_file.emit_idle_events(100)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
