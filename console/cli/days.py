@@ -7,19 +7,21 @@ from datetime import tzinfo
 
 import click
 
-from ...engine.asyncio_log import run_with_log
 from ...engine.core.schedule import iso_time, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.errors import FlowError
-from ...engine.executor.resume_plan import read_flow
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..model.times import parse_time
 
 _DATE_CHARACTERS = len("2026-11-21")
 
 
-async def read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
-    served = served_flow(await read_flow(flow, params))
+def read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
+    """Read a flow with its schedule. Raises FlowError, also for a flow without one."""
+    from ...engine.asyncio_log import run_with_log  # here: both import the event loop
+    from ...engine.executor.resume_plan import read_flow
+
+    served = served_flow(run_with_log(read_flow(flow, params)))
     if served is None:
         raise FlowError(f"{flow} has no schedule: write Flow('name', schedule='0 2 * * *', timezone='Asia/Kolkata')")
     return served
@@ -27,7 +29,7 @@ async def read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
 
 def params_at(flow: str, params: Mapping[str, object], text: str) -> dict[str, str]:
     """Return the logical time of a run by hand: of a day the first one of the schedule, if there is one."""
-    served = run_with_log(read_served(flow, params))
+    served = read_served(flow, params)
     zone = served.schedule.zone
     first, last = instant_of(text, zone, "--at"), instant_of(text, zone, "--at", whole_day=True)
     coming = next(served.schedule.after(first - 1), first)

@@ -19,11 +19,10 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import LATEST
 from ...engine.store import database
 from ..model.session_status import SessionStatus
-from ..sessions.login import is_interactive
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import run_in
-from ..text.text import echo, echo_lines, one_line
+from ..text.text import echo, echo_lines, is_interactive, one_line
 from . import operate
 from . import options as shared
 from .group import ExitCode, code_of_answers, command

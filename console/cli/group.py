@@ -89,9 +89,9 @@ SECTIONS: dict[str, tuple[ListedCommand, ...]] = {
         ListedCommand("note", "acts", "Write a note on a cause for the next operator who is paged"),
     ),
     "Let a schedule start runs": (
-        ListedCommand("serve", "schedule", "Start the runs of flows when their schedules say so"),
+        ListedCommand("serve", "serve", "Start the runs of flows when their schedules say so"),
         ListedCommand("schedule", "schedule", "The schedules of this machine: pause, skip, start, next runs"),
-        ListedCommand("backfill", "schedule", "Run PROGRAM for scheduled times that have no run, the oldest first"),
+        ListedCommand("backfill", "serve", "Run PROGRAM for scheduled times that have no run, the oldest first"),
         ListedCommand("import", "importing", "Write flows for a crontab, timers of systemd, or a DAG of dagu"),
     ),
     "Write a flow": (

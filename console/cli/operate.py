@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -35,10 +34,9 @@ from ..present.executors import executor_loss, resume_command, service_advice
 from ..present.preview import changes_anything, consequences
 from ..present.runs import place_line
 from ..sessions.address import Endpoint
-from ..sessions.login import is_interactive
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session, answer_before, given_ids, new_command
-from ..text.text import echo, echo_json, echo_lines, one_line, shorten
+from ..text.text import echo, echo_json, echo_lines, is_interactive, one_line, shorten
 from .group import ExitCode, code_of_answers
 from .options import NamedFile, NoSuchTaskError, params_of, seconds_of
 from .output import with_schema
@@ -233,7 +231,9 @@ def send_action(endpoint: Endpoint, request: ActRequest, build: Build | None = N
             _show_preview(await built.preview(session), place_of(session, built.run))
             echo_lines(built.resume_lines, err=True)
             if not request.yes:
-                await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
+                from asyncio import to_thread  # here: listings import this module, and have no event loop
+
+                await to_thread(require_consent, request.act, len(built.command.targets))
         else:
             resume_lines = built.resume_lines
         return await session.send(built.command), place_of(session, built.run)

@@ -8,7 +8,6 @@ from functools import partial
 
 import click
 
-from ...engine.asyncio_log import run_with_log
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Command, Target
 from ...engine.domain.event_payloads import RowsChange
@@ -16,7 +15,6 @@ from ...engine.domain.rows import PageRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import advised, format_duration, shell_command
 from ...engine.errors import RedriveError
-from ...engine.executor.page_test import try_senders
 from ...engine.notifications.machine_pages import flows_notified
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, QuarantineRow
 from ...engine.statefile.paths import default_folder
@@ -26,7 +24,7 @@ from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
-from ..sessions.once import with_session
+from ..sessions.once import read_once, with_session
 from ..sessions.session import Query, Session, board_query, list_query, machine_now_us, new_command
 from ..sessions.target import MACHINE, is_remote, name_run, run_in
 from ..text.columns import Columns, field
@@ -83,7 +81,7 @@ def print_all(file: NamedFile, as_json: bool) -> int:
     def queries(run_id: str | None) -> Sequence[Query]:
         return [board_query(run_id), list_query(BREAKERS), list_query(PAGES)]
 
-    with_session(endpoint, use, queries)
+    read_once(endpoint, use, queries)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
 
 
@@ -118,7 +116,8 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
             _print_breakers(board, as_json, session.now_us())
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use, lambda run_id: [board_query(run_id), list_query(BREAKERS)])
+    reach = with_session if acts else read_once
+    return reach(endpoint, use, lambda run_id: [board_query(run_id), list_query(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -165,11 +164,15 @@ def list_or_update_pages(
             echo(f"{act} {page}: {answer.message}", err=as_json)
         return code_of_answers(*answers)
 
-    return with_session(endpoint, use, lambda run_id: [list_query(PAGES)])
+    reach = with_session if acts else read_once
+    return reach(endpoint, use, lambda run_id: [list_query(PAGES)])
 
 
 def _test_senders(endpoint: Endpoint) -> int:
     """Send a test message by each sender of the flow file of a run; exit code 1 if one of them does not take it."""
+    from ...engine.asyncio_log import run_with_log  # here: both import the event loop
+    from ...engine.executor.page_test import try_senders
+
     if is_remote(endpoint.target):
         raise click.UsageError("--test reads the flow file: run it on that host")
     run_id = None if endpoint.run is None else run_in(endpoint.target, endpoint.run)
@@ -262,7 +265,7 @@ def quarantine(
     request = operate.ActRequest(act, tasks, reason, options=None, as_json=as_json, dry_run=dry_run)
     code = operate.send_action(endpoint, request, build)
     if requeue and not as_json and not dry_run and code != ExitCode.FAILED:
-        with_session(endpoint, partial(_print_stale, has_cascade=flags["cascade"]))
+        read_once(endpoint, partial(_print_stale, has_cascade=flags["cascade"]))
     return code
 
 
@@ -286,7 +289,7 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
             echo(place_line(projection.run, session.address))
         await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
-    with_session(endpoint, use, lambda run_id: [board_query(run_id)])
+    read_once(endpoint, use, lambda run_id: [board_query(run_id)])
     return ExitCode.SUCCESS
 
 

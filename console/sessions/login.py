@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...engine.errors import LinkError
+from ..text.text import is_interactive
 from .address import SshAddress, SshOptions
 from .ssh_errors import SILENCE_SECONDS, link_error, silent_host
 
@@ -29,11 +29,6 @@ Result = TypeVar("Result")
 PERSIST_SECONDS = 60
 POLL_SECONDS = 0.03
 SOCKET_FOLDER_BYTES = 64  # a socket's path may have 104; "/redrive-12345678/ssh" and 17 that ssh appends are 38
-
-
-def is_interactive() -> bool:
-    """Whether a person can answer prompts on the terminal."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class Login:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from itertools import takewhile
@@ -233,6 +234,11 @@ def shared_prefix(names: Sequence[str], least: int = _PREFIXED_MIN) -> str:
 #
 # Texts come from tasks, state files, other hosts and answers of executors. A caller may clean its texts earlier, to
 # align them; ``echo`` and ``json_line`` do so for every caller.
+
+
+def is_interactive() -> bool:
+    """Whether a person can answer prompts on the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:

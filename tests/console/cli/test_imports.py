@@ -115,6 +115,16 @@ def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path,
     assert len(modules) < 300  # by version of Python 275 to 281
 
 
+@parametrize_mostly_long("listing", ["schedule", "systems"], quick=1)
+def test_a_listing_with_acts_beside_it_imports_no_event_loop_and_no_executor(state: Path, listing: str) -> None:
+    modules = modules_of(listing, *([] if listing == "schedule" else [state]))
+    assert (
+        within(modules, _SCREENS | {"asyncio", "ssl", "redrive.engine.runner", "redrive.console.sessions.live_run"})
+        == set()
+    )
+    assert len(modules) < 330
+
+
 def test_a_quiet_run_that_succeeds_imports_no_words(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
     modules = modules_of("run", tmp_path / "one.py", "--quiet", "--state", tmp_path / "one.db")
