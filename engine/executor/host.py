@@ -229,10 +229,12 @@ def fork_executors(requests: socket.socket) -> int:
     from .. import asyncio_log  # noqa: F401  # all of them before the forks
     from ..flow import loading, source  # noqa: F401
     from ..runner.zygote import connection, zygote  # noqa: F401
+    from ..store.making import tables_alone
     from . import loop, opening  # noqa: F401
 
     connection.flow_spec(b'{"name": "", "tasks": []}')  # its first call reads the types of all specs
     source.digest_of(b"")  # its first call imports a module
+    tables_alone()
     source.ignore_imported_modules()
     requests.set_inheritable(False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

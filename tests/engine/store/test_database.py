@@ -389,6 +389,22 @@ def test_reading_a_closed_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
     assert picture(tmp_path) == before
 
 
+def test_a_file_is_the_same_where_sqlite_does_not_copy_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert making.tables_alone()
+    copied = facts_of(database.open_for_writing(tmp_path / "copied.db"))
+    monkeypatch.setattr(making, "tables_alone", lambda: b"")
+    assert facts_of(database.open_for_writing(tmp_path / "made.db")) == copied
+
+
+def facts_of(connection: sqlite3.Connection) -> list[object]:
+    with closing(connection):
+        pragmas = ("application_id", "user_version", "auto_vacuum", "journal_mode", "page_size", "page_count")
+        queries = [*(f"PRAGMA {name}" for name in pragmas), "SELECT * FROM sqlite_master", "SELECT key FROM meta"]
+        return [connection.execute(query).fetchall() for query in queries]
+
+
 # --- The disk ------------------------------------------------------------------------------------------------------
 
 
@@ -397,12 +413,12 @@ def test_a_new_file_that_the_disk_does_not_give_back_is_not_called_damaged(
 ) -> None:
     """A page that cannot be read while SQLite parses the schema is "malformed" to it."""
 
-    def fail(connection: sqlite3.Connection) -> None:
+    def fail(connection: sqlite3.Connection, path: str) -> None:
         error = sqlite3.DatabaseError("database disk image is malformed")
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
 
-    monkeypatch.setattr(making, "create_tables", fail)
+    monkeypatch.setattr(making, "set_log_mode", fail)
     with pytest.raises(StorageError, match=r"the disk does not give back what was written to .*; see the kernel log"):
         database.open_for_writing(tmp_path / "state.db")
     assert picture(tmp_path) == {}
@@ -437,6 +453,7 @@ def test_a_full_disk_leaves_no_half_made_file(tmp_path: Path, monkeypatch: pytes
         return connection
 
     monkeypatch.setattr(making, "connect", connect_to_a_small_disk)
+    monkeypatch.setattr(making, "tables_alone", lambda: b"")
     with pytest.raises(StorageError, match="full"):
         database.open_for_writing(tmp_path / "state.db")
     assert picture(tmp_path) == {}
