@@ -101,6 +101,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
     code_hash: str | None
     stack_fd: int  # where stacks are written; each attempt replaces it by its own pipe
     termination: Termination
+    has_commands: bool = False
     other_folder: str | None = None  # in which attempts run, on a Dask worker without that of the flow
 
     @property

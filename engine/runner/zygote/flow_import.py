@@ -80,7 +80,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
             target = spec.path or state.request.target
             return _plans(load(target, state.request.params, state.request.remembered, state.sources), spec)
 
-    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash, state.request)
+    return _facts(FreshImport(plans), state.opened.project_root, spec, state.request)
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
@@ -95,7 +95,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         spec = flow.spec()
         plans = _plans(flow, spec)
         require_callable(spec, plans)
-        if any(task.kind == "command" for task in spec.tasks):
+        if _has_commands(spec):
             importlib.import_module("..worker_loop", __package__)  # here once, not in each worker
             importlib.import_module("shutil")
     seconds, side_effects = time.monotonic() - before, survey.since()
@@ -103,7 +103,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     root = _project_root(spec)
     warnings = side_effects.warnings(seconds)
     response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_process=False)
-    facts = _facts(plans, root, spec.code_hash, request)
+    facts = _facts(plans, root, spec, request)
     return ImportedFlow(facts, response, bool(side_effects.threads), uses_collector)
 
 
@@ -123,11 +123,13 @@ def _plans(flow: LoadedFlow, spec: FlowSpec) -> Mapping[str, CallPlan]:
     return plans
 
 
-def _facts(
-    plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None, request: protocol.Open
-) -> FlowFacts:
+def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, spec: FlowSpec, request: protocol.Open) -> FlowFacts:
     other_folder = os.getcwd() if request.sources and not os.path.isdir(root) else None
-    return FlowFacts(plans, root, code_hash, os.dup(2), Termination(), other_folder)
+    return FlowFacts(plans, root, spec.code_hash, os.dup(2), Termination(), _has_commands(spec), other_folder)
+
+
+def _has_commands(spec: FlowSpec) -> bool:
+    return any(task.kind == "command" for task in spec.tasks)
 
 
 def failure_of(error: BaseException) -> protocol.OpenFailed:

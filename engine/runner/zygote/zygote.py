@@ -78,11 +78,10 @@ def serve(
     ``origin``: for a re-execution if the import leaves threads; ``warnings``: known before the import.
     """
 
-    def work() -> None:
+    def work() -> bool:
         reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         loop = _open(control, reader, load, origin, warnings)
-        if loop is not None:
-            _fork_attempts(loop)
+        return loop is not None and _fork_attempts(loop)
 
     _run_to_end(work)
 
@@ -134,9 +133,9 @@ def serve_restarted(control: socket.socket, load: Loader, state: protocol.Restar
     """Serve after a re-execution: each process of attempts imports the flow, this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
 
-    def work() -> None:
+    def work() -> bool:
         facts = facts_after_restart(state, load)
-        _fork_attempts(_answer(control, reader, facts, state.request, state.opened))
+        return _fork_attempts(_answer(control, reader, facts, state.request, state.opened))
 
     _run_to_end(work)
 
@@ -149,20 +148,24 @@ def _read_restart_state(memory: int) -> protocol.RestartState:
     return protocol.decode_restart_state(payload)
 
 
-def _run_to_end(work: Callable[[], None]) -> NoReturn:
-    """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads."""
-    executor_id = os.environ.get(EXECUTOR_VARIABLE, "")
+def _run_to_end(work: Callable[[], bool]) -> NoReturn:
+    """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads.
+
+    ``work`` returns whether commands may have left files.
+    """
+    executor_id, has_files = os.environ.get(EXECUTOR_VARIABLE, ""), False
     try:
         process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-        work()
+        has_files = work()
     except (ExecutorGone, BrokenPipeError, ConnectionResetError):
         pass  # the executor is gone: no report
     except BaseException:
         traceback.print_exc()
     finally:
         process.kill_descendants(END_SECONDS)
-        _remove_folder(attempts_folder(executor_id, os.getpid()))
+        if has_files:
+            _remove_folder(attempts_folder(executor_id, os.getpid()))
         flush()
         os._exit(0)
 
@@ -174,13 +177,16 @@ def _remove_folder(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fork_attempts(loop: ForkLoop) -> None:
-    inherited.cache_clear()  # of the zygote that has forked the attempt whose task runs this executor
-    inherited()
+def _fork_attempts(loop: ForkLoop) -> bool:
+    """Fork attempts until the executor is gone, and return whether commands may have left files."""
+    if loop.has_commands:
+        inherited.cache_clear()  # of the zygote that has forked the attempt whose task runs this executor
+        inherited()
     gc.collect()
     gc.freeze()  # a collection in an attempt would write to every object, and so copy all memory
     process.collapse_heap()
     loop.run()
+    return loop.has_commands
 
 
 def _install_signal_handlers(facts: FlowFacts) -> None:
@@ -277,6 +283,7 @@ class ForkLoop:
         self._received_at = time.monotonic()
         self._control = control
         self._facts = facts
+        self.has_commands = facts.has_commands
         self._reader = reader
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of living processes that the executor asked for
