@@ -146,9 +146,8 @@ async def _lines_of_files(
 ) -> list[Shown]:
     now_us = {file_row.path: machine_now_us() + file_row.clock_offset_us for file_row in found}
     is_only = len(found) == 1 and found[0].has_file
-    count = sum(file_row.has_file for file_row in found)
-    where = f" in {counted(count, 'state file')}" if count else ""
-    lines: list[Shown] = [] if is_only or as_json else [summary_sentence(needs) + where]
+    summary = summary_sentence(needs, sum(file_row.has_file for file_row in found))
+    lines: list[Shown] = [] if is_only or as_json else [summary]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
         causes = dict.fromkeys(need.error for need in unserved)
@@ -181,11 +180,10 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     flows, now_us = [one.flow or one.path for one in needs], machine_now_us()
     due = [one.since for one in needs if 0 < one.since < now_us]
     first = f"; the first start was due {format_duration(now_us - min(due))} ago" if due else ""
-    words = f"{counted(len(flows), 'schedule')} ({first_names(flows)}){first}"
+    words = f"{counted(len(flows), 'schedule')} ({first_names(flows)})"
     hang = needs[0].error
-    return one_line(
-        f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
-    )
+    served = f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
+    return one_line(f"{served}{first}")
 
 
 class _Plan(NamedTuple):

@@ -27,13 +27,20 @@ def problem_of(path: str, problem: str) -> str:
     return one_line(problem.removeprefix(f"{path} "))
 
 
-def summary_sentence(needs: Iterable[Need]) -> str:
-    """The counts in the badge of the inbox, with notices: ``2 things need a human, 1 notice``."""
+def summary_sentence(needs: Iterable[Need], files: int = 0) -> str:
+    """The counts in the badge of the inbox, with notices: ``2 things need a human, 1 notice in 3 state files``.
+
+    ``files``: so many were read; hosts that could not be asked are counted beside them.
+    """
     found = list(needs)
-    notices = sum(need.is_notice for need in found)
-    count = attention_count(found)
-    first = f"{counted(count, 'thing')} {need_human(count)}" if count else "nothing needs a human"
-    return f"{first}, {counted(notices, 'notice')}" if notices else first
+    hosts = sum(need.kind is NeedKind.UNREACHABLE for need in found)
+    notices, count = sum(need.is_notice for need in found), attention_count(found) - hosts
+    words = [f"{counted(count, 'thing')} {need_human(count)}"] if count else []
+    words += ["nothing needs a human"] if not count and (files or not hosts) else []
+    words += [f"{counted(notices, 'notice')}"] if notices else []
+    if files:
+        words[-1] += f" in {counted(files, 'state file')}"
+    return ", ".join([*words, *([f"{counted(hosts, 'host')} could not be asked"] if hosts else [])])
 
 
 def _due(need: Need, now_us: int) -> str:

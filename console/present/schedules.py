@@ -37,7 +37,7 @@ from ..text.columns import (
     screen_titles,
     with_fields,
 )
-from ..text.figures import DAY, local_day, number, wall, wall_day
+from ..text.figures import DAY, instant, local_day, number, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -88,7 +88,8 @@ def require_acts(row: ServedSchedule, action: str, now_us: int) -> list[Schedule
     """The acts of an action on a schedule now. Raises RefusedError if there is none."""
     found = [one for one in schedule_acts(row, now_us) if one.action == action]
     if not found:
-        raise RefusedError(f"{row.flow}: {NO_ACT[action]}")
+        hangs = action == "start_run" and row.hang
+        raise RefusedError(f"{row.flow}: {f'its supervisor {row.hang}' if hangs else NO_ACT[action]}")
     return found
 
 
@@ -394,10 +395,10 @@ def rule_line(row: ServedSchedule | None, glyphs: Glyphs, columns: int) -> Line:
 
 
 def _time(at: int, now_us: int) -> str:
-    """``02:00:00`` of this machine within a day, else with its date; with its year if that is far."""
-    if abs(at - now_us) < DAY:
-        return wall(at)
-    return wall_day(at) if abs(at - now_us) < _FAR_DAYS * DAY else f"{local_day(at):%Y}-{wall_day(at)}"
+    """``02:00:00`` of this machine until a day ahead, else with its date; with its year if that is far."""
+    if abs(at - now_us) >= _FAR_DAYS * DAY:
+        return f"{local_day(at):%Y}-{wall_day(at)}"
+    return instant(at, now_us) if at < now_us + DAY else wall_day(at)
 
 
 def _missed_note(row: ServedSchedule) -> str:

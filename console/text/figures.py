@@ -77,8 +77,8 @@ def wall_day(at: int) -> str:
 
 
 def instant(at_us: int, now_us: int) -> str:
-    """A time of day, with its date if it is not of the last 24 hours."""
-    return (wall if now_us - at_us < DAY else wall_day)(at_us)
+    """A time of day; with its date if more than 12 hours have passed, for 06:00 read at 02:00 was yesterday."""
+    return (wall if now_us - at_us < DAY // 2 else wall_day)(at_us)
 
 
 def wall_date(at: int) -> str:

@@ -537,7 +537,7 @@ _NOT_YET_LATE = (
 )
 _LATE = f"SELECT run_id, logical_time, deadline_at{_NOT_YET_LATE} AND deadline_at <= ? ORDER BY deadline_at"
 _NEXT_DEADLINE = f"SELECT min(deadline_at){_NOT_YET_LATE}"
-_LAST_LATE_START = "SELECT max(logical_time) FROM sla WHERE dag_name = ? AND promise = 'start'"
+_LATE_STARTS = "SELECT logical_time FROM sla WHERE dag_name = ? AND promise = 'start' AND logical_time > ?"
 
 
 def record_late_runs(
@@ -582,10 +582,12 @@ def _next_late_at(
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
     instants = [] if deadline is None else [int(deadline)]
     if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
-        (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
-        fired = _fired_after(connection, served.name, progress.decided_until)
-        late = served.schedule.late_times(max(progress.decided_until, reported or 0), fired, excused, until)
-        instants += [late_at + 1 for late_at, _ in late]
+        since = progress.decided_until
+        told = frozenset(at for (at,) in connection.execute(_LATE_STARTS, (served.name, since)))
+        if not served.schedule.follows:  # of many the latest were told, and the others with them
+            since = max(since, *told, 0)
+        known = _fired_after(connection, served.name, since) | told
+        instants += [late_at + 1 for late_at, _ in served.schedule.late_times(since, known, excused, until)]
     return min(instants, default=None)
 
 

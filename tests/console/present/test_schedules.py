@@ -8,7 +8,8 @@ import pytest
 from redrive.console.cli import schedule as commands
 from redrive.console.present.needs import need_sentence, summary_sentence
 from redrive.console.present.runs import lateness
-from redrive.console.present.schedules import TIMES_MAX, as_ranges, require_acts
+from redrive.console.present.schedules import TIMES_MAX, as_ranges, require_acts, schedule_state
+from redrive.console.text.figures import wall_day
 from redrive.engine.domain.rows import RunRow
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import supervisor_file
@@ -44,6 +45,8 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
     missed = need_sentence(need._replace(counted=10, is_missed=True), NOW)
     assert missed.startswith("10 starts missed since ")
     assert missed.endswith(": redrive schedule times etl says why, redrive schedule dismiss etl removes them")
+    yesterday = need._replace(kind=NeedKind.FAILED_START, since=NOW - 20 * 60 * MINUTE)
+    assert f"cannot start since {wall_day(yesterday.since)}," in need_sentence(yesterday, NOW)
     failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, error="SyntaxError"), NOW)
     assert failed.startswith("cannot start since ") and failed.endswith(", redrive serve tries again: SyntaxError")
 
@@ -51,6 +54,11 @@ def test_a_start_that_did_not_happen_says_what_comes_next():
 def test_the_sentence_and_the_badge_count_the_same() -> None:
     needs = [Need(NeedKind.DEAD_LETTERS, "a.db", NOW, counted=3), Need(NeedKind.PARTIAL, "b.db", NOW, is_notice=True)]
     assert summary_sentence(needs) == "3 things need a human, 1 notice" and attention_count(needs) == 3
+    dark = Need(NeedKind.UNREACHABLE, "ssh://h", 0)
+    said = "3 things need a human, 1 notice in 2 state files, 1 host could not be asked"
+    assert summary_sentence([*needs, dark], 2) == said
+    assert summary_sentence([dark, dark], 1) == "nothing needs a human in 1 state file, 2 hosts could not be asked"
+    assert summary_sentence([dark]) == "1 host could not be asked", "nobody knows what it needs"
 
 
 SERVED = ServedSchedule(1, "etl.py", "etl.py", None, "etl")._replace(heartbeat_at=NOW, stopped_at=None)
@@ -79,6 +87,17 @@ def test_one_rule_says_what_a_schedule_takes(action, schedule, names):
         return
     with pytest.raises(RefusedError, match="etl: "):
         require_acts(schedule, action, NOW)
+
+
+def test_a_supervisor_that_hangs_is_named_to_who_asks_for_a_start():
+    hung = SERVED._replace(heartbeat_at=NOW - MINUTE, hang="(pid 7) is stopped: kill -CONT 7")
+    with pytest.raises(RefusedError, match=r"etl: its supervisor \(pid 7\) is stopped: kill -CONT 7"):
+        require_acts(hung, "start_run", NOW)
+
+
+def test_a_time_of_the_day_before_has_its_date():
+    since = NOW - 20 * 60 * MINUTE
+    assert schedule_state(SERVED._replace(late_since=since), NOW) == f"late since {wall_day(since)}"
 
 
 def test_the_last_run_that_is_skipped_already_stays_skipped(monkeypatch):

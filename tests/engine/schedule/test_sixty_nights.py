@@ -42,7 +42,7 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 STEPS_MAX = 5_000
 BACKFILL_MAX = 20  # of those that ran before their time a supervisor knows the latest 40, if the file is restored
-HOLIDAYS = ("2026-02-16", "2026-03-02", "2026-03-29")
+HOLIDAYS = ("2026-03-02", "2026-03-10", "2026-03-29")
 #: Expression and zone -> its times within a day, in seconds; the second spelling of each means the same.
 RHYTHMS = {
     ("every 3h", "every 180m", "UTC"): range(0, 86_400, 10_800),
@@ -493,7 +493,7 @@ FEBRUARY = noon_of(2, 9)
 SIZES = [
     (3, 3, FEBRUARY),
     (5, 12, noon_of(2, 28)),
-    (5, 30, FEBRUARY),
+    (5, 30, noon_of(2, 28)),
     (5, 50, FEBRUARY),
     (5, 50, FEBRUARY),
     (8, 30, FEBRUARY),

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.schedule import LISTED_MAX, Excused
+from msgspec.structs import replace
+from redrive.engine.core.schedule import LISTED_MAX, Excused, FollowingDay
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.core.supervision import decide_schedule
 from redrive.engine.domain.event_codec import encode
@@ -344,6 +345,21 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     )
     ((title, body),) = file.ask("SELECT title, body FROM page")
     assert "f has not started" == title and "was due 10m00 ago" in body and "redrive runs" in body
+
+
+def test_a_day_whose_skip_has_moved_on_becomes_late_although_a_later_one_was_told(files):
+    file = files(expression="after load; by 06:00")
+    late_at = [SIX + day * 24 * HOUR + 6 * HOUR for day in (0, 1)]
+    days = [FollowingDay(at - 6 * HOUR, by_at=at) for at in late_at]
+    file.served = replace(file.served, schedule=file.served.schedule.with_days(days))
+    file.settle()
+    file.now = late_at[1] + 1
+    file.settle(excused=Excused(skipped=frozenset({days[0].logical})))
+    assert [(days[1].logical,)] == file.ask("SELECT logical_time FROM sla")
+    assert late_at[0] + 1 == schedules.load_status(file.connection, file.served, file.now).next_late_at
+    file.settle()
+    assert [(days[0].logical,), (days[1].logical,)] == file.ask("SELECT logical_time FROM sla ORDER BY 1")
+    assert schedules.load_status(file.connection, file.served, file.now).next_late_at is None
 
 
 def test_a_flow_that_cannot_start_pages_although_each_run_is_given_up_before_it_is_late(files):
