@@ -5,46 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 from textual.screen import Screen
 
-from ...engine.clock import Clock, SystemClock
-from ...engine.errors import RedriveError, RefusedError, StateFileError
-from ...engine.statefile import flow_times, supervisor_file
-from ...engine.statefile.start_requests import write_request
+from ...engine.clock import Clock
+from ...engine.errors import RedriveError
 from ...engine.statefile.state_files import FileRow
-from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.launch_context import LaunchContext
-from ..model.session_status import OPENED_READ_ONLY, Link, SessionStatus
-from ..present.schedules import (
-    NO_ACT,
-    ScheduleAct,
-    decision_sentence,
-    missed_times,
-    next_times,
-    pause_ends,
-    require_acts,
-)
-from ..screens.dialogs import ChoiceOption, choose
-from ..screens.fleet import FleetScreen
+from ..model.session_status import Link, SessionStatus
+from ..present.schedules import NO_ACT, next_times
+from ..screens.fleet import FleetScreen, MachineScreen
 from ..sessions.live_run import LiveRun
-from ..sessions.session import LiveSession, current_actor
+from ..sessions.session import LiveSession
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
-from ..text.pieces import Line, Piece
-from ..text.text import one_line
-from ..widgets.dialog import Dialog, Question, Reply, ask
 from .app import ConsoleApp
 from .theme import Theme
 
 if TYPE_CHECKING:
-    from ..screens.schedules import SchedulesScreen
+    from .schedule_operator import ScheduleActions
 
 READ_SECONDS = 2.0  # that a key waits for the run of its row
 
@@ -105,8 +90,7 @@ class FleetApp(ConsoleApp):
         message: str = "",
         is_read_only: bool = False,
     ) -> None:
-        self._clock = clock or SystemClock()
-        super().__init__(_none(), tty=tty, theme=theme, clock=self._clock)
+        super().__init__(_none(), tty=tty, theme=theme, clock=clock)
         self.chosen: Opening | None = None
         self.place = place
         self.shown_path: str | None = None
@@ -159,7 +143,7 @@ class FleetApp(ConsoleApp):
         await self._close_live()
         self.shown_path = path
         self.launch = LaunchContext(None if is_remote(path) else path)
-        self.live = LiveRun(session, self._clock, self)
+        self.live = LiveRun(session, self.clock, self)
         self.live.follow(run_id)
 
     def leave_file(self) -> None:
@@ -169,7 +153,7 @@ class FleetApp(ConsoleApp):
             self.run_worker(self._close_live(), group="leave")
 
     async def _close_live(self) -> None:
-        live, self.live = self.live, LiveRun(_none(), self._clock, self)
+        live, self.live = self.live, LiveRun(_none(), self.clock, self)
         self.shown_path = self.selected = None
         self._is_shown.clear()
         live.close()
@@ -207,7 +191,8 @@ class FleetApp(ConsoleApp):
     def switch_view(self, view: ScreenName) -> None:
         """Open a view of the run under the cursor, or of the latest one of the schedule there."""
         screen = self.console_screen
-        (screen if isinstance(screen, FleetScreen) else cast("SchedulesScreen", screen)).open_in(view)
+        assert isinstance(screen, MachineScreen)
+        screen.open_in(view)
 
     open_view = switch_view
 
@@ -228,108 +213,27 @@ class FleetApp(ConsoleApp):
 
     # --- Schedules --------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def schedule_actions(self) -> ScheduleActions:
+        """The acts on schedules."""
+        from .schedule_operator import ScheduleActions  # here: the first frame needs none of it
+
+        return ScheduleActions(self, self.clock, is_read_only=self._is_read_only)
+
     def open_schedules(self) -> None:
         """Show the schedules of this machine, that of the row under the cursor first."""
-        from ..screens.schedules import SchedulesScreen  # here: the first frame needs none of it
-
         entry = self.list_screen.entry
         if entry is not None and is_remote(entry.file_row.path):
-            self.show_warning(next_times(entry.file_row.supervised, self._clock.now_us()))
+            self.show_warning(next_times(entry.file_row.supervised, self.clock.now_us()))
         elif self.console_screen is self.list_screen:
-            self.push_screen(SchedulesScreen(None if entry is None else entry.flow))
-
-    def _act_on_schedule(self, action: str) -> None:
-        """Let the operator do what an action means for the schedule under the cursor."""
-        row: ServedSchedule | None = getattr(self.console_screen, "row", None)
-        if self._is_read_only or row is None:
-            self.show_warning(OPENED_READ_ONLY if self._is_read_only else "nothing is selected")
-            return
-        try:
-            acts = require_acts(row, action, self._clock.now_us())
-        except RefusedError as error:
-            self.show_warning(str(error))
-            return
-        if len(acts) > 1:
-            options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
-            choose(self, f"Start {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
-        else:
-            self._act(row, acts[0])
-
-    def _act(self, row: ServedSchedule, act: ScheduleAct) -> None:
-        now_us, who = self._clock.now_us(), current_actor()
-        match act.name:
-            case "pause":
-                self._choose_pause(row, act)
-            case "start":
-                place = row.flow, row.state_path or "", act.logical
-                self._confirm(row, act, lambda _: partial(write_request, *place, {}, who, now_us))
-            case "unpause":
-                self._confirm(row, act, lambda _: partial(supervisor_file.unpause, [row.id], now_us))
-            case "skip" | "unskip":
-                self._confirm(row, act, lambda _: partial(supervisor_file.skip, row.id, act.logical, who))
-            case "dismiss":
-                self._confirm(row, act, lambda _: partial(supervisor_file.dismiss, row.id, None, now_us, who))
-            case "acknowledge":
-                self._decide(row, act, partial(supervisor_file.acknowledge, row.id, now_us))
-            case "forget":
-                self._confirm(row, act, lambda _: partial(flow_times.forget, row))
-
-    def _confirm(
-        self,
-        row: ServedSchedule,
-        act: ScheduleAct,
-        change: Callable[[Reply], Callable[[], object]],
-        *,
-        facts: Sequence[str] = (),
-        at_us: int = 0,
-        has_reason: bool = False,
-    ) -> None:
-        """Ask about an act with what it will do, and write it. ``change``: of the answer."""
-        missed: list[Line] = [[Piece(time)] for time in missed_times(row)] if act.name == "dismiss" else []
-        title = f"{act.label.capitalize()}: {row.flow}"
-        reason: Literal["none", "optional"] = "optional" if has_reason else "none"
-        key = shown_key(act.action)
-        question = Question(title, act.label, trigger=key, facts=[*facts, act.help], preview=missed, reason=reason)
-        ask(self, Dialog(question), lambda reply: self._decide(row, act, change(reply), at_us))
-
-    def _decide(self, row: ServedSchedule, act: ScheduleAct, change: Callable[[], object], at_us: int = 0) -> None:
-        """Write what the operator decided, and say what holds now. ``at_us``: the end of a pause."""
-
-        async def write() -> None:
-            try:
-                await asyncio.to_thread(change)
-            except StateFileError as error:
-                self.show_warning(str(error))
-                return
-            name = "start-now" if act.name == "start" and act.logical is None else act.name
-            self.show_message(decision_sentence(row, name, at_us or act.logical or 0, row.missed_times))
-            if self.console_screen is not self.list_screen:
-                await cast("SchedulesScreen", self.console_screen).read_rows()
-
-        self.run_worker(write())
-
-    def _choose_pause(self, row: ServedSchedule, act: ScheduleAct) -> None:
-        ends = pause_ends(self._clock.now_us())
-
-        def pause(words: str) -> None:
-            change = partial(supervisor_file.pause, [row.id], ends[words], who=current_actor())
-            self._confirm(
-                row,
-                act,
-                lambda reply: partial(change, reason=reply.reason),
-                facts=[words],
-                at_us=ends[words],
-                has_reason=True,
-            )
-
-        choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
+            self.schedule_actions.open_schedules(None if entry is None else entry.flow)
 
     # --- Keys --------------------------------------------------------------------------------------------------------
 
     def console_handler(self, name: str) -> Callable[[], object] | None:
         """The acts of every console, and those on schedules."""
         if name in NO_ACT:
-            return partial(self._act_on_schedule, name)
+            return lambda: self.schedule_actions.act(name)
         return self.open_schedules if name == "schedule" else super().console_handler(name)
 
     def show_exit_hint(self) -> None:

@@ -6,6 +6,7 @@ once the cursor rests on it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, cast
 
@@ -98,6 +99,10 @@ class MachineScreen(ConsoleScreen):
         yield self.table
         yield self.name_bar
         yield self.below
+
+    @abstractmethod
+    def open_in(self, view: ScreenName) -> None:
+        """Open a view of the run that the row under the cursor is about."""
 
     def show_heading(self, left: Line, right: Line) -> None:
         """Show the heading, and update rules and keys."""
