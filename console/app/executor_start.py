@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...engine.domain.acts import STARTS_WORK, Command
+from ...engine.errors import RedriveError
 from .views import ViewConsole
 
 if TYPE_CHECKING:
@@ -47,11 +49,35 @@ class ExecutorStarter:
         console.show_message("reading the flow ...")
         return await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
 
-    async def start(self, run_id: str) -> None:
-        """Start an executor here. Raises the error that kept it from starting."""
+    async def start_after(self, command: Command, *, is_confirmed: bool) -> str:
+        """Start the executor that was confirmed with an act, or that the run of this console needs after it.
+
+        Return why it could not be started; empty if it was, or if none is needed.
+        """
+        if not (is_confirmed or self._is_due_after(command)):
+            return ""
+        try:
+            await self.start(command.run_id or "", has_seen_code=is_confirmed)
+        except RedriveError as error:
+            self.expected_run_id = None
+            return f"but no executor could be started: {error}"
+        return ""
+
+    def _is_due_after(self, command: Command) -> bool:
+        """Whether the act has made work for the run that this console started, and its executor has ended."""
+        launch = self._console.launch
+        is_here = launch.started_here and launch.state_path is not None
+        return is_here and command.act in STARTS_WORK and not self._console.live.session.has_executor()
+
+    async def start(self, run_id: str, *, has_seen_code: bool) -> None:
+        """Start an executor here. Raises the error that kept it from starting.
+
+        ``has_seen_code``: the operator has seen the code, and what changed in the flow.
+        """
         from ..sessions.local import resume
 
         console = self._console
         assert console.launch.state_path is not None
-        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
-        await resume(console.launch.state_path, run_id, options)
+        accepted = {"accept_changes": True, "trust": True} if has_seen_code else {}
+        await resume(console.launch.state_path, run_id, {**console.launch.run_options, **accepted})
+        console.live.session.has_executor()  # the header need not wait for the next look at it

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -123,7 +123,7 @@ def start(
     theme = _chosen_theme()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)
-        open_state = partial(_embedded, starting, state, run_options)
+        open_state = partial(_open_started, starting, state)
         return _run_on_screen(tty, _run_app(tty, open_state, state, run_id, context, theme))
 
 
@@ -133,13 +133,11 @@ def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions
     host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))
 
 
-async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> LiveSession:
-    from ..sessions.local import EmbeddedSession
+async def _open_started(starting: Future[None], state: str) -> LiveSession:
+    from ..sessions.local import LocalSession
 
     await asyncio.wrap_future(starting)
-    session = await EmbeddedSession.open(state)
-    session.run_options = run_options
-    return session
+    return await LocalSession.open(state)
 
 
 def _run_on_screen(tty: Tty, coroutine: Coroutine[object, object, T]) -> T:

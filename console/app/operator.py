@@ -71,24 +71,22 @@ class TaskAct(NamedTuple):
     """An act on tasks after a question.
 
     Attributes:
-        act: of the command.
         question: of the tasks.
         is_quick: whether it is done without the question on the task under the cursor.
         reason: if the operator gives none.
     """
 
-    act: str
     question: Callable[[Sequence[str], RunContext], Question]
     is_quick: bool = False
     reason: str = DEFAULT_REASON
 
 
 TASK_ACTS: Mapping[str, TaskAct] = {
-    "approve": TaskAct("approve", partial(confirmations.answer_question, "approve")),
-    "reject": TaskAct("reject", partial(confirmations.answer_question, "reject")),
-    "stop_task": TaskAct("cancel", confirmations.stop_question),
-    "hurry": TaskAct("hurry", confirmations.hurry_question, is_quick=True),
-    "acknowledge": TaskAct("ack", confirmations.acknowledge_question, is_quick=True, reason=""),
+    "approve": TaskAct(partial(confirmations.answer_question, "approve")),
+    "reject": TaskAct(partial(confirmations.answer_question, "reject")),
+    "stop_task": TaskAct(confirmations.stop_question),
+    "hurry": TaskAct(confirmations.hurry_question, is_quick=True),
+    "acknowledge": TaskAct(confirmations.acknowledge_question, is_quick=True, reason=""),
 }
 
 
@@ -206,29 +204,30 @@ class OperatorActions:
 
     def act(self, action: str, board: Board, names: Sequence[str]) -> None:
         """Do an act of ``TASK_ACTS``."""
-        one = TASK_ACTS[action]
-        if self._is_refused(one.act, board, names):
+        task_act, act = TASK_ACTS[action], BY_NAME[action].act
+        assert act is not None
+        if self._is_refused(act, board, names):
             return
         is_answer = action in ANSWERS.values()
         asked = [name for name in names if waits_for_approval(board.row(name))] if is_answer else names
-        send = partial(self.send, one.act, targets_of(board, asked))
-        if one.is_quick and self._is_at_cursor(names):
-            send(one.reason)
+        send = partial(self.send, act, targets_of(board, asked))
+        if task_act.is_quick and self._is_at_cursor(names):
+            send(task_act.reason)
         else:
-            question = one.question(asked, self._run_context(board))
-            self._confirm_for(names, action, question, lambda reply: send(reply.reason or one.reason))
+            question = task_act.question(asked, self._run_context(board))
+            self._confirm_for(names, action, question, lambda reply: send(reply.reason or task_act.reason))
 
     def act_for_seconds(self, action: str, board: Board, names: Sequence[str]) -> None:
         """Do an act of ``TIMED_ACTS``."""
-        one = TIMED_ACTS[action]
+        timed_act = TIMED_ACTS[action]
         if self._is_refused(action, board, names):
             return
         targets, warning = targets_of(board, names), confirmations.hidden_warning(self._hidden_names(names))
 
         def act(seconds: str) -> None:
-            self.send(action, targets, one.reason, {"seconds": int(seconds)})
+            self.send(action, targets, timed_act.reason, {"seconds": int(seconds)})
 
-        choose(self._console, f"{one.words} {confirmations.named(names)}", one.options, act, warning)
+        choose(self._console, f"{timed_act.words} {confirmations.named(names)}", timed_act.options, act, warning)
 
     def note(self, board: Board, names: Sequence[str]) -> None:
         """Write a note on the cause of these tasks, for the next operator who is paged for it."""
@@ -527,12 +526,8 @@ class OperatorActions:
             on_done(command, answer)
         else:
             self._show_answer(answer)
-        if answer.ok and goes_on:
-            try:
-                await self.executor.start(command.run_id or "")
-            except RedriveError as error:
-                self.executor.expected_run_id = None
-                self.show_warning(f"{answer.message}; but no executor could be started: {error}")
+        if answer.ok and (problem := await self.executor.start_after(command, is_confirmed=goes_on)):
+            self.show_warning(f"{answer.message}; {problem}")
 
     def _show_answer(self, answer: Answer) -> None:
         glyphs = self._console.glyphs

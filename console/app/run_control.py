@@ -135,7 +135,7 @@ class RunControl:
         console, board = self._console, self._console.live.board
         assert board is not None
         console.show_message("starting an executor ...")
-        await self._actions.executor.start(board.projection.run.run_id)
+        await self._actions.executor.start(board.projection.run.run_id, has_seen_code=True)
         console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:

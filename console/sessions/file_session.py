@@ -85,6 +85,11 @@ class FileSession(Session):
             is_missing=is_missing,
         )
 
+    def has_executor(self) -> bool:
+        """Whether an executor lives, without waiting for the next poll of the lock."""
+        self._refreshed_at = 0.0
+        return self.status.executor.alive
+
     async def close(self) -> None:
         """Disconnect. The run continues."""
         self._is_closed = True

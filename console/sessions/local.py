@@ -1,4 +1,4 @@
-"""The session for a state file on this machine, with or without a living executor; also one that starts executors."""
+"""The session for a state file on this machine, with or without a living executor; also the start of one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self, cast
 
-from ...engine.domain.acts import STARTS_WORK
 from ...engine.domain.events import Event
-from ...engine.errors import CorruptFileError, ExecutorBusyError, RedriveError, SnapshotNeeded, StateFileError
+from ...engine.errors import CorruptFileError, ExecutorBusyError, SnapshotNeeded, StateFileError
 from ...engine.statefile import reader
 from ...engine.store import database
 from .file_session import FileSession, Result
-
-if TYPE_CHECKING:
-    from ...engine.domain.acts import Answer, Command
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
 
@@ -131,12 +127,6 @@ class LocalSession(FileSession):
             self._watched_descriptor = None
 
 
-# --- A run that this console started: an executor is started on demand ----------------------------------------------
-#
-# The executor exits when the run has ended. A command that reopens the run is applied under the lock of the state file;
-# this session then starts a new executor for the run.
-
-
 async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
     """Start an executor for a run in a separate process; do nothing if another executor owns the state file.
 
@@ -149,26 +139,3 @@ async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
         await asyncio.to_thread(host.spawn, flow=None, state=path, run_id=run_id, options=settings)
     except ExecutorBusyError:
         return
-
-
-class EmbeddedSession(LocalSession):
-    """Created by ``open``. ``run_options``: the fields of RunOptions for each executor that the session starts."""
-
-    run_options: Mapping[str, object] = {}
-
-    async def send(self, command: Command) -> Answer:
-        """Send a command. If it creates work and no executor lives, start one."""
-        answer = await super().send(command)
-        if not answer.ok or command.act not in STARTS_WORK or command.run_id is None or self.has_executor():
-            return answer
-        try:
-            await resume(self.address, command.run_id, self.run_options)
-        except RedriveError as error:
-            return answer._replace(message=f"{answer.message}; but no executor could be started: {error}")
-        self.has_executor()
-        return answer
-
-    def has_executor(self) -> bool:
-        """Whether an executor lives, without waiting for the next poll of the lock."""
-        self._refreshed_at = 0.0
-        return self.status.executor.alive

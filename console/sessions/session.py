@@ -73,6 +73,10 @@ class Session(Protocol):
     def status(self) -> SessionStatus:
         """The current status; cheap."""
 
+    def has_executor(self) -> bool:
+        """Whether an executor lives."""
+        return self.status.executor.alive
+
     def now_us(self) -> int:
         """Microseconds UTC by the clock of the host of the state file: what ages and countdowns are counted from."""
         return wall_time_us() + round(self.status.clock_offset_seconds * 1e6)

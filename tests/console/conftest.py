@@ -143,6 +143,9 @@ class FakeSession:
 
     # --- The console's side ---------------------------------------------------------------------------------------
 
+    def has_executor(self) -> bool:
+        return self.status.executor.alive
+
     def now_us(self) -> int:
         return time.time_ns() // 1_000 + round(self.status.clock_offset_seconds * S)
 

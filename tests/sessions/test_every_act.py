@@ -9,15 +9,18 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner
+from redrive.console.app.executor_start import ExecutorStarter
 from redrive.console.app.systems_operator import BREAKER_ACTIONS
 from redrive.console.cli.group import cli
 from redrive.console.keys.actions import ACTIONS
-from redrive.console.sessions.local import EmbeddedSession, LocalSession
+from redrive.console.model.launch_context import LaunchContext
+from redrive.console.sessions.local import LocalSession
 from redrive.engine import Executor
 from redrive.engine.domain.acts import ACTS, BY_NAME, Act, Answer, Command, Target
 from redrive.engine.domain.breakers import BREAKER_ACTS
@@ -254,13 +257,22 @@ async def test_what_can_be_taken_back_is_taken_back(act: Act, state: Path) -> No
 # --- The doors -----------------------------------------------------------------------------------------------------
 
 
+async def send_from_its_console(session: LocalSession, command: Command) -> Answer:
+    """Send a command as the console does that has started the run."""
+    launch = LaunchContext(session.address, started_here=True)
+    console = SimpleNamespace(launch=launch, live=SimpleNamespace(session=session))
+    answer = await session.send(command)
+    assert not answer.ok or not await ExecutorStarter(cast(Any, console)).start_after(command, is_confirmed=False)
+    return answer
+
+
 @every_act
 async def test_in_the_console_that_started_the_run_an_act_that_makes_work_starts_an_executor(
     act: Act, state: Path, started: list[tuple[str, str]]
 ) -> None:
     command = await command_for(act.name, state)
-    session = await EmbeddedSession.open(str(state))
-    await session.send(command)
+    session = await LocalSession.open(str(state))
+    await send_from_its_console(session, command)
     await session.close()
     assert started == ([(str(state), "r")] if act.starts_work else [])
     assert reopened(state) or not act.starts_work
@@ -304,8 +316,8 @@ async def test_rows_that_are_requeued_after_the_end_of_the_run_are_run_by_an_exe
     """No stand-in: the console starts a process, which runs the task again over its row."""
     state = await asyncio.to_thread(run_in, tmp_path) / "state.db"
     (tmp_path / "repaired").touch()
-    session = await EmbeddedSession.open(str(state))
-    answer: Answer = await session.send(form("requeue-rows", state, []))
+    session = await LocalSession.open(str(state))
+    answer = await send_from_its_console(session, form("requeue-rows", state, []))
     assert answer.ok, answer
     async with asyncio.timeout(120):
         async for _ in session.events(0):  # also an empty batch each second

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.launch_context import LaunchContext
-from redrive.console.sessions.local import EmbeddedSession
+from redrive.console.sessions.local import LocalSession
 from redrive.console.sessions.session import new_command
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
@@ -54,7 +54,7 @@ async def record_demo(folder: Path) -> str:
     """
     flow, state = str(copy(Path(examples.__file__).with_name("demo.py"), folder)), str(folder / "demo.db")
     await asyncio.to_thread(host.spawn, flow=flow, state=state, run_id=None, options=asdict(RunOptions(stay=True)))
-    session = await EmbeddedSession.open(state)
+    session = await LocalSession.open(state)
     context = LaunchContext(state, started_here=True, has_tour=True)
     app = ConsoleApp(session, tty=Tty(TerminalCapabilities()), launch=context)
     try:
