@@ -354,8 +354,8 @@ class OperatorActions:
         lost = ((one, NoAnswerError(f"no answer for {self._seconds_since(one)} s")) for one in self.unanswered)
         return [str(unanswered(one.command, session, error)) for one, error in lost]
 
-    def _seconds_since(self, one: SentAct) -> int:
-        return int(self._monotonic() - one.sent_at)
+    def _seconds_since(self, sent_act: SentAct) -> int:
+        return int(self._monotonic() - sent_act.sent_at)
 
     def tick(self, now_us: int, *, yields: bool = True) -> None:
         """Show which act has no answer, else the rest of the grace period, if there is one.

@@ -180,7 +180,7 @@ def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:
 
 
 def _echo_json(
-    spec: FlowSpec, target: str, findings: Sequence[Finding], seen: PastByTask, inherited: Inherited | None
+    spec: FlowSpec, target: str, findings: Sequence[Finding], past_by_task: PastByTask, inherited: Inherited | None
 ) -> None:
     """Print the findings as JSON, and a line for each task. ``inherited`` None: the findings alone."""
     for finding in findings:
@@ -188,7 +188,7 @@ def _echo_json(
     if inherited is None:
         return
     for task in map(work_of, spec.tasks):
-        past = seen.get(task.name, ())
+        past = past_by_task.get(task.name, ())
         took = duration_stats(past)
         worst = flow_checks.worst_case_seconds(task, took)
         held = [msgspec.to_builtins(check) for check in flow_checks.checklist(task)]
@@ -207,13 +207,13 @@ def _echo_json(
         echo_json(with_schema("check", value))
 
 
-def _print_checklists(spec: FlowSpec, inherited: Inherited, seen: PastByTask) -> None:
-    from ..present.evidence import duration_lines  # here: most checks print no checklist
+def _print_checklists(spec: FlowSpec, inherited: Inherited, past_by_task: PastByTask) -> None:
+    from ..present.evidence import quantile_lines  # here: most checks print no checklist
 
     for task in map(work_of, spec.tasks):
-        past = seen.get(task.name, ())
+        past = past_by_task.get(task.name, ())
         echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, duration_stats(past))}"))
-        for line in duration_lines(past):
+        for line in quantile_lines(past):
             echo(f"  {line}")
         for check in flow_checks.checklist(task):
             echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")

@@ -34,9 +34,9 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> Endpoint:
     return _only_file(endpoint._replace(ssh=options), found, to_act)
 
 
-def _only_file(endpoint: Endpoint, found: Sequence[FileRow], to_act: bool = False) -> Endpoint:
+def _only_file(endpoint: Endpoint, file_rows: Sequence[FileRow], to_act: bool = False) -> Endpoint:
     target = endpoint.target
-    usable = [file_row for file_row in found if file_row.problem is None]
+    usable = [file_row for file_row in file_rows if file_row.problem is None]
     if to_act:
         usable = [file_row for file_row in usable if file_row.has_work] or usable
     if len(usable) > 1:

@@ -84,12 +84,12 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
     """Read the needs of the files that are meant, by one login per host, and make their lines."""
     target, hosts = hosts_of(file.name, file.hosts)
 
-    async def answer(found: Sequence[FileRow], files: _Files) -> NeedList:
-        if target is not None and found[0].has_file and found[0].problem:
-            open_readonly(found[0].path).connection.close()  # it raises an error of its own if nobody may look
-            raise StateFileError(found[0].problem)
-        needs = needs_of(found, machine_now_us())
-        return needs, [] if is_quiet else await _lines_of_files(found, needs, files, file.ssh, as_json)
+    async def answer(file_rows: Sequence[FileRow], files: _Files) -> NeedList:
+        if target is not None and file_rows[0].has_file and file_rows[0].problem:
+            open_readonly(file_rows[0].path).connection.close()  # it raises an error of its own if nobody may look
+            raise StateFileError(file_rows[0].problem)
+        needs = needs_of(file_rows, machine_now_us())
+        return needs, [] if is_quiet else await _lines_of_files(file_rows, needs, files, file.ssh, as_json)
 
     async def of_session(session: Session) -> NeedList:
         files = _Files(lambda path, questions: session.prefetch(questions), lambda path, use: use(session))
@@ -142,22 +142,22 @@ async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
 
 
 async def _lines_of_files(
-    found: Sequence[FileRow], needs: Sequence[Need], files: _Files, ssh: SshOptions, as_json: bool
+    file_rows: Sequence[FileRow], needs: Sequence[Need], files: _Files, ssh: SshOptions, as_json: bool
 ) -> list[Shown]:
-    now_us = {file_row.path: machine_now_us() + file_row.clock_offset_us for file_row in found}
-    is_only = len(found) == 1 and found[0].has_file
-    summary = summary_sentence(needs, sum(file_row.has_file for file_row in found))
+    now_us = {file_row.path: machine_now_us() + file_row.clock_offset_us for file_row in file_rows}
+    is_only = len(file_rows) == 1 and file_rows[0].has_file
+    summary = summary_sentence(needs, sum(file_row.has_file for file_row in file_rows))
     lines: list[Shown] = [] if is_only or as_json else [summary]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
         causes = dict.fromkeys(need.error for need in unserved)
         lines += [_unserved_line([need for need in unserved if need.error == cause]) for cause in causes]
         needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
-    only = found[0] if is_only else None
+    only = file_rows[0] if is_only else None
     paths = list(dict.fromkeys(need.path for need in needs)) if only is None else [only.path]
     plans = {path: _plan([need for need in needs if need.path == path], only, as_json) for path in paths}
     read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
-    unreadable = {file_row.path for file_row in found if file_row.problem is not None}  # their needs say why
+    unreadable = {file_row.path for file_row in file_rows if file_row.problem is not None}  # their needs say why
     for path in read:
         files.begin(path, [question for run_id in plans[path].read for question in inbox_queries(run_id)])
     for path in paths:

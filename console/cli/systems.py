@@ -121,8 +121,8 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
-    guards = [*counted_breakers(board, callers_of(board), now_us).values()]
-    print_list("breakers", BREAKER_COLUMNS, guards, shell_context(now_us), as_json=as_json, empty=_NO_BREAKER)
+    breakers = [*counted_breakers(board, callers_of(board), now_us).values()]
+    print_list("breakers", BREAKER_COLUMNS, breakers, shell_context(now_us), as_json=as_json, empty=_NO_BREAKER)
 
 
 # --- ``redrive systems pages``: lists, acknowledges and snoozes pages ------------------------------------------------

@@ -355,7 +355,7 @@ def fingerprint_of_attempt(attempt: AttemptRow) -> str:
 
 
 def fingerprint_of_task(row: TaskRow) -> str:
-    """The same of the failure for which a task is in its state; empty without one."""
+    """The fingerprint of the failure for which a task is in its state, as commands name it; empty without one."""
     return (row.failure_fingerprint is not None and _fingerprint_of_failure(row)) or ""
 
 

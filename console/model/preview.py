@@ -73,8 +73,8 @@ class _Overlay(TaskGraph):
         children = [child for child in self.board.dag.children(name) if self.at(child).state in states]
         return [self._over_edge(child, child, name) for child in children]
 
-    def _over_edge(self, found: str, child: str, parent: str) -> TaskNode:
-        return self.task(found)._replace(edge_rule=rule_of_edge(spec_of(self.board.row(child)), parent))
+    def _over_edge(self, name: str, child: str, parent: str) -> TaskNode:
+        return self.task(name)._replace(edge_rule=rule_of_edge(spec_of(self.board.row(child)), parent))
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         self.put(task.name, derived)

@@ -73,7 +73,7 @@ def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus) 
 
 
 def redrive_line(progress: RedriveProgress, now_us: int, runner: RunnerStatus, columns: int, glyphs: Glyphs) -> Line:
-    """The same in one line, with what has room beside the run in the header."""
+    """The progress of a redrive in one line: as many of its parts as have room beside the run in the header."""
     parts = redrive_parts(progress, now_us, runner)
     shown = parts if columns >= _WIDEST else parts[:3] if columns >= _WIDE else parts[:1]
     role = Role.WARNING if progress.failed_again else Role.RUNNING

@@ -25,7 +25,7 @@ from ..text.text import cells, one_line, pad
 from . import tasks
 from .evidence import attempt_line, evidence_lines, rule_of_poison, text_lines, verdict_lines
 from .log import line_text
-from .run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
+from .run_grid import CHART_LABEL_CELLS, duration_chart, even_slots, timeout_of
 from .states import sign_and_word
 from .tasks import RunContext
 
@@ -108,7 +108,7 @@ def _held_text(row: TaskRow, context: RunContext) -> Line:
 def detail_page(
     row: TaskRow,
     context: RunContext,
-    found: EvidenceData,
+    evidence: EvidenceData,
     columns: int,
     rows: int = 0,
     *,
@@ -121,13 +121,13 @@ def detail_page(
     has no room. ``fill``: what has the rows that are free then.
     """
     is_judged = row.state in NEEDS_HUMAN
-    reason = verdict_lines(row, context, found, columns) if is_judged else _blocking_lines(row, context, columns)
+    reason = verdict_lines(row, context, evidence, columns) if is_judged else _blocking_lines(row, context, columns)
     before = [
         title_line(row, context, columns),
         *reason,
         *_usage_lines(context.board.usage.get(row.name) if context.view(row.name).clock is not None else None, columns),
-        *evidence_lines(row, context, found, columns),
-        *(asked_lines(row, context, found, columns, rows) if found.logs or found.answers else ()),
+        *evidence_lines(row, context, evidence, columns),
+        *(asked_lines(row, context, evidence, columns, rows) if evidence.logs or evidence.answers else ()),
     ]
     held = _held_text(row, context)
     after = [
@@ -136,12 +136,12 @@ def detail_page(
         *chain(*_relatives(row, context)),
     ]
     foot = [*_rules(row), *rule_of_poison(row, columns)]
-    shown = [*text_lines(found.texts, _LOG_LINES, context, columns, has_diagnostics=False)]
+    shown = [*text_lines(evidence.texts, _LOG_LINES, context, columns, has_diagnostics=False)]
     free = max(rows - len(before) - len(shown) - len(after) - len(foot), 0)
-    past = past_durations(row, context, found, columns, free - 2) if has_past or has_room_for_past(row, free) else []
+    past = past_chart(row, context, evidence, columns, free - 2) if has_past or has_room_for_past(row, free) else []
     if free > len(past):
         log_lines = _LOG_LINES + free - len(past)
-        shown = [*text_lines(found.texts, log_lines, context, columns, has_diagnostics=False)]
+        shown = [*text_lines(evidence.texts, log_lines, context, columns, has_diagnostics=False)]
     page = [*before, *shown, *after, *past]
     page += fill(rows - sum(count_rows(line, columns) for line in (*page, *foot)))
     used = sum(count_rows(line, columns) for line in (*page, *foot))
@@ -162,22 +162,22 @@ def static_lines(row: TaskRow, context: RunContext, rows: int) -> list[Line]:
     return lines
 
 
-def asked_lines(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def asked_lines(row: TaskRow, context: RunContext, evidence: EvidenceData, columns: int, rows: int) -> list[Line]:
     """The subject of an approval: what the tasks above it returned, who answered before, and what they wrote."""
     lines: list[Line] = []
     for parent in context.board.dag.parents(row.name):
         if returned := _returned(context.board.row(parent).result, columns):
             lines += [*tasks.section(one_line(parent), "returned"), *returned]
-    lines += tasks.section("Answered before", "" if found.answers else "never")
-    lines += (answer_line(event) for event in reversed(found.answers[-_ANSWERS_MAX:]))
-    size = max((rows - len(lines)) // max(len(found.logs), 1) - _HEADING_ROWS, 1)
-    for parent, log in found.logs.items():
+    lines += tasks.section("Answered before", "" if evidence.answers else "never")
+    lines += (approval_line(event) for event in reversed(evidence.answers[-_ANSWERS_MAX:]))
+    size = max((rows - len(lines)) // max(len(evidence.logs), 1) - _HEADING_ROWS, 1)
+    for parent, log in evidence.logs.items():
         lines += tasks.section(one_line(parent), "wrote" if log else "wrote nothing")
         lines += ([Piece(f"   {line_text(line, context.glyphs)}")] for line in log[-size:])
     return lines[1:]
 
 
-def answer_line(event: Event) -> Line:
+def approval_line(event: Event) -> Line:
     """The earlier answer to an approval: by whom, and why."""
     act = "approved" if isinstance(event.payload, OperatorActed) and event.payload.act == "approve" else "rejected"
     who = f"{act} by {one_line(event.actor or 'somebody')}"
@@ -202,14 +202,14 @@ def _value_text(value: object) -> str:
     return one_line((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_RESULT_CHARACTERS])
 
 
-def past_durations(row: TaskRow, context: RunContext, found: EvidenceData, columns: int, rows: int) -> list[Line]:
+def past_chart(row: TaskRow, context: RunContext, evidence: EvidenceData, columns: int, rows: int) -> list[Line]:
     """The durations of the attempts of a task, beside its timeout, in about ``rows`` rows."""
-    past = trend_of_attempts(row.name, found.history[:_PAST_ATTEMPTS], context.view(row.name).clock)
+    past = trend_of_attempts(row.name, evidence.history[:_PAST_ATTEMPTS], context.view(row.name).clock)
     if len(past.cells) < _PAST_ATTEMPTS_MIN:
         return []
     slots, rows = even_slots(past, columns - CHART_LABEL_CELLS - 1), min(max(rows, _CHART_ROWS_MIN), _CHART_ROWS_MAX)
     title, glyphs = f"In each attempt {context.glyphs.dot} ", context.glyphs
-    return [[], *duration_lines(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
+    return [[], *duration_chart(past, timeout_of(row), rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 
 
 def _blocking_lines(row: TaskRow, context: RunContext, columns: int) -> Iterator[Line]:

@@ -48,25 +48,25 @@ _HASH_DIGITS = 10
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def verdict_lines(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def verdict_lines(row: TaskRow, context: RunContext, evidence: model.EvidenceData, columns: int) -> Iterator[Line]:
     """Whether another attempt would end otherwise, and whether other runs had this failure."""
     role = Role.STRONG if model.compare(model.failures_of(row)).is_deterministic else Role.TEXT
     yield from indented(_sentence(verdict_of((row.name,), context)), columns, role)
-    yield from _history(row, context, found.history)
+    yield from _history(row, context, evidence.history)
 
 
-def evidence_lines(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def evidence_lines(row: TaskRow, context: RunContext, evidence: model.EvidenceData, columns: int) -> Iterator[Line]:
     """The attempts of a task, and what speaks for or against another one, without the long texts."""
     failures = model.failures_of(row)
     comparison = model.compare(failures)
     yield []
-    yield from cause_history_lines(found.cause_history, context.now_us, columns)
-    yield from _messages(row, failures, found.texts, columns)
+    yield from cause_history_lines(evidence.cause_history, context.now_us, columns)
+    yield from _messages(row, failures, evidence.texts, columns)
     if row.attempts:
-        yield from attempt_table(row, comparison, context, columns, found.texts)
-    yield from _fields(found.texts, context, columns)
-    yield from _durations(row, found.history)
-    yield from _quarantined(found.rows)
+        yield from attempt_table(row, comparison, context, columns, evidence.texts)
+    yield from _fields(evidence.texts, context, columns)
+    yield from _durations(row, evidence.history)
+    yield from _quarantined(evidence.rows)
 
 
 def _sentence(text: str) -> str:
@@ -103,7 +103,7 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
     """Past durations, to compare a timeout with."""
     if not any(one.outcome == "timed_out" for one in row.attempts.values()):
         return
-    if lines := duration_lines(past_durations(attempts), only_other_days=True):
+    if lines := quantile_lines(past_durations(attempts), only_other_days=True):
         yield []
         yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
@@ -340,7 +340,7 @@ def _below(names: Sequence[str], context: RunContext) -> Iterator[Line]:
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int) -> list[Line]:
+def cause_page(cause: model.InboxCause, context: RunContext, evidence: model.EvidenceData, columns: int) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the attempts and long texts of the first of them."""
     reason = wait_of(cause.tasks, context)
     state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
@@ -355,7 +355,7 @@ def cause_page(cause: model.InboxCause, context: RunContext, found: model.Eviden
         *indented(_sentence(verdict_of(cause.tasks, context)), columns, Role.STRONG),
         *(indented(message, columns) if (message := message_of(cause)) else ()),
         [],
-        *(_cause_of_failure(cause, context, found, columns) if reason is None else _cause_of_wait(cause, context)),
+        *(_cause_of_failure(cause, context, evidence, columns) if reason is None else _cause_of_wait(cause, context)),
     ]
 
 
@@ -367,25 +367,25 @@ def _cause_of_wait(cause: model.InboxCause, context: RunContext) -> Iterator[Lin
 
 
 def _cause_of_failure(
-    cause: model.InboxCause, context: RunContext, found: model.EvidenceData, columns: int
+    cause: model.InboxCause, context: RunContext, evidence: model.EvidenceData, columns: int
 ) -> list[Line]:
     return [
-        *cause_history_lines(found.cause_history, context.now_us, columns),
+        *cause_history_lines(evidence.cause_history, context.now_us, columns),
         *_counted(cause, context),
-        *_fields(found.texts, context, columns),
+        *_fields(evidence.texts, context, columns),
         *_below(cause.tasks, context),
-        *_first_task(context.board.row(cause.tasks[0]), context, found, columns),
+        *_first_task(context.board.row(cause.tasks[0]), context, evidence, columns),
         *rule_of_poison(context.board.row(cause.tasks[0]), columns),
-        *text_lines(found.texts, 0, context, columns),
+        *text_lines(evidence.texts, 0, context, columns),
     ]
 
 
-def _first_task(row: TaskRow, context: RunContext, found: model.EvidenceData, columns: int) -> Iterator[Line]:
+def _first_task(row: TaskRow, context: RunContext, evidence: model.EvidenceData, columns: int) -> Iterator[Line]:
     """The attempts of the task whose texts stand for the cause, and whether earlier runs had this failure."""
     yield from tasks.section(one_line(row.name), "the first of them")
-    yield from _history(row, context, found.history)
+    yield from _history(row, context, evidence.history)
     if row.attempts:
-        yield from attempt_table(row, model.compare(model.failures_of(row)), context, columns, found.texts)
+        yield from attempt_table(row, model.compare(model.failures_of(row)), context, columns, evidence.texts)
 
 
 def _counted(cause: model.InboxCause, context: RunContext) -> Iterator[Line]:
@@ -424,7 +424,7 @@ def _labelled_value(label: str, value: str) -> Line:
 # --- Past durations of a task, in all and by day of the week: one line each ------------------------------------------
 
 
-def duration_lines(past: Sequence[advice.PastDuration], *, only_other_days: bool = False) -> list[str]:
+def quantile_lines(past: Sequence[advice.PastDuration], *, only_other_days: bool = False) -> list[str]:
     """Quantiles of past durations; empty if no attempt ended. Days with too few attempts are left out.
 
     ``only_other_days``: also leave out days that are like the others.
@@ -441,12 +441,12 @@ def duration_lines(past: Sequence[advice.PastDuration], *, only_other_days: bool
     return [f"{word:9} {_quantiles(one)}" for word, one in zip(words, (total, *days.values()), strict=True)]
 
 
-def _is_alike(one: advice.DurationQuantiles, other: advice.DurationQuantiles) -> bool:
-    return one.p50 < advice.WEEKDAY_DIFFERS * other.p50 and other.p50 < advice.WEEKDAY_DIFFERS * one.p50
+def _is_alike(quantiles: advice.DurationQuantiles, other: advice.DurationQuantiles) -> bool:
+    return quantiles.p50 < advice.WEEKDAY_DIFFERS * other.p50 and other.p50 < advice.WEEKDAY_DIFFERS * quantiles.p50
 
 
-def _quantiles(one: advice.DurationQuantiles) -> str:
-    p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
-    killed = f", {one.killed} killed" if one.killed else ""
-    figures = f"p50 {p50}, p95 {p95}, p99 {p99}" if one.count > 1 else p50
-    return f"{figures} in {counted(one.count, 'attempt')}{killed}"
+def _quantiles(quantiles: advice.DurationQuantiles) -> str:
+    p50, p95, p99 = (format_seconds(seconds) for seconds in (quantiles.p50, quantiles.p95, quantiles.p99))
+    killed = f", {quantiles.killed} killed" if quantiles.killed else ""
+    figures = f"p50 {p50}, p95 {p95}, p99 {p99}" if quantiles.count > 1 else p50
+    return f"{figures} in {counted(quantiles.count, 'attempt')}{killed}"

@@ -119,7 +119,7 @@ def resume_command(run: RunLike, status: SessionStatus, target: str, *, accept_c
 
 
 def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:
-    """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
+    """The executor of a run for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
     return {
         "alive": status.has_executor_of(run),
         "pid": status.executor.pid,

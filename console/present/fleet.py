@@ -27,7 +27,7 @@ from .next_start import CANNOT_START, NOT_SERVED, StartKind, start_of_entry, sta
 from .nights import NIGHTS, latest_style, night_signs
 from .run_grid import run_words
 from .schedules import schedule_state
-from .states import RowContext, bar, counts_line, named_rule, order_line, sign_and_word
+from .states import RowContext, counts_line, named_rule, order_line, sign_and_word, state_bar
 from .tasks import RunContext, task_line
 
 _NEXT_FROM, _WHOLE_NEXT_FROM = 100, 160  # columns
@@ -137,7 +137,12 @@ def counts_bar(context: RunContext, columns: int) -> Line:
     """Progress of a run, where its drawing has no room."""
     counts = context.board.counts
     words = counts_line(counts, context.glyphs, runner=context.runner)
-    return [Piece(" "), *bar(counts, context.glyphs, max(min(columns - width(words) - 4, 60), 1)), Piece("  "), *words]
+    return [
+        Piece(" "),
+        *state_bar(counts, context.glyphs, max(min(columns - width(words) - 4, 60), 1)),
+        Piece("  "),
+        *words,
+    ]
 
 
 # --- The frame -------------------------------------------------------------------------------------------------------

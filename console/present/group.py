@@ -46,7 +46,7 @@ def group_bar(graph: Graph, group: GraphGroup, context: RunContext, size: int) -
     """
     work = _work_of(graph, group, context)
     if not sum(work):
-        return states.bar(group.counts, context.glyphs, size)
+        return states.state_bar(group.counts, context.glyphs, size)
     count, mean = len(work), max(sum(work) // len(work), 1)
     usual = _usual_of(graph, group, context) or [mean] * count
     parts = [(cell * count // size, max((cell + 1) * count // size, cell * count // size + 1)) for cell in range(size)]

@@ -528,7 +528,7 @@ def _preview_text(preview: ActPreview) -> str:
 
 
 def estimate_lines(count: int, held: int) -> list[Line]:
-    """The same without a preview, for a selection too large to preview at every move of the cursor."""
+    """The effects of requeue and skip by their counts: a selection may be too large to preview at every move."""
     tasks, below = counted(count, "task"), f"; {number(held)} wait below" if held else ""
     return _by_key(("requeue", f"requeue: {tasks} run again{below}"), ("skip", f"skip: go on without {tasks}{below}"))
 

@@ -130,7 +130,7 @@ def start_sentence(start: NextStart, now_us: int) -> str:
 
 
 def start_words(start: NextStart, now_us: int) -> str:
-    """The same below the title NEXT. No countdown goes to what nobody will start."""
+    """The next start below the title NEXT. No countdown goes to a start that nobody makes."""
     left_us, wall = start.at - now_us, _wall(start.at)
     day = "" if left_us < DAY else f"{wall:%d %b} " if left_us < _YEAR else f"{wall:%d %b %Y} "
     time = f"{day}{_clock(wall, left_us)}{f' ({start.local})' if start.local else ''}"
@@ -146,7 +146,7 @@ def start_words(start: NextStart, now_us: int) -> str:
 
 
 def start_word(start: NextStart, now_us: int) -> Piece:
-    """The same in a few cells."""
+    """The next start in a few cells."""
     left_us, wall = start.at - now_us, _wall(start.at)
     time = format(wall, "%H:%M" if left_us < DAY else "%a %H:%M" if left_us < _WEEK else "%d %b")
     return {

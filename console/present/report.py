@@ -63,7 +63,7 @@ class CauseEvidence(NamedTuple):
     """A cause in the inbox, and what was read about its first task."""
 
     cause: InboxCause
-    found: EvidenceData
+    evidence: EvidenceData
 
 
 @dataclass(frozen=True)
@@ -223,11 +223,13 @@ def _duration_us(name: str, data: ReportData) -> int:
 # --- Causes, acts, slow tasks --------------------------------------------------------------------------------------
 
 
-def cause_lines(one: CauseEvidence, data: ReportData) -> list[Line]:
+def cause_lines(cause_evidence: CauseEvidence, data: ReportData) -> list[Line]:
     """The page of evidence on a cause; the first line names it."""
-    if one.cause.count == 1:
-        return detail_page(data.board.row(one.cause.tasks[0]), data.run_context, one.found, _COLUMNS)
-    return cause_page(one.cause, data.run_context, one.found, _COLUMNS)
+    if cause_evidence.cause.count == 1:
+        return detail_page(
+            data.board.row(cause_evidence.cause.tasks[0]), data.run_context, cause_evidence.evidence, _COLUMNS
+        )
+    return cause_page(cause_evidence.cause, data.run_context, cause_evidence.evidence, _COLUMNS)
 
 
 def left_out_causes(data: ReportData) -> str:
@@ -393,8 +395,8 @@ def _group(row: ReportRow) -> Html:
     )
 
 
-def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> Html:
-    first, *rest = cause_lines(one, data)
+def _cause(cause_evidence: CauseEvidence, data: ReportData, is_open: bool) -> Html:
+    first, *rest = cause_lines(cause_evidence, data)
     return _html(
         '<details{open}><summary>{summary}</summary><div class="wide"><pre>{text}</pre></div></details>',
         open=Html(" open" if is_open else ""),

@@ -64,7 +64,7 @@ def grid_layout(grid: RunGrid, names: TaskNames, columns: int) -> GridLayout:
     return GridLayout(names, name_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
 
 
-def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
+def grid_titles(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {wall_day(one.run.started_at)[:_DATE_CELLS] for one in grid.runs}
     line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual')}", Role.DIM)]
@@ -110,12 +110,12 @@ def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
         yield _ShownCell(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
 
 
-def view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
+def view_of(summary: RunSummary, status: SessionStatus, now_us: int) -> RunView:
     """The view of a run; its tasks decide whether it works or waits."""
-    return run_view(one.run, runner_of(one.run, status), now_us, counted_states(one.counts, one.asked))
+    return run_view(summary.run, runner_of(summary.run, status), now_us, counted_states(summary.counts, summary.asked))
 
 
-def row_line(
+def grid_row(
     grid: RunGrid,
     task: TaskTrend | None,
     layout: GridLayout,
@@ -199,7 +199,7 @@ def even_slots(task: TaskTrend, room: int) -> list[Slot]:
     return [Slot(at, size > 1, max(size - 1, 1)) for at in found[-(room // size) :]]
 
 
-def duration_lines(
+def duration_chart(
     task: TaskTrend,
     timeout_us: int | None,
     rows: int,
@@ -330,9 +330,9 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
 def grid_lines(grid: RunGrid, columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, TaskNames([task.name for task in grid.tasks], prefix=""), columns)
-    rows = (row_line(grid, task, layout, glyphs, status, now_us) for task in (None, *grid.tasks))
+    rows = (grid_row(grid, task, layout, glyphs, status, now_us) for task in (None, *grid.tasks))
     count = [Piece(f" {counted(len(grid.runs), 'run')}", Role.STRONG)]
-    return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), title_line(grid, layout), *rows]
+    return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), grid_titles(grid, layout), *rows]
 
 
 def history_value(task: TaskTrend, grid: RunGrid) -> dict[str, object]:

@@ -57,12 +57,12 @@ def _not_acknowledged(count: int) -> str:
     return f"{'is' if count == 1 else 'are'} not acknowledged"
 
 
-def waiting_text(one: WaitingRun) -> str:
+def waiting_text(waiting_run: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
-    run, need = one.run, one.need
+    run, need = waiting_run.run, waiting_run.need
     whys = ["BLOCKED" if run.blocked_since is not None else "late" if need.kind is NeedKind.LATE else ""]
     whys += [str(run.state)] if run.ended_at is not None and need.kind is not NeedKind.LATE else []
-    whys.append(_text_of(_need_counts(one)))
+    whys.append(_text_of(_need_counts(waiting_run)))
     whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
     return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
 
@@ -76,9 +76,9 @@ _NEED_WORDS: Mapping[NeedKind, tuple[str, str]] = {
 _Counted = tuple[str, str]  # a number, empty for what is not counted, and what it counts
 
 
-def _need_counts(one: WaitingRun) -> list[_Counted]:
-    kinds = dict.fromkeys(need.kind for need in (one.need, *one.others))
-    counts = [(one.count_of(kind), _NEED_WORDS[kind]) for kind in kinds if kind in _NEED_WORDS]
+def _need_counts(waiting_run: WaitingRun) -> list[_Counted]:
+    kinds = dict.fromkeys(need.kind for need in (waiting_run.need, *waiting_run.others))
+    counts = [(waiting_run.count_of(kind), _NEED_WORDS[kind]) for kind in kinds if kind in _NEED_WORDS]
     found = [(number(count), words[count != 1]) for count, words in counts]
     return [*found, ("", "no executor")] if NeedKind.LOST in kinds else found
 

@@ -186,7 +186,7 @@ def _state(row: ServedSchedule, now_us: int) -> Piece:
 
 
 def _state_screen(row: ServedSchedule, now_us: int) -> Piece:
-    """The same, with the reason of a failed start; if nothing else holds it up, the flows that it waits for."""
+    """The state, with the reason of a failed start; if nothing else holds it up, the flows that it waits for."""
     why = f": {row.start_error}" if row.start_error is not None else ""
     state = schedule_state(row, now_us) or awaited_text(row.after)
     return Piece(one_line(f"{state}{why}"), _role_of(row, now_us))
@@ -270,7 +270,7 @@ def _next_text(row: ServedSchedule, now_us: int) -> str:
 
 
 def _next_screen(row: ServedSchedule, now_us: int) -> str:
-    """The same without what it waits for, which stands under the list."""
+    """The next start without the flows that are waited for, which stand under the list."""
     is_after = start_of_schedule(row, now_us).kind is StartKind.AFTER
     return after_text(row.after) if is_after else _next_text(row, now_us)
 
@@ -435,11 +435,11 @@ def in_graph(rows: Iterable[ServedSchedule]) -> Iterator[ServedSchedule]:
             yield from named(root, 0)
 
 
-def _depth(flow: str, known: Mapping[str, ServedSchedule], above: frozenset[str] = frozenset()) -> int:
+def _depth(flow: str, schedules: Mapping[str, ServedSchedule], above: frozenset[str] = frozenset()) -> int:
     """The number of flows before one, in the longest line; a flow that comes after itself ends the line."""
-    if flow in above or flow not in known:
+    if flow in above or flow not in schedules:
         return 0
-    return max((1 + _depth(one.flow, known, above | {flow}) for one in known[flow].after), default=0)
+    return max((1 + _depth(one.flow, schedules, above | {flow}) for one in schedules[flow].after), default=0)
 
 
 def _span(entry: LedgerRow, row: ServedSchedule) -> str:
@@ -449,7 +449,7 @@ def _span(entry: LedgerRow, row: ServedSchedule) -> str:
 
 
 def _span_screen(entry: LedgerRow, row: ServedSchedule) -> str:
-    """The same in fewer cells."""
+    """A logical time, or a range of them, in fewer cells."""
     first, last = (_day_and_time(row, at)[len("Sun ") :] for at in (entry.first, entry.last))
     return first if entry.first == entry.last else f"{first} - {last}"
 

@@ -171,7 +171,7 @@ _PARTS: Sequence[tuple[Collection[views.CountedState], views.Sign | Glyph, Role]
 )
 
 
-def bar(counts: views.Counts, glyphs: Glyphs, size: int) -> Line:
+def state_bar(counts: views.Counts, glyphs: Glyphs, size: int) -> Line:
     """``size`` cells. A part with any task has at least one cell, so that no problem and nothing left disappears."""
     shares = [_sum(counts, states) for states, _, _ in _PARTS]
     *cells, rest = _shares([*shares, sum(counts.values()) - sum(shares)], size)

@@ -34,7 +34,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, plain, width
 from ..text.text import cells, one_line
 from .states import RowContext, sign_of
-from .tasks import RunContext, attempts_text, bar
+from .tasks import RunContext, attempts_text, progress_bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
     BreakerState.CLOSED: StateStyle(Sign.DONE, "closed", Role.DONE),
@@ -64,12 +64,12 @@ _BAR_CELLS_MIN = 3
 _RETRIES_FROM = 76  # columns
 
 
-def breaker_style(guard: BreakerStatus) -> StateStyle:
+def breaker_style(status: BreakerStatus) -> StateStyle:
     """Sign, word and colour of a breaker."""
     return (
         NEEDS_HUMAN_STYLE
-        if guard.state is BreakerState.OPEN and guard.breaker.reopens_at is None
-        else BREAKER_STYLES[guard.state]
+        if status.state is BreakerState.OPEN and status.breaker.reopens_at is None
+        else BREAKER_STYLES[status.state]
     )
 
 
@@ -116,14 +116,14 @@ def section_row(section: Section, systems: Systems, senders: Sequence[str], colu
 
 
 def _head_of_breakers(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    guards = systems.breakers.values()
-    if not guards:
+    breakers = systems.breakers.values()
+    if not breakers:
         return [Piece("no task names a downstream", Role.DIM)], []
-    shut = sum(1 for guard in guards if guard.is_blocking)
+    shut = sum(1 for status in breakers if status.is_blocking)
     if shut:
-        return [Piece(f"{shut} of {len(guards)} open")], []
-    are_closed = all(guard.state is BreakerState.CLOSED for guard in guards)
-    return [Piece(f"{len(guards)} closed" if are_closed else f"none of {len(guards)} open", Role.DIM)], []
+        return [Piece(f"{shut} of {len(breakers)} open")], []
+    are_closed = all(status.state is BreakerState.CLOSED for status in breakers)
+    return [Piece(f"{len(breakers)} closed" if are_closed else f"none of {len(breakers)} open", Role.DIM)], []
 
 
 def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
@@ -186,12 +186,12 @@ def more_row(row: SystemsRow, glyphs: Glyphs) -> Line:
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def breaker_row(guard: BreakerStatus, is_open: bool, context: RunContext, columns: int) -> Line:
+def breaker_row(status: BreakerStatus, is_open: bool, context: RunContext, columns: int) -> Line:
     """One breaker, behind the sign that its tasks can be shown."""
-    fold = (context.glyphs.open if is_open else context.glyphs.closed) if guard.held else " "
+    fold = (context.glyphs.open if is_open else context.glyphs.closed) if status.held else " "
     return [
         Piece(f"{fold} "),
-        *screen_row(_breaker_columns(columns), guard, context.row_context, columns - 3, context.glyphs.more),
+        *screen_row(_breaker_columns(columns), status, context.row_context, columns - 3, context.glyphs.more),
     ]
 
 
@@ -207,76 +207,76 @@ def _with_column_titles(left: Line, columns: int) -> Line:
     return [*fit(left, at), Piece(titles[at:].partition("HELD")[0].rstrip(), Role.DIM)] if at > width(left) else left
 
 
-def _breaker_word(guard: BreakerStatus, context: RowContext) -> Piece:
-    return Piece(breaker_style(guard).word, breaker_style(guard).role)
+def _breaker_word(status: BreakerStatus, context: RowContext) -> Piece:
+    return Piece(breaker_style(status).word, breaker_style(status).role)
 
 
-def _failures(guard: BreakerStatus, context: RowContext) -> int:
-    return guard.totals(context.now_us)[1]
+def _failures(status: BreakerStatus, context: RowContext) -> int:
+    return status.totals(context.now_us)[1]
 
 
-def _failed_share(guard: BreakerStatus, context: RowContext) -> str:
-    return f"{_failures(guard, context)} of {guard.totals(context.now_us)[0]}"
+def _failed_share(status: BreakerStatus, context: RowContext) -> str:
+    return f"{_failures(status, context)} of {status.totals(context.now_us)[0]}"
 
 
-def retries_left(guard: BreakerStatus, context: RowContext) -> str:
-    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
+def retries_left(status: BreakerStatus, context: RowContext) -> str:
+    return f"{status.tokens:g} of {status.spec.bucket_capacity:g} left"
 
 
-def _retries_bar(guard: BreakerStatus, context: RowContext) -> CellText:
+def _retries_bar(status: BreakerStatus, context: RowContext) -> CellText:
     """The bar has the same cells whatever is left: the words have the width of those of a full one."""
-    now, full = (f"{compact(int(count))} left" for count in (guard.tokens, guard.spec.bucket_capacity))
-    return lambda room: tokens(guard, context, room - 3 - len(full), now.rjust(len(full)))
+    now, full = (f"{compact(int(count))} left" for count in (status.tokens, status.spec.bucket_capacity))
+    return lambda room: tokens(status, context, room - 3 - len(full), now.rjust(len(full)))
 
 
-def _holds(guard: BreakerStatus, context: RowContext) -> str:
-    return f"holds {compact(len(guard.held))}" if guard.held else ""
+def _holds(status: BreakerStatus, context: RowContext) -> str:
+    return f"holds {compact(len(status.held))}" if status.held else ""
 
 
-def _reopens(guard: BreakerStatus, context: RowContext) -> str:
-    at = guard.breaker.reopens_at
-    return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - context.now_us, 0))}"
+def _reopens(status: BreakerStatus, context: RowContext) -> str:
+    at = status.breaker.reopens_at
+    return "" if at is None or not status.is_blocking else f"in {format_duration(max(at - context.now_us, 0))}"
 
 
-def _failure_rate(guard: BreakerStatus, context: RowContext) -> CellText:
+def _failure_rate(status: BreakerStatus, context: RowContext) -> CellText:
     """The share of failed calls, as a bar and in words; without failures in words only."""
-    calls, failures, *_ = guard.totals(context.now_us)
+    calls, failures, *_ = status.totals(context.now_us)
     words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"
-    role = Role.FAILED if failures and failures / calls >= guard.spec.failure_rate else Role.WAITING
+    role = Role.FAILED if failures and failures / calls >= status.spec.failure_rate else Role.WAITING
 
     def shown(room: int) -> Line:
         size = room - 3 - len(words)
         if not failures or size < _BAR_CELLS_MIN:
             return [Piece(words.ljust(room), Role.TEXT if failures else Role.DIM)]
-        return [*bar(failures / calls, context.glyphs, role, size), Piece(f" {words}")]
+        return [*progress_bar(failures / calls, context.glyphs, role, size), Piece(f" {words}")]
 
     return shown
 
 
-def tokens(guard: BreakerStatus, context: RowContext, size: int, words: str) -> Line:
+def tokens(status: BreakerStatus, context: RowContext, size: int, words: str) -> Line:
     """The retries that are left, as a bar of ``size`` cells, full while none is spent, and in ``words``."""
-    role = Role.WAITING if guard.tokens < guard.spec.bucket_capacity / 2 else Role.DIM
-    part = min(guard.tokens / guard.spec.bucket_capacity, 1.0) if guard.spec.bucket_capacity else 0.0
-    bars = [*bar(part, context.glyphs, role, size), Piece(" ")] if size >= _BAR_CELLS_MIN else []
+    role = Role.WAITING if status.tokens < status.spec.bucket_capacity / 2 else Role.DIM
+    part = min(status.tokens / status.spec.bucket_capacity, 1.0) if status.spec.bucket_capacity else 0.0
+    bars = [*progress_bar(part, context.glyphs, role, size), Piece(" ")] if size >= _BAR_CELLS_MIN else []
     return [*bars, Piece(words, role)]
 
 
-def next_step(guard: BreakerStatus, context: RowContext) -> Piece:
+def next_step(status: BreakerStatus, context: RowContext) -> Piece:
     """The next event that needs no human: the end of the row, and the only part that changes with time."""
-    breaker, now = guard.breaker, context.now_us
+    breaker, now = status.breaker, context.now_us
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None:
         return Piece(_due("probe", breaker.reopens_at, context), Role.WAITING)
-    if guard.is_blocking:
+    if status.is_blocking:
         return Piece("until closed", Role.WARNING)
     if breaker.state is BreakerState.HALF_OPEN:
         return Piece("probing", Role.WAITING)
-    if guard.held and breaker.is_releasing(now):
+    if status.held and breaker.is_releasing(now):
         return Piece(f"at {breaker.release_rate:.3g}/s", Role.WAITING)
-    if guard.held and guard.reserve_at is not None:
-        return Piece(_due("retry", guard.reserve_at, context), Role.WAITING)
-    if guard.would_open(now):
+    if status.held and status.reserve_at is not None:
+        return Piece(_due("retry", status.reserve_at, context), Role.WAITING)
+    if status.would_open(now):
         return Piece("would open", Role.WARNING)
-    return Piece("degraded" if guard.is_degraded(now) else "", Role.WARNING)
+    return Piece("degraded" if status.is_degraded(now) else "", Role.WARNING)
 
 
 def _due(word: str, at: int, context: RowContext) -> str:

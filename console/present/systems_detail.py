@@ -75,32 +75,34 @@ def _age(at: int, context: RunContext) -> str:
 # --- A breaker -----------------------------------------------------------------------------------------------------
 
 
-def _breaker_head(guard: BreakerStatus, context: RunContext) -> Line:
-    style = systems.breaker_style(guard)
-    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, context)}"
-    episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
-    return _head(guard.name, style, word, [one_line(guard.why), episode], context)
+def _breaker_head(status: BreakerStatus, context: RunContext) -> Line:
+    style = systems.breaker_style(status)
+    word = style.word if status.since is None else f"{style.word} {_age(status.since, context)}"
+    episode = f"episode {number(status.breaker.episode)}" if status.breaker.episode else ""
+    return _head(status.name, style, word, [one_line(status.why), episode], context)
 
 
-def _breaker_lines(guard: BreakerStatus, context: RunContext) -> Iterator[Line]:
-    spec, dot = guard.spec, context.glyphs.dot
-    calls, failures, _, repeats = guard.totals(context.now_us)
+def _breaker_lines(status: BreakerStatus, context: RunContext) -> Iterator[Line]:
+    spec, dot = status.spec, context.glyphs.dot
+    calls, failures, _, repeats = status.totals(context.now_us)
     percent = 100 * (failures - repeats) // max(calls - repeats, 1)
     share = f" ({percent} %{' without retries' if repeats else ''})" if failures else ""
-    none = "no calls but probes" if guard.state in HOLDING else "no calls"
+    none = "no calls but probes" if status.state in HOLDING else "no calls"
     rule = f" {dot} opens after {spec.minimum_calls} in a row, or well above {spec.failure_rate * 100:g} %"
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else none),
-        Piece(f" in {format_seconds(spec.window_seconds)}{'' if guard.state in HOLDING else rule}", Role.DIM),
+        Piece(f" in {format_seconds(spec.window_seconds)}{'' if status.state in HOLDING else rule}", Role.DIM),
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *systems.tokens(guard, context.row_context, _TOKEN_BAR_CELLS, systems.retries_left(guard, context.row_context)),
+        *systems.tokens(
+            status, context.row_context, _TOKEN_BAR_CELLS, systems.retries_left(status, context.row_context)
+        ),
         Piece(f" {dot} each success adds {spec.bucket_refund:g}, each second {spec.bucket_per_second:g}", Role.DIM),
     ]
-    yield [Piece(one_line("".join(_held_text(guard))))]
-    yield [Piece(_closing_text(guard), Role.DIM)]
-    if guard.is_degraded(context.now_us):
+    yield [Piece(one_line("".join(_held_text(status))))]
+    yield [Piece(_closing_text(status), Role.DIM)]
+    if status.is_degraded(context.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
 
 
@@ -118,17 +120,17 @@ def _changes(changes: Sequence[Event], context: RunContext) -> Iterator[Line]:
         yield [Piece(f"{wall(latest.at)}  ", Role.DIM), *words]
 
 
-def _held_text(guard: BreakerStatus) -> Iterator[str]:
-    yield f"holds {counted(len(guard.held), 'task')}" if guard.held else "holds no task"
-    if guard.held:
-        yield f": {first_names(guard.held, _HELD_NAMED)}"
-    if guard.running:
-        yield f"; {counted(guard.running, 'call')} on the way"
+def _held_text(status: BreakerStatus) -> Iterator[str]:
+    yield f"holds {counted(len(status.held), 'task')}" if status.held else "holds no task"
+    if status.held:
+        yield f": {first_names(status.held, _HELD_NAMED)}"
+    if status.running:
+        yield f"; {counted(status.running, 'call')} on the way"
 
 
-def _closing_text(guard: BreakerStatus) -> str:
-    spec = guard.spec
-    if guard.state is BreakerState.METRICS_ONLY:
+def _closing_text(status: BreakerStatus) -> str:
+    spec = status.spec
+    if status.state is BreakerState.METRICS_ONLY:
         return "counts calls only; never holds a task"
     is_paced = spec.release_per_second > 0
     pace = f"{spec.release_per_second:g} a second, twice as many each further second" if is_paced else "all at once"

@@ -278,7 +278,7 @@ def _running_facts(row: TaskRow, context: RunContext) -> Line:
     attempt, part = row.latest, part_over(row.name, context)
     if attempt is not None and (kill_step := _kill_step(attempt, context)):
         return kill_step
-    bars = bar(part, context.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
+    bars = progress_bar(part, context.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
     if row.progress_total and part is not None:
         return [*bars, Piece(f" {int(part * 100)} % done")]  # of its work, not of its time
     hint = _duration_hint(row, attempt, context, False)
@@ -405,11 +405,11 @@ def _progress(row: TaskRow, context: RunContext, bars: bool) -> Line:
     still_us = stalled_for_us(row, context.now_us)
     if still_us is not None:
         return [Piece(f"{int(part * 100)} % done"), Piece(f", no progress for {clock(still_us).strip()}", Role.WARNING)]
-    shown = [*bar(part, context.glyphs, Role.RUNNING), Piece(" ")] if bars else []
+    shown = [*progress_bar(part, context.glyphs, Role.RUNNING), Piece(" ")] if bars else []
     return [*shown, Piece(f"{int(part * 100):2} % done")]
 
 
-def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
+def progress_bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
     """``size`` cells between two ends, filled to ``part``: wholly only if nothing is left."""
     full = min(round(part * size), size - (part < 1))
     return [
@@ -427,7 +427,7 @@ def _retrying(row: TaskRow, view: views.TaskView, context: RunContext, bars: boo
         return [Piece("  "), Piece(one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING))]
     if row.delay_us and bars and view.instant is not None:
         left = min(max((view.instant - context.now_us) / row.delay_us, 0.0), 1.0)
-        line += [Piece(" "), *bar(left, context.glyphs, Role.WAITING)]
+        line += [Piece(" "), *progress_bar(left, context.glyphs, Role.WAITING)]
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 

@@ -19,7 +19,7 @@ from ..model.lists import next_order, parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
-from ..present.detail import answer_line
+from ..present.detail import approval_line
 from ..present.tasks import TaskNames
 from ..text.columns import measured
 from ..text.glyphs import DOWN, LEFT, UP
@@ -397,7 +397,7 @@ class InboxScreen(TaskScreen):
             return []
         if present.wait_of(self._tasks_at_cursor(), self.run_context()) is not None:  # nothing failed
             texts = self.page_of_texts.texts
-            return answer_line(texts.answers[-1]) if texts is not None and texts.answers else []
+            return approval_line(texts.answers[-1]) if texts is not None and texts.answers else []
         columns = self.app.size.width
         return present.cause_history_line(
             self.console.cause_histories.get(row.cause), self.console.live.now_us, columns, self.console.glyphs

@@ -208,8 +208,8 @@ class RunsScreen(DetailedList):
         waiting = self._waiting.get(run_id)
         return 0 if waiting is None else waiting.weight
 
-    def _slowness(self, one: RunSummary) -> float:
-        pace = self._listed(one.run.run_id).pace(self.console.live.now_us)
+    def _slowness(self, summary: RunSummary) -> float:
+        pace = self._listed(summary.run.run_id).pace(self.console.live.now_us)
         return 0.0 if pace is None else pace.times
 
     def _fit(self) -> None:
@@ -309,7 +309,7 @@ class RunsScreen(DetailedList):
         timeout_us = grids.timeout_of(row) if row is not None else None
         label_cells, title = 1 + layout.name_cells + grids.MEDIAN_CELLS, f"{one_line(trend.name)} {glyphs.dot} "
         slots = grids.slots_of(layout)
-        lines = grids.duration_lines(
+        lines = grids.duration_chart(
             trend, timeout_us, chart_rows, label_cells, slots, glyphs, self.place, title, trend.typical_us
         )
         self.chart.set_row_count(len(lines))
@@ -319,10 +319,10 @@ class RunsScreen(DetailedList):
         if not self.has_grid or not self._grid.runs or self.grid_bar.row_count < 2:
             return
         console, layout = self.console, grids.grid_layout(self._grid, self._names, self.main_columns)
-        self.grid_bar.show(grids.title_line(self._grid, layout, self.place))
+        self.grid_bar.show(grids.grid_titles(self._grid, layout, self.place))
         status, now_us = console.live.status, console.live.now_us
         place, role = self.place, Role.STRONG
-        line = grids.row_line(self._grid, None, layout, console.glyphs, status, now_us, place, role)
+        line = grids.grid_row(self._grid, None, layout, console.glyphs, status, now_us, place, role)
         self.grid_bar.show(line, row=1)
 
     def task_row(self, name: str, columns: int) -> Line:
@@ -330,7 +330,7 @@ class RunsScreen(DetailedList):
         layout, status = grids.grid_layout(self._grid, self._names, columns), console.live.status
         role = Role.CURSOR if is_selected else Role.TEXT
         place = self.place if is_selected else None
-        return grids.row_line(
+        return grids.grid_row(
             self._grid, self._tasks[name], layout, console.glyphs, status, console.live.now_us, place, role
         )
 

@@ -155,7 +155,7 @@ class SystemsScreen(DetailedList):
 
     def tick(self, now_us: int) -> None:
         """Update countdowns, ages, breaker windows and, if tasks changed, the held tasks."""
-        if self._is_recount_due or any(guard.held or not guard.is_idle for guard in self.systems.breakers.values()):
+        if self._is_recount_due or any(status.held or not status.is_idle for status in self.systems.breakers.values()):
             self._is_recount_due = False
             if self.systems.refresh(now_us):
                 self._refresh_list()
@@ -198,9 +198,9 @@ class SystemsScreen(DetailedList):
     def _open_what_fits(self) -> None:
         """Show once the tasks that a breaker holds, if the list beside the details has rows for all."""
         room = self.screen_rows - _FRAME_ROWS if self.is_wide else 0
-        for name, guard in self.systems.breakers.items():
+        for name, status in self.systems.breakers.items():
             row = model.SystemsRow(model.Section.BREAKERS, name)
-            if guard.held and name not in self._opened and len(self.systems.rows()) + len(guard.held) <= room:
+            if status.held and name not in self._opened and len(self.systems.rows()) + len(status.held) <= room:
                 self._opened.add(name)
                 if not self.systems.is_open(row):
                     self.systems.toggle(row)

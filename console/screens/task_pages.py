@@ -294,7 +294,7 @@ class TextsView(DetailView):
         if free >= _BELOW_TEXTS_MIN and self.group is not None:
             return [*lines, [], *self.lines_of_group(members_page, self.group, free)]
         if free >= _BELOW_TEXTS_MIN and not (is_beside and detail.has_room_for_past(row, free)):
-            lines += detail.past_durations(row, context, found, self.columns, free)
+            lines += detail.past_chart(row, context, found, self.columns, free)
         if is_beside:
             return self._filled(lines)
         used = sum(count_rows(line, self.columns) for line in lines)

@@ -107,7 +107,7 @@ class Login:
 
     @cached_property
     def _folder(self) -> Path:
-        """Of the socket; mode 0700 keeps other users out."""
+        """The folder of the socket; mode 0700 keeps other users out."""
         parents = filter(_fits_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
         folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))
         atexit.register(self._end)

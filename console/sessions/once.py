@@ -36,7 +36,7 @@ def with_session(
 
 
 def read_once(endpoint: Endpoint, use: Use[Result], queries: Prefetch = no_queries) -> Result:
-    """The same for a ``use`` that awaits nothing but the session's answers: without an event loop, unless by ssh."""
+    """Open a session and await a ``use`` that awaits nothing but its answers: without an event loop, unless by ssh."""
     if is_remote(endpoint.target):
         return with_session(endpoint, use, queries)
 

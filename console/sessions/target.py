@@ -53,7 +53,7 @@ class NamedTargets(NamedTuple):
     also: str | None = None
 
 
-def name_run(word: str, known: LocalMachine) -> NamedTargets:
+def name_run(word: str, machine: LocalMachine) -> NamedTargets:
     """Read ``FLOW[@RUN]``: the whole word if there is such a file, else what the last ``@`` divides.
 
     In ``ssh://`` words ``@`` counts only behind the first ``/`` of the path, and the host knows what is a file.
@@ -65,28 +65,28 @@ def name_run(word: str, known: LocalMachine) -> NamedTargets:
         slash = word.find("/", len(REMOTE))
         begin = len(word) if slash < 0 else slash
     flow, at, run = word[begin:].rpartition("@")
-    if not at or (not begin and known.is_file(word)):
+    if not at or (not begin and machine.is_file(word)):
         return NamedTargets(word)
     if not run:
         raise RedriveError(f"{word!r} names no run behind the @: write @-1, or the beginning of a run or of its day")
     return NamedTargets(word[:begin] + flow or None, run)
 
 
-def name_words(words: Sequence[str], known: LocalMachine, *, acts: bool = False) -> NamedTargets:
+def name_words(words: Sequence[str], machine: LocalMachine, *, acts: bool = False) -> NamedTargets:
     """Read ``[FLOW[@RUN]] [TASK]...``. Raises RedriveError, AmbiguousTargetError."""
     if not words:
         return NamedTargets()
     first, *rest = words
-    named = name_run(first, known)
+    named = name_run(first, machine)
     is_path = _is_path(first)
-    is_flow = is_remote(first) or (named.run is not None and named.state is None) or known.is_file(named.state or "")
+    is_flow = is_remote(first) or (named.run is not None and named.state is None) or machine.is_file(named.state or "")
     if is_remote(first):
         return named._replace(tasks=tuple(rest))
     if not (is_flow or is_path):
-        if (meant := known.meant(first)) and not known.files_with([first], acts=acts):
+        if (meant := machine.meant(first)) and not machine.files_with([first], acts=acts):
             raise RedriveError(f"there is no flow or task {first!r}{meant}")
         return NamedTargets(tasks=tuple(words))
-    files = () if first in rest else known.files_with(words if acts else [first], acts=acts)
+    files = () if first in rest else machine.files_with(words if acts else [first], acts=acts)
     if not files:
         return named._replace(tasks=tuple(rest))
     if not is_flow:

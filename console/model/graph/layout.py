@@ -279,9 +279,9 @@ def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Fami
     return list(targets.items())
 
 
-def rows_of(found: Sequence[Family], row: Sequence[int]) -> list[RowBounds]:
+def rows_of(families: Sequence[Family], row: Sequence[int]) -> list[RowBounds]:
     """Return the rows of the members of each family."""
-    return [([row[source] for source in sources], [row[target] for target in targets]) for sources, targets in found]
+    return [([row[source] for source in sources], [row[target] for target in targets]) for sources, targets in families]
 
 
 def buses_of(wired: Sequence[RowBounds]) -> list[Bus]:

@@ -371,7 +371,7 @@ def test_a_hang_without_an_exact_place_has_a_fingerprint_and_a_lost_attempt_has_
 
 @given(found, st.integers(4, 60))
 def test_a_bar_has_its_length_and_rounds_no_problem_away(states, size):
-    line = counts.bar(states, UTF8, size)
+    line = counts.state_bar(states, UTF8, size)
     assert width(line) == size
     text = plain(line)
     assert (UTF8.dead in text) == (TaskState.DEAD_LETTER in states)
@@ -382,7 +382,7 @@ def test_a_bar_has_its_length_and_rounds_no_problem_away(states, size):
 @given(found, st.integers(4, 60))
 def test_a_bar_is_full_only_when_all_is_done(states, size):
     unfinished = set(states) - set(counts.DONE)
-    assert (plain(counts.bar(states, UTF8, size)).count(UTF8.bar_quiet) == size) == (not unfinished)
+    assert (plain(counts.state_bar(states, UTF8, size)).count(UTF8.bar_quiet) == size) == (not unfinished)
 
 
 # --- The bar on the timeline -----------------------------------------------------------------------------------------

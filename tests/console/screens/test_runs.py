@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from redrive.console.model.runs import TaskTrend, run_grid
-from redrive.console.present.run_grid import Slot, duration_lines, grid_layout, slots_of, title_line
+from redrive.console.present.run_grid import Slot, duration_chart, grid_layout, grid_titles, slots_of
 from redrive.console.present.tasks import TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
@@ -223,20 +223,20 @@ async def test_each_bar_stands_under_its_run(session: ManyRuns, clock: StillCloc
 
 def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
     cells = [RunTaskRow("load", TaskState.SUCCESS, 1, 2 * S), RunTaskRow("load", TaskState.FAILED, 1, 4 * S)]
-    lines = duration_lines(TaskTrend("a", tuple(cells)), 3 * S, 5, 7, [Slot(0, 0, 3), Slot(1, 1, 3)], UTF8)
+    lines = duration_chart(TaskTrend("a", tuple(cells)), 3 * S, 5, 7, [Slot(0, 0, 3), Slot(1, 1, 3)], UTF8)
     assert [plain(line).rstrip() for line in lines[1:]] == [
         "    4s     ███",
         "    3s ┄┄┄┄███",  # its first line names the timeout
         "       ███ ███",
         "       ███ ███",
     ]
-    assert duration_lines(TaskTrend("a", (None,)), None, 5, 7, [], UTF8) == []
+    assert duration_chart(TaskTrend("a", (None,)), None, 5, 7, [], UTF8) == []
 
 
 def test_each_run_is_in_the_grid_once() -> None:
     grid = run_grid([summary(13), summary(14)], {})
     layout = grid_layout(grid, TaskNames(), 80)
-    assert plain(title_line(grid, layout)).split() == ["task", "usual", "04-23", "04-24"]
+    assert plain(grid_titles(grid, layout)).split() == ["task", "usual", "04-23", "04-24"]
     assert [slot.at for slot in slots_of(layout)] == [0, 1]
 
 
