@@ -245,6 +245,8 @@ class TaskError(Exception):
         "field 'amount' is missing"
     """
 
+    http_status: Optional[int] = None  # of the answer that ``classify_http`` made an error of
+
     def __init__(self, message: str = "", *, diagnostic: Optional[str] = None) -> None:
         super().__init__(message)
         self.diagnostic = diagnostic

@@ -28,13 +28,13 @@ from platformdirs import user_state_path
 from ..core.failures.classify import classify
 from ..core.failures.facts import extract_facts
 from ..core.outcome import FailureClass
+from ..errors import TaskError
 from .retry import report_retry
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 UNAUTHORIZED = 401
-FORBIDDEN = 403  # the server knows the caller: another token of the same name does not help
 MAX_ATTEMPTS = 2
 FRESH_SECONDS = 60.0
 
@@ -79,8 +79,8 @@ class Credential(Generic[T]):
     def call(self, function: Callable[[T], R]) -> R:
         """Call a function with the credential; where that is refused, renew it and call once more.
 
-        A refusal is HTTP status 401, or an error of class "auth" without 403: with 403 (RFC 9110, 15.5.4) the server
-        knows who asks, and another token of the same name does not help.
+        A refusal is HTTP status 401, or an error of class "auth" without a status: with 403 (RFC 9110, 15.5.4) the
+        server knows who asks, and another token of the same name does not help.
 
         Raises:
             Exception: what ``function`` raised, or what ``refresh`` raised. A second refusal, and one of what was
@@ -139,10 +139,10 @@ class Credential(Generic[T]):
 
 def is_refused(error: BaseException) -> bool:
     """Return whether an exception says that the credential is refused and that a new one might not be."""
-    status = extract_facts(error).status
+    status = error.http_status if isinstance(error, TaskError) else extract_facts(error).status
     if status is not None:
         return status == UNAUTHORIZED
-    return classify(error).failure_class is FailureClass.AUTH and str(FORBIDDEN) not in str(error)
+    return classify(error).failure_class is FailureClass.AUTH
 
 
 def _read(descriptor: int) -> tuple[int, float]:

@@ -79,6 +79,12 @@ def classify_http(
         >>> classify_http(404)
         PermanentError('HTTP 404 Not Found')
     """
+    error = _http_error(status, retry_after, body)
+    error.http_status = status
+    return error
+
+
+def _http_error(status: int, retry_after: float | str | None, body: str | bytes | None) -> errors.TaskError:
     failure_class = _http_class(status, retry_after is not None)
     seconds = parse_retry_after(retry_after) if isinstance(retry_after, str) else retry_after
     text = body.decode(errors="replace") if isinstance(body, bytes) else body

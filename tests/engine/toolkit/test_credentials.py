@@ -109,7 +109,8 @@ def test_a_status_says_it_without_our_exceptions():
             self.response = type("Response", (), {"status_code": status, "headers": {}})()
 
     assert is_refused(Foreign(401)) and is_refused(classify_http(401))
-    assert not is_refused(Foreign(403)) and not is_refused(Foreign(500))
+    assert not is_refused(Foreign(403)) and not is_refused(Foreign(500)) and not is_refused(classify_http(407))
+    assert is_refused(AuthError("account 1403 is locked"))  # a number in a text is no status
 
 
 def test_a_renewal_that_fails_is_reported_and_does_not_count(tmp_path):
