@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from itertools import starmap
 
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
-from ...engine.core.ready_queue import WORKER_POOL_PREFIX
 from ...engine.core.views import BLOCKED
+from ...engine.core.waiting import pool_waits
 from ...engine.domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ...engine.domain.events import Event
 from .event_words import Lines, StateLine, WordsRow, by, words_by
@@ -27,20 +25,13 @@ def _ended_run_line(event: Event, payload: RunChanged) -> StateLine:
 
 
 def _pool_waits(event: Event, payload: RunChanged) -> str:
-    """Name the pools of the machine that tasks wait for."""
-    try:
-        waits = json.loads(payload.set.get("pool_waits") or "{}")
-        sentence = "; ".join(starmap(_pool_wait, waits.items()))
-    except (ValueError, AttributeError):
-        return ""
-    return sentence or "no task waits for a pool of this machine or a Dask worker any more"
-
-
-def _pool_wait(pool: str, why: str) -> str:
-    if pool.startswith(WORKER_POOL_PREFIX):
-        needs = pool.removeprefix(WORKER_POOL_PREFIX)
-        return f"tasks wait for a Dask worker{f' ({needs})' if needs else ''}: {why}"
-    return f"pool {pool} of this machine is held by {why}"
+    """Name the pools of the machine and the Dask workers that tasks wait for."""
+    waits = pool_waits(payload.set.get("pool_waits"))
+    sentences = [f"pool {pool} of this machine is held by {why}" for pool, why in waits.pools.items()]
+    sentences += [
+        f"tasks wait for a Dask worker{f' ({needs})' if needs else ''}: {why}" for needs, why in waits.workers.items()
+    ]
+    return "; ".join(sentences) or "no task waits for a pool of this machine or a Dask worker any more"
 
 
 def _flow_difference(payload: RunChanged) -> FlowDifference:

@@ -228,7 +228,7 @@ def _pool_full(case: TaskCase) -> str:
 
 def _machine_pool_full(case: TaskCase) -> str:
     pool = case.spec.pool or ""
-    return f"waits for pool {pool} of this machine, held by {waiting.pool_waits(case.projection)[pool]}"
+    return f"waits for pool {pool} of this machine, held by {case.pool_waits.pools[pool]}"
 
 
 def _pool_use(case: TaskCase) -> str:
@@ -237,11 +237,11 @@ def _pool_use(case: TaskCase) -> str:
 
 
 def _machine_pool_holder(case: TaskCase) -> str:
-    return f"waits for pool {case.spec.pool}, held by {waiting.pool_waits(case.projection).get(case.spec.pool or '')}"
+    return f"waits for pool {case.spec.pool}, held by {case.pool_waits.pools.get(case.spec.pool or '')}"
 
 
 def _worker(case: TaskCase) -> str:
-    return f"waits for a Dask worker: {waiting.pool_waits(case.projection).get(worker_pool(case.spec) or '')}"
+    return f"waits for a Dask worker: {case.pool_waits.workers.get(worker_pool(case.spec) or '')}"
 
 
 def _slots_used(case: TaskCase) -> str:

@@ -309,19 +309,13 @@ def lane_of(row: TaskRow) -> Lane:
     return (spec.pool, spec.downstream, waits_for_budget, worker_pool(spec))
 
 
-#: Begins the names of pools of Dask workers, beside those of the machine, in ``run.pool_waits``.
-WORKER_POOL_PREFIX = "workers:"
-
-
 def worker_pool(spec: TaskSpec) -> str | None:
-    """Return the name of the Dask workers that may run a task; None: it runs here."""
+    """Return what the Dask workers that may run a task must have, in words; empty: any may. None: it runs here."""
     if spec.isolation != "dask":
         return None
     options = spec.dask or DaskOptions()
     needs = [f"{name}={amount:g}" for name, amount in options.resources]
-    return WORKER_POOL_PREFIX + " ".join(
-        [*needs, *options.workers, *([f"priority={options.priority}"] if options.priority else [])]
-    )
+    return " ".join([*needs, *options.workers, *([f"priority={options.priority}"] if options.priority else [])])
 
 
 def is_retry(row: TaskRow) -> bool:

@@ -205,6 +205,10 @@ class TaskCase(msgspec.Struct, frozen=True, dict=True):
     def spec(self) -> TaskSpec:
         return spec_of(self.row)
 
+    @cached_property
+    def pool_waits(self) -> PoolWaits:
+        return pool_waits(self.projection.run.pool_waits)
+
     def for_task(self, name: str) -> TaskCase:
         return TaskCase(self.projection, self.projection.tasks[name], self.now, self.context)
 
@@ -452,9 +456,21 @@ def _is_refused(case: TaskCase) -> bool:
     return breaker is not None and breaker.needs_operator
 
 
-def pool_waits(projection: RunProjection) -> dict[str, str]:
-    """Return the pools of the machine that tasks wait for, and who holds each; of Dask workers, why none takes them."""
-    return json_object(projection.run.pool_waits)
+class PoolWaits(NamedTuple):
+    """What tasks wait for beside the slots of their run, as JSON in ``run.pool_waits``.
+
+    ``pools``: of the machine, and who holds each. ``workers``: by ``worker_pool``, why no Dask worker takes a task.
+    """
+
+    pools: Mapping[str, str] = {}
+    workers: Mapping[str, str] = {}
+
+
+def pool_waits(text: str | None) -> PoolWaits:
+    """Read ``run.pool_waits``; a damaged one says nothing."""
+    found = json_object(text)
+    pools, workers = (found.get(name) for name in PoolWaits._fields)
+    return PoolWaits(pools if isinstance(pools, dict) else {}, workers if isinstance(workers, dict) else {})
 
 
 def by_start(row: TaskRow) -> tuple[int, int]:
@@ -495,8 +511,8 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.RELEASE, lambda case: case.release_against() is not None),
     (WaitReason.POOL, lambda case: case.pool_use() is not None),
     (WaitReason.SLOT, TaskCase.has_no_slot),
-    (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
-    (WaitReason.WORKER, lambda case: worker_pool(case.spec) in pool_waits(case.projection)),
+    (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in case.pool_waits.pools),
+    (WaitReason.WORKER, lambda case: worker_pool(case.spec) in case.pool_waits.workers),
 )
 
 

@@ -169,7 +169,7 @@ class RunRow(NamedTuple):
         deadline_is_time: 1: a time of day: a step of the clock does not move it.
         abandoned_at: when an operator has ended the run, whose clean-ups still run.
         code_changed: source files that changed after the executor loaded them, for people.
-        pool_waits: JSON: each pool of the machine or of Dask workers that tasks wait for, and why.
+        pool_waits: JSON: a PoolWaits of ``core/waiting.py``.
         python_path: PYTHONPATH of the start.
         logical_time: the instant of the schedule that the run is for.
         acknowledged_at: when an operator took note of how it ended.

@@ -16,6 +16,7 @@ from ..core.outcome import reason_of_unstored, unstored_reason
 from ..core.projection import TaskRow, missing_inputs
 from ..core.ready_queue import spec_of, worker_pool
 from ..core.spec import DaskOptions
+from ..core.waiting import PoolWaits
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
 from ..domain.text import format_seconds
@@ -239,7 +240,7 @@ class PoolGate:
         self._write = write
         self._full_since: dict[str, int] = {}  # by pool: microseconds UTC
         self._refused_at: dict[str, int] = {}  # the same: when a task asked last
-        self._reported: dict[str, str] = {}  # by pool: who holds it, as the state file has it
+        self._reported = PoolWaits()  # as the state file has them
         self._reported_at = 0
 
     def admits(self, row: TaskRow) -> bool:
@@ -278,22 +279,21 @@ class PoolGate:
                 self._pools.end_wait(pool)
 
     def _report_waits(self, worker_waits: Mapping[str, str]) -> None:
-        if not (self._full_since or self._reported or worker_waits):
+        if not (self._full_since or any(self._reported) or worker_waits):
             return
         now = self._run.now_us()
         waiting = {pool for pool, since in self._full_since.items() if now - since >= REPORT_SECONDS * 1e6}
         is_due = now - self._reported_at >= REPORT_AGAIN_SECONDS * 1e6
-        is_same = (
-            waiting | worker_waits.keys() == self._reported.keys() and worker_waits.items() <= self._reported.items()
-        )
+        is_same = waiting == self._reported.pools.keys() and worker_waits == self._reported.workers
         if is_same and not is_due:
             return
         holders = {pool: describe_pool_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
-        holders |= worker_waits
+        waits = PoolWaits(holders, worker_waits)
         self._reported_at = now
-        if holders != self._reported:
-            self._reported = holders
-            change = RunChanged(RunChange.POOL_WAITS, {"pool_waits": json.dumps(holders) if holders else None})
+        if waits != self._reported:
+            self._reported = waits
+            text = json.dumps(waits._asdict()) if any(waits) else None
+            change = RunChanged(RunChange.POOL_WAITS, {"pool_waits": text})
             self._write(lambda transaction: transaction.change_run(self._run.run_id, change))
 
 

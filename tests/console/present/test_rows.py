@@ -594,7 +594,7 @@ def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
     projection = projection_of([("load", [])])
     projection.tasks["load"].state = TaskState.READY
     projection.tasks["load"].spec = TaskSpec("load", pool="warehouse")
-    projection.run = projection.run._replace(pool_waits=json.dumps({"warehouse": EVIL}))
+    projection.run = projection.run._replace(pool_waits=json.dumps({"pools": {"warehouse": EVIL}}))
     board = Board(projection)
     shown = plain(state_facts(projection.tasks["load"], RunContext(board, NOW, UTF8)))
     assert "waits for pool warehouse, held by a" in shown and "\x1b" not in shown and "\n" not in shown

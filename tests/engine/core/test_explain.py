@@ -75,7 +75,7 @@ def test_a_retry_that_is_overdue_says_so():
 
 def test_a_task_that_no_worker_of_a_cluster_takes_says_why():
     why = "the Dask cluster has 0 workers"
-    projection = projection_of(("task", [], "READY", {}), pool_waits=json.dumps({"workers:GPU=1": why}))
+    projection = projection_of(("task", [], "READY", {}), pool_waits=json.dumps({"workers": {"GPU=1": why}}))
     projection.tasks["task"].spec = TaskSpec("task", isolation="dask", dask=DaskOptions((("GPU", 1),)))
     assert sentence(projection) == f"waits for a Dask worker: {why}"
     assert task_view(projection, "task", NOW).fact == f"waits for a Dask worker: {why}"
@@ -285,9 +285,8 @@ def test_options_that_nobody_can_read_hide_the_pools_and_nothing_else():
 
 
 def test_a_pool_of_the_machine_names_who_holds_it():
-    projection = projection_of(
-        ("task", [], "READY", {}), pool_waits=json.dumps({"warehouse": "load of revenue (pid 77)"})
-    )
+    waits = json.dumps({"pools": {"warehouse": "load of revenue (pid 77)"}})
+    projection = projection_of(("task", [], "READY", {}), pool_waits=waits)
     projection.tasks["task"].spec = TaskSpec("task", pool="warehouse")
     assert sentence(projection) == "waits for pool warehouse of this machine, held by load of revenue (pid 77)"
 
