@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from ...engine.core.spec import FlowSpec
+from ...engine.core.spec import FlowSpec, declared_task
 from ...engine.domain.text import first_names, format_seconds
 from ...engine.flow.import_output import printed_afterwards
 from ...engine.flow.loading import load_flow
@@ -130,7 +130,7 @@ def _fail(word: str, spec: FlowSpec) -> Fault:
     form = "TASK=503x3: a status, an exception as TimeoutError, exit:75 or hang, and how often"
     found = _match("fail", r"(?P<task>[^=]+)=(?P<what>\d{3}|exit:\d+|[A-Za-z_]\w*?)(?:x(?P<times>\d+))?", word, form)
     task, what, times = found["task"], found["what"], int(found["times"]) if found["times"] else None
-    own = next((one for one in spec.tasks if one.name == task.partition("[")[0]), None)
+    own = declared_task(spec.tasks, task)
     if what in ("hang", "timeout"):
         return hang(task, times=times)
     if what.startswith("exit:"):

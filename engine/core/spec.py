@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from ..domain.states import APPROVAL
-from ..domain.task_options import GRACE_SECONDS, load_overrides, positions
+from ..domain.task_options import GRACE_SECONDS, child_prefix, load_overrides, positions
 from ..domain.text import format_seconds
 from ..domain.trigger_rules import ALL_DONE, edge_rule
 from .option_types import FLAG, choice, duration, number, whole_number
@@ -127,6 +127,11 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     code: str | None = None  # digest of the function's own code, to detect a change
     map: MapSpec | None = None  # of a map task
     item: ItemSpec | None = None  # of a child of a map task
+
+    @property
+    def declared_name(self) -> str:
+        """The name of the task in its flow; of a child, that of its map task."""
+        return self.name if self.item is None else self.item.task
 
 
 def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
@@ -285,6 +290,14 @@ def is_clean_up(task: TaskSpec) -> bool:
 def child_spec(task: TaskSpec, name: str, index: int) -> TaskSpec:
     assert task.map is not None
     return msgspec.structs.replace(task.map.child, name=name, item=ItemSpec(task.name, task.map.over, index))
+
+
+def declared_task(tasks: Iterable[TaskSpec], name: str) -> TaskSpec | None:
+    """Return the task of a flow that has a name, or whose child would have it."""
+    for task in tasks:
+        if name == task.name or (task.map is not None and name.startswith(child_prefix(task.name))):
+            return task
+    return None
 
 
 def work_of(task: TaskSpec) -> TaskSpec:

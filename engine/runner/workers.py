@@ -85,7 +85,7 @@ class Worker(ForkedProcess):
     def _handle_checked(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
         """End the attempt at the end of its program, or at a clean success of its function; else the exit decides."""
         if report.findings:
-            self._pool.on_findings(self, attempt.order.task, report.findings)
+            self._pool.on_findings(self, attempt.order.spec.declared_name, report.findings)
         is_program = attempt.order.spec.kind == "command"
         is_success = is_program or (attempt.reported is not None and attempt.reported.kind is OutcomeKind.SUCCESS)
         is_clean = is_success and not report.findings and not attempt.is_terminating and self._is_reusable
@@ -258,8 +258,7 @@ class WorkerPool:
             self._idle_timer = loop.call_later(IDLE_SECONDS, self._retire_idle)
 
     def on_findings(self, worker: Worker, task: str, findings: list[str]) -> None:
-        """An attempt left something behind in a worker, which ends."""
-        task = re.sub(r"\[\d+\]$", "", task)  # the children of a map task run the same function
+        """An attempt left something behind in a worker, which ends. ``task``: whose function it has called."""
         new = [finding for finding in findings if (task, re.sub(r"\d+", "", finding)) not in self._reported]
         self._reported.update((task, re.sub(r"\d+", "", finding)) for finding in new)
         if new:

@@ -7,9 +7,11 @@ attempts are read, however large the file is.
 """
 
 import sqlite3
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
+from ..domain.task_options import child_prefix
 from .lists import dag_name_of
+from .sql import IS_MAP
 
 Value = TypeVar("Value")
 
@@ -20,6 +22,7 @@ _DIGITS = 2  # significant digits: the durations are estimates, and 10,000 tasks
 
 _RUNS = "SELECT run_id FROM run WHERE +dag_name = :dag{} ORDER BY rowid DESC LIMIT :most"
 _BEFORE = " AND run_id <> :run AND rowid < (SELECT rowid FROM run WHERE run_id = :run)"
+_IS_MAP = "SELECT 1 FROM task WHERE run_id = ? AND name = ? AND " + IS_MAP.format("task")
 _ATTEMPTS = (
     "SELECT name, duration_us FROM attempt WHERE run_id = ? AND outcome = 'success' AND duration_us IS NOT NULL LIMIT ?"
 )
@@ -37,48 +40,55 @@ class DurationStats(NamedTuple):
 
 
 def durations_us(connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None) -> Dict[str, List[int]]:
-    """The durations of each task in ascending order, of the runs before the run ``before``."""
+    """The durations of each task in ascending order, of the runs before the run ``before``.
+
+    A child of a map task has its own from ELEMENT_MIN on. Those of all children together are under the beginning of
+    their names, where ``of_child`` finds them for a child that has none.
+    """
     found: Dict[str, List[int]] = {}
+    maps: Dict[str, bool] = {}  # by what may be the name of one
     room = ATTEMPTS_MAX
     sql = _RUNS.format("" if before is None else _BEFORE)
     for (run_id,) in connection.execute(sql, {"dag": dag_name, "run": before, "most": RUNS_MAX}).fetchall():
         rows = connection.execute(_ATTEMPTS, (run_id, room)).fetchall()
         for name, duration_us in rows:
+            for possible in () if name in found else _possible_maps(name):
+                if possible not in maps:
+                    maps[possible] = connection.execute(_IS_MAP, (run_id, possible)).fetchone() is not None
             found.setdefault(name, []).append(duration_us)
         room -= len(rows)
         if room <= 0:
             break
+    together: Dict[str, List[int]] = {}
+    for name, values in list(found.items()):
+        task = next(filter(maps.__getitem__, _possible_maps(name)), None)
+        if task is not None:
+            together.setdefault(child_prefix(task), []).extend(values)
+            if len(values) < ELEMENT_MIN:
+                del found[name]
+    found.update(together)
     for values in found.values():
         values.sort()
     return found
 
 
-def with_children(found: Dict[str, List[int]]) -> Dict[str, List[int]]:
-    """The same, in which a child of a map task has its own durations from ELEMENT_MIN on.
-
-    Of all children together: by what their names begin with (``of_child`` finds it for those that have none).
-    """
-    together: Dict[str, List[int]] = {}
-    for name, values in found.items():
-        if prefix_of_map(name) != name:
-            together.setdefault(prefix_of_map(name), []).extend(values)
-    for values in together.values():
-        values.sort()
-    own = {one: values for one, values in found.items() if prefix_of_map(one) == one or len(values) >= ELEMENT_MIN}
-    return dict(own, **together)
-
-
-def prefix_of_map(name: str) -> str:
-    """The beginning that a child's name shares with all children of its map task; the name itself of another task."""
-    return name[: name.index("[") + 1] if name.endswith("]") and "[" in name else name
+def _possible_maps(name: str) -> Iterator[str]:
+    """The names of which ``child_prefix`` makes a beginning of this name."""
+    place = name.find("[")
+    while place >= 0:
+        yield name[:place]
+        place = name.find("[", place + 1)
 
 
 def of_child(values: Mapping[str, Value], name: str, otherwise: Value) -> Value:
     """The value of a task; of a child of a map task that has none of its own, that of all its children.
 
-    ``values``: by the name of a task, and by what the names of the children of a map task begin with.
+    ``values``: by the names of ``durations_us``.
     """
-    return values[name] if name in values else values.get(prefix_of_map(name), otherwise)
+    if name in values:
+        return values[name]
+    prefixes = map(child_prefix, _possible_maps(name))
+    return next((values[prefix] for prefix in prefixes if prefix in values), otherwise)
 
 
 def quantile(values: Sequence[int], share: float) -> int:
@@ -89,8 +99,8 @@ def quantile(values: Sequence[int], share: float) -> int:
 def duration_stats(
     connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None
 ) -> Dict[str, DurationStats]:
-    """The durations of the tasks of a flow in its latest runs, by the names of ``with_children``."""
-    found = with_children(durations_us(connection, dag_name, before))
+    """The durations of the tasks of a flow in its latest runs, by the names of ``durations_us``."""
+    found = durations_us(connection, dag_name, before)
     return {
         name: DurationStats(quantile(values, 0.5), quantile(values, 0.95), len(values))
         for name, values in found.items()

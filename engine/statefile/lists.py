@@ -15,7 +15,7 @@ from ..domain.states import CHANGED_AFTER_EFFECT, WITH_INSTANT
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import RUN_COLUMNS, read_snapshot, unknown_run
-from .sql import in_list, run_columns
+from .sql import IS_APPROVAL, in_list, run_columns
 
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
@@ -305,9 +305,9 @@ OPERATOR_ACTS = Listing(
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
 #: SQL: the run of a table is no backfill.
-IS_NO_BACKFILL = "instr({}.options, '\"backfill\":true') = 0"
+IS_NO_BACKFILL = "NOT (instr({0}.options, '\"backfill\":true') > 0 AND json_extract({0}.options, '$.backfill') IS 1)"
 #: SQL: ``later`` is a run of the flow of ``run`` that says how the flow does since then. A backfill says it of
-#: the run of its own logical time alone. No text inside options can contain these characters unescaped.
+#: the run of its own logical time alone.
 FOLLOWS_RUN = (
     "+later.dag_name = run.dag_name AND later.rowid > run.rowid"
     " AND coalesce(later.logical_time >= run.logical_time, 1) AND"
@@ -320,8 +320,6 @@ UNACKNOWLEDGED = (
     "acknowledged_at IS NULL AND (ended_at IS NULL OR state IN ('FAILED','PARTIAL') OR ended_at > deadline_at)"
     " AND state <> 'ABANDONED'"
 )
-#: SQL: whether ``task`` is an approval. No text inside a spec can contain these characters unescaped.
-IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 _OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
 _COUNT = "(SELECT count(*) FROM task WHERE task.run_id = run.run_id AND {})"
 _OPEN_COUNT = "CASE WHEN ended_at IS NULL THEN " + _COUNT + " ELSE 0 END"

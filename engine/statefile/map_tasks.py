@@ -47,16 +47,16 @@ from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .action import TaskSnapshot, read_children, read_known_task
 from .large_results import load
 from .requeue import end_generation, run_again
-from .sql import in_list, task_columns
+from .sql import IS_MAP, in_list, task_columns
 from .transitions import Transaction, hold_children, hold_if_blocked, rearm, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 IS_BACK = "the list has its element again"
 
-#: SQL: the map tasks among the children of a task. No text inside a spec can contain these characters unescaped.
+#: SQL: the map tasks among the children of a task.
 MAPS_BELOW = (
     "SELECT child.name FROM edge CROSS JOIN task AS child ON child.run_id = edge.run_id AND child.name = edge.child"
-    " WHERE edge.run_id = {} AND edge.parent = {} AND instr(child.spec, '\"map\":{{') > 0 ORDER BY child.position"
+    " WHERE edge.run_id = {} AND edge.parent = {} AND " + IS_MAP.format("child") + " ORDER BY child.position"
 )
 _MAPS = MAPS_BELOW.format("?", "?")
 _INPUT_HASH = "SELECT input_hash FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"

@@ -10,9 +10,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..domain.breakers import SHUT_BREAKERS
 from ..domain.rows import RunRow
 from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN
-from .lists import IS_APPROVAL
 from .snapshot import pack_run, read_run, read_snapshot
-from .sql import in_list
+from .sql import IS_APPROVAL, in_list
 
 #: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
 _OF_INBOX = (

@@ -14,11 +14,10 @@ from ..domain.liveness import HEARTBEAT_SECONDS, fence_seconds
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
 from ..domain.text import counted, format_clock
 from .action import ActionContext, TaskSnapshot, check_target, read_known_task, read_task, reopen_run
-from .lists import IS_APPROVAL
 from .ownership import has_token
 from .processes import ancestors, identity, is_alive, pids
 from .quarantine import drop_provisional
-from .sql import in_list, run_columns
+from .sql import IS_APPROVAL, in_list, run_columns
 from .transitions import Transaction, descendants_of, hold_if_blocked, reevaluate, resolve, resolve_cause
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.

@@ -11,9 +11,9 @@ from ..domain.states import ABANDONED, ABOUT_TO_START, MOVING, OPEN, RunState, T
 from ..domain.text import counted
 from .action import ActionContext, TaskSnapshot, ago, read_task, text_of_note
 from .clean_ups import bound_clean_ups, is_clean_up
-from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, query
+from .lists import CHANGED_EFFECTS, UNACKNOWLEDGED, dag_name_of, query
 from .requeue import end_generation, resolve_target
-from .sql import in_list, run_columns
+from .sql import IS_APPROVAL, in_list, run_columns
 from .transitions import resolve, resolve_cause
 
 # --- The act ``abandon``: ends an unfinished run that nobody will resume ---------------------------------------------

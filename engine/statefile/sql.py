@@ -11,6 +11,12 @@ VALUES_MAX = 500  # in one statement: SQLite on old servers accepts 999
 Value = TypeVar("Value")
 
 
+#: SQL: whether the spec of ``{0}``, a row of table task, says that it is a map task, or an approval. Most specs are not
+#: parsed, for ``instr`` is quick; it alone would also find what a variable of a command is called.
+IS_MAP = "(instr({0}.spec, '\"map\":') > 0 AND json_type({0}.spec, '$.map') IS 'object')"
+IS_APPROVAL = "(instr(task.spec, '\"kind\":\"approval\"') > 0 AND json_extract(task.spec, '$.kind') IS 'approval')"
+
+
 def task_columns(connection: sqlite3.Connection, run_id: str, name: str, columns: str) -> Any:
     """The values of ``columns`` of a task; None if there is no such task."""
     return connection.execute(f"SELECT {columns} FROM task WHERE run_id = ? AND name = ?", (run_id, name)).fetchone()

@@ -255,14 +255,15 @@ _OF_VANISHED = (
 )
 
 
-def resolve_by_success(transaction: Transaction, run_id: str, name: str) -> None:
+def resolve_by_success(transaction: Transaction, run_id: str, name: str, is_map: bool = False) -> None:
     """End the episodes of a task that has succeeded: in its run, and those that began in earlier runs.
 
     Of a map task also those of its children in earlier runs: these may have no such element now.
     """
     resolve(transaction, run_id, name)
     _resolve_earlier(transaction, run_id, _OF_TASK, {"task": name})
-    _resolve_earlier(transaction, run_id, _OF_CHILDREN, dict(zip(("first", "last"), child_bounds(name))))
+    if is_map:
+        _resolve_earlier(transaction, run_id, _OF_CHILDREN, dict(zip(("first", "last"), child_bounds(name))))
 
 
 def resolve_vanished(transaction: Transaction, run_id: str) -> None:

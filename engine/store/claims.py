@@ -22,9 +22,8 @@ from ..domain.states import DeadLetterKind, TaskState
 from ..domain.text import format_clock
 from ..statefile import large_results, map_tasks
 from ..statefile.clean_ups import bound_clean_up
-from ..statefile.lists import IS_APPROVAL
 from ..statefile.requeue import abandon_canary
-from ..statefile.sql import chunks, in_list, marks, task_columns
+from ..statefile.sql import IS_APPROVAL, chunks, in_list, marks, task_columns
 from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, propagate, reevaluate
 from .endings import expires_at
 from .executors import ExecutorIdentity

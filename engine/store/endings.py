@@ -19,9 +19,8 @@ from ..domain.states import DeadLetterKind, RunState, TaskState
 from ..domain.text import counted, format_duration
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
 from ..statefile.clean_ups import bound_clean_ups, describe_bound, is_clean_up
-from ..statefile.lists import IS_APPROVAL
 from ..statefile.requeue import end_generation
-from ..statefile.sql import in_list, run_columns
+from ..statefile.sql import IS_APPROVAL, in_list, run_columns
 from ..statefile.transitions import Transaction, propagate, resolve, resolve_deadlines, resolve_vanished
 from . import runs
 from .pages import trigger_held_page, trigger_page

@@ -18,7 +18,7 @@ from ..core.advice import PastDuration, past_duration
 from ..core.causes import declared_sender
 from ..core.dag import distinct
 from ..core.projection import STATES, AttemptRow, RunProjection, Successes, TaskRow, children_of, order_parents
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, decode_task_spec, positions_of, rule_of_edge
+from ..core.spec import FlowSpec, ItemSpec, TaskSpec, collector_paused, decode_task_spec, positions_of, rule_of_edge
 from ..domain import states
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..domain.events import KILL_STEPS
@@ -403,8 +403,12 @@ PAST_ATTEMPTS = 200
 
 def past_by_task(connection: sqlite3.Connection, flow: FlowSpec) -> dict[str, list[PastDuration]]:
     """Return the latest attempts of each task of a flow; of a map task, those of all its children."""
-    names = {task.name: task.name if task.map is None else f"{task.name}[]" for task in flow.tasks}
-    return {name: past_attempts(connection, of, flow.name) for name, of in names.items()}
+    return {
+        task.name: past_attempts(connection, task.name, flow.name)
+        if task.map is None
+        else _read_past(connection, _OF_CHILDREN, child_bounds(task.name), flow.name)
+        for task in flow.tasks
+    }
 
 
 _PAST = (
@@ -415,18 +419,27 @@ _PAST = (
 )
 
 
-def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | None = None) -> list[PastDuration]:
+_OF_TASK, _OF_CHILDREN = "name = :first", "name >= :first AND name < :end"
+
+
+def past_attempts(
+    connection: sqlite3.Connection, name: str, dag_name: str | None = None, item: ItemSpec | None = None
+) -> list[PastDuration]:
     """Return the latest attempts of a task that succeeded or timed out, the oldest first.
 
-    Of a child of a map task that has few, those of all children.
+    ``item``: of a child of a map task; if it has few, the attempts of all children count.
     """
-    values = {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}
-    rows = connection.execute(_PAST.format("name = :name"), values).fetchall()
-    prefix = durations.prefix_of_map(name)
-    if prefix != name and len(rows) < durations.ELEMENT_MIN:
-        _, end = child_bounds(prefix[:-1])
-        values |= {"name": prefix, "end": end}
-        rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
+    found = _read_past(connection, _OF_TASK, (name, ""), dag_name)
+    if item is None or len(found) >= durations.ELEMENT_MIN:
+        return found
+    return _read_past(connection, _OF_CHILDREN, child_bounds(item.task), dag_name)
+
+
+def _read_past(
+    connection: sqlite3.Connection, which: str, names: tuple[str, str], dag_name: str | None
+) -> list[PastDuration]:
+    values = {"first": names[0], "end": names[1], "dag_name": dag_name, "limit": PAST_ATTEMPTS}
+    rows = connection.execute(_PAST.format(which), values).fetchall()
     return [past_duration(*row) for row in rows[::-1]]
 
 

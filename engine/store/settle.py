@@ -75,7 +75,7 @@ def settle(
     expanded = _with_children(transaction, claim, spec, compact)
     stored = read_stored(transaction.connection, claim, is_success=expanded.kind is OutcomeKind.SUCCESS)
     history = read_history(transaction.connection, claim, spec, expanded, stored, at=transaction.at)
-    explained = _with_usual_memory(transaction.connection, claim.task, _with_reason(expanded, history.timeout))
+    explained = _with_usual_memory(transaction.connection, spec, _with_reason(expanded, history.timeout))
     decision = decide.decide(history, explained, circumstances, transaction.at, uniform)
     final = _with_failure_of_wait(claim.task, explained, decision)
     end = consequences.consequences_of(transaction.at, claim.run_id, decision, final, history)
@@ -152,7 +152,10 @@ def _write(
     if end.page is not None:
         trigger_page(transaction, end.page)
     elif end.resolves_pages and stored.has_pages:
-        (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.task)
+        if end.state is TaskState.SUCCESS:
+            resolve_by_success(transaction, claim.run_id, claim.task, is_map=is_map)
+        else:
+            resolve(transaction, claim.run_id, claim.task)
     if end.proven is not None:
         end_siblings(transaction, claim.run_id, claim.task, end.proven)
     return True
@@ -243,12 +246,12 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     emit(transaction, claim, AttemptLate(consequences.without_long_texts(columns)))
 
 
-def _with_usual_memory(connection: sqlite3.Connection, task: str, outcome: Outcome) -> Outcome:
+def _with_usual_memory(connection: sqlite3.Connection, spec: TaskSpec, outcome: Outcome) -> Outcome:
     """Add the usual memory of the task to the failure of an attempt that was over its limit."""
     failure = outcome.failure
     if failure is None or failure.error_type != MEMORY_LIMIT_ERROR:
         return outcome
-    held = most_memory(past_attempts(connection, task))
+    held = most_memory(past_attempts(connection, spec.name, item=spec.item))
     message = failure.message if held is None else f"{failure.message}; usual {format_bytes(held[0])}"
     return replace(outcome, failure=replace(failure, message=message))
 
@@ -426,7 +429,7 @@ def _judge_timeout(
     if outcome.kind is not OutcomeKind.TIMED_OUT or spec.timeout is None:
         return NOT_JUDGED
     killed = past_duration(at, round(spec.timeout * 1e6), "timed_out", None)
-    past = [*past_attempts(connection, claim.task), killed]
+    past = [*past_attempts(connection, claim.task, item=spec.item), killed]
     return judge_timeout(past, spec.timeout, outcome.progress, _done_before(connection, claim))
 
 

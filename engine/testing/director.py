@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..core.option_types import parse_duration
 from ..core.result_codec import dump_result
-from ..core.spec import FlowSpec, TaskSpec, work_of
+from ..core.spec import FlowSpec, TaskSpec, declared_task, work_of
 from ..domain.text import sha256_hex
 from ..flow.flow import Flow
 from ..flow.loading import load_flow
@@ -66,11 +66,12 @@ class in_turn:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """A start of an attempt. ``seconds``: since the start of the night."""
+    """A start of an attempt. ``seconds``: since the start of the night; ``declared``: its ``declared_name``."""
 
     seconds: float
     run_id: str
     task: str
+    declared: str
     downstream: str | None
 
 
@@ -217,7 +218,7 @@ class Director:
         tasks = [task.name for task in spec.tasks]
         named = [*self._results, *self._durations, *(one.task for one in self._faults if isinstance(one, TaskFault))]
         for name in named:
-            if name != "*" and name.partition("[")[0] not in tasks:
+            if name != "*" and declared_task(spec.tasks, name) is None:
                 raise StageError(f"the flow has no task {name!r}; it has {', '.join(tasks)}")
         own = map(work_of, spec.tasks)
         downstreams = {task.downstream for task in own if task.downstream is not None}
@@ -229,8 +230,8 @@ class Director:
     def _require_playable(self, spec: FlowSpec) -> None:
         for task in spec.tasks:
             own = work_of(task)
-            is_given = any(_names(task.name, name) for name in (*self._results, *self._durations))
-            is_given |= any(isinstance(fault, TaskFault) and _meets(task.name, fault) for fault in self._faults)
+            is_given = any(_names(task, name) for name in (*self._results, *self._durations))
+            is_given |= any(isinstance(fault, TaskFault) and _meets(task, fault) for fault in self._faults)
             is_command = own.kind == "command"
             if (is_command or own.isolation == "dask") and not is_given:
                 why = "is a command, which cannot run" if is_command else "runs on Dask, which does not run"
@@ -247,7 +248,7 @@ class Director:
         if spec.map is not None:  # it collects what its children returned
             return self._body_script(Body(self._plan(order)), order)
         self._counts[order.task] += 1
-        self.starts.append(AttemptStart(now, order.run_id, order.task, spec.downstream))
+        self.starts.append(AttemptStart(now, order.run_id, order.task, spec.declared_name, spec.downstream))
         factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):
@@ -261,7 +262,7 @@ class Director:
     def _meets(self, place: int, fault: TaskFault | DownstreamFault, order: AttemptOrder, now: float) -> bool:
         when = fault.when
         if isinstance(fault, TaskFault):
-            is_named = _meets(order.task, fault)
+            is_named = _meets(order.spec, fault)
         else:
             is_named = order.spec.downstream == fault.downstream
         start, end = self._times.span(when)
@@ -319,7 +320,7 @@ class Director:
         """Return the script of an attempt that meets no fault, but takes ``factor`` times as long and ``more``."""
         given = self._given(self._durations, order)
         seconds = None if given is None else factor * parse_duration(given) + more
-        is_given = any(_names(order.task, name) for name in self._results)
+        is_given = any(_names(order.spec, name) for name in self._results)
         result: Any = self._given(self._results, order)
         if order.spec.kind == "command":
             takes = factor * INSTANT_SECONDS + more if seconds is None else seconds
@@ -341,16 +342,16 @@ class Director:
         return play_body(body, order, self._facts, self._clock.seconds, self._clock.now_us())
 
     def _given(self, values: Mapping[str, object], order: AttemptOrder) -> object:
-        value = values.get(order.task, values.get(order.task.partition("[")[0]))
+        value = values.get(order.task, values.get(order.spec.declared_name))
         return value.at(self._counts[order.task]) if isinstance(value, in_turn) else value
 
 
-def _names(task: str, name: str) -> bool:
+def _names(task: TaskSpec, name: str) -> bool:
     """Whether a name in a table names a task: itself, or the map task of which it is a child."""
-    return name == task or name == task.partition("[")[0]
+    return name in (task.name, task.declared_name)
 
 
-def _meets(task: str, fault: TaskFault) -> bool:
+def _meets(task: TaskSpec, fault: TaskFault) -> bool:
     return fault.task == "*" or _names(task, fault.task)
 
 

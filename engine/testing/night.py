@@ -175,7 +175,7 @@ class Night:
 
     def _starts(self, task: str | None) -> list[AttemptStart]:
         ours = [start for start in self._stored.starts if start.run_id == self.run_id]
-        return [start for start in ours if task is None or task in (start.task, start.task.partition("[")[0])]
+        return [start for start in ours if task is None or task in (start.task, start.declared)]
 
     def calls(self, downstream: str) -> list[float]:
         """The calls of a downstream by the attempts of its tasks, in seconds."""

@@ -301,9 +301,9 @@ def first_zoom(dag: Dag) -> ZoomStep:
     return ZoomStep.GROUPS if is_fan or len(dag) > GRAPH_MAX else ZoomStep.ROWS
 
 
-def has_map(dag: Dag) -> bool:
+def has_map(board: Board) -> bool:
     """Whether a map has its elements, which are one group with its end."""
-    return any(name.endswith("]") and name.partition("[")[0] in dag for name in dag.names)
+    return any(row.spec is not None and row.spec.item is not None for row in board.projection.tasks.values())
 
 
 # --- Groups of names -------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Graph:
         self._height = 24  # rows on the screen
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
-        self.zoom = zoom or (ZoomStep.GROUPS if has_map(self.dag) else first_zoom(self.dag))
+        self.zoom = zoom or (ZoomStep.GROUPS if has_map(board) else first_zoom(self.dag))
         self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
@@ -434,7 +434,7 @@ def choose_overview(
     dag = graph.dag
     if graph.is_drawing or not any(dag.child_numbers):
         return Overview.NOTHING
-    if (len(dag) <= GRAPH_MAX and not (graph.zoom is ZoomStep.GROUPS and has_map(dag))) or is_chain(dag):
+    if (len(dag) <= GRAPH_MAX and not (graph.zoom is ZoomStep.GROUPS and has_map(graph.board))) or is_chain(dag):
         found = _choose_for_tasks(drawn, room)
         if found is not Overview.NOTHING or is_chain(dag):
             return found

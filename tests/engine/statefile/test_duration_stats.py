@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
+from redrive.engine.core.spec import FlowSpec, ItemSpec, TaskSpec, map_task
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import durations
 from redrive.engine.statefile.durations import DurationStats
@@ -12,6 +13,7 @@ from redrive.engine.store import runs
 from ..store.conftest import RUN, START, StateFile
 
 SECOND = 1_000_000
+_TASK = "INSERT INTO task (run_id, name, state, spec) VALUES (?, ?, 'SUCCESS', ?)"
 
 
 def earlier_run(state_file: StateFile, number: int, durations: dict[str, float], dag_name: str = "settlement") -> None:
@@ -90,19 +92,25 @@ def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
 def test_a_child_of_a_map_has_its_own_from_three_nights_on_and_else_those_of_all_children(
     state_file: StateFile,
 ) -> None:
-    state_file.create({"pay[INV-17]": "", "pay[INV-18]": "", "pay[new]": "", "pay": ""})
+    """A task that is no child, as its name does not say, has its own."""
+    state_file.create({"pay[INV-17]": "", "pay[INV-18]": "", "pay[new]": "", "pay": "", "load": "", "load[eu]": ""})
+    pay = map_task(TaskSpec("pay"), "bills", 9)
     for night in range(1, 4):
-        nights = {"pay[INV-17]": 40, "pay[INV-18]": 2, "pay[gone]": 4, "pay": 1}
+        nights = {"pay[INV-17]": 40, "pay[INV-18]": 2, "pay[gone]": 4, "pay": 1, "load[eu]": 7}
         earlier_run(state_file, night, {name: one for name, one in nights.items() if night < 3 or "17" in name})
+        place = (f"before-{night}", "pay", msgspec.json.encode(pay).decode())
+        state_file.write(lambda t, place=place: t.connection.execute(_TASK, place))
     stats = read_stats(state_file)
+    assert stats["load[eu]"].attempts == 2 and "load" not in stats
     assert stats["pay[INV-17]"] == DurationStats(40 * SECOND, 40 * SECOND, 3)
     assert stats["pay[INV-18]"] == stats["pay[new]"] == DurationStats(4 * SECOND, 40 * SECOND, 7)
     assert stats["pay"] == DurationStats(SECOND, SECOND, 2)
     took = durations.duration_stats(state_file.connection, "settlement")
-    known = [durations.of_child(took, name, None) for name in ("pay[INV-17]", "pay[new]", "report")]
+    known = [durations.of_child(took, name, None) for name in ("pay[INV-17]", "pay[new]", "load[us]")]
     assert [one and (one.p50_us, one.attempts) for one in known] == [(40 * SECOND, 3), (4 * SECOND, 7), None]
-    assert len(runs.past_attempts(state_file.connection, "pay[new]")) == 7
-    assert len(runs.past_attempts(state_file.connection, "pay[INV-17]")) == 3
-    tasks = (map_task(TaskSpec("pay"), "bills", 9), TaskSpec("pay[INV-17]"))
+    of_pay = ItemSpec("pay", "bills", 0)
+    assert len(runs.past_attempts(state_file.connection, "pay[new]", item=of_pay)) == 7
+    assert len(runs.past_attempts(state_file.connection, "pay[INV-17]", item=of_pay)) == 3
+    tasks = (pay, TaskSpec("pay[INV-17]"))
     of_check = runs.past_by_task(state_file.connection, FlowSpec("settlement", tasks))
     assert {name: len(past) for name, past in of_check.items()} == {"pay": 7, "pay[INV-17]": 3}

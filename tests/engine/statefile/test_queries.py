@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from redrive.engine.core.spec import CommandOptions, TaskSpec, map_task
 from redrive.engine.domain.event_codec import encode, listed_event
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import RedriveError
@@ -21,6 +22,7 @@ from redrive.engine.statefile.lists import (
     query,
     query_by_name,
 )
+from redrive.engine.statefile.sql import IS_APPROVAL, IS_MAP
 
 from ..store.conftest import RUN, StateFile
 
@@ -170,3 +172,18 @@ def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):
     assert max(len(json.dumps(encode(event.payload))) for event in loaded.emitted) < 20_000
     assert loaded.act("undo", command=last_command(loaded))["ok"]
     assert (ROWS,) == loaded.connection.execute("SELECT count(*) FROM quarantine WHERE state = 'held'").fetchone()
+
+
+def test_the_words_of_a_spec_are_no_texts_of_its_command(state_file: StateFile) -> None:
+    """A variable of a command may have the name of a field of the spec."""
+    named = CommandOptions(env={"kind": "approval", "map": None})
+    state_file.create(
+        {"asks": "", "maps": "", "named": ""},
+        asks={"kind": "approval"},
+        maps={"map": map_task(TaskSpec("maps"), "list", 9).map},
+        named={"kind": "command", "command_options": named},
+    )
+    for condition, name in ((IS_APPROVAL, "asks"), (IS_MAP.format("task"), "maps")):
+        sql = f"SELECT name, {condition} FROM task ORDER BY name"
+        rows = state_file.connection.execute(sql).fetchall()
+        assert rows == [(one, int(one == name)) for one in ("asks", "maps", "named")]
