@@ -74,7 +74,7 @@ def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int
             )
         return 0
 
-    return with_session(file.to_read(), use, lambda run_id: [part_query(run_id, ())])
+    return with_session(file.to_read(), use, [part_query(names=())])
 
 
 async def _print_act(session: Session, *, command_id: str, as_json: bool) -> int:

@@ -40,14 +40,12 @@ from ..sessions.address import Endpoint
 from ..sessions.cause_histories import load_cause_histories
 from ..sessions.once import read_once, with_session
 from ..sessions.session import (
-    Prefetch,
     Query,
     Session,
     board_query,
     causes_query,
     list_query,
     machine_now_us,
-    no_queries,
     part_query,
     runs_query,
 )
@@ -67,9 +65,9 @@ _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a
 
 
 def print_view(
-    endpoint: Endpoint, read: ReadRows, *, follow: bool, as_json: bool, queries: Prefetch = no_queries
+    endpoint: Endpoint, read: ReadRows, *, follow: bool, as_json: bool, queries: Sequence[Query] = ()
 ) -> int:
-    """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``queries``: its queries."""
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change. ``queries``: sent ahead."""
     if follow:
         from .following import follow_view  # here: it imports the event loop
 
@@ -105,11 +103,8 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         lines = task_lines(projection, as_json, {}, patterns, about)
         return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
-    def queries(run_id: str | None) -> Sequence[Query]:
-        histories = () if as_json else (causes_query(run_id),)
-        pages = list_query(lists.PAGES, limit=_PAGES_MAX)
-        return [board_query(run_id), list_query(lists.BREAKERS), pages, *histories]
-
+    queries = [board_query(), list_query(lists.BREAKERS), list_query(lists.PAGES, limit=_PAGES_MAX)]
+    queries += [] if as_json else [causes_query()]
     return print_view(endpoint, read, follow=follow, as_json=as_json, queries=queries)
 
 
@@ -210,8 +205,8 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
 PEACE_OF_RUN = "nothing in this run needs a human"
 
 
-def inbox_queries(run_id: str | None) -> Sequence[Query]:
-    """The questions of ``inbox_of_run``, and those that are asked before it."""
+def inbox_queries(run_id: str | None = None) -> Sequence[Query]:
+    """The queries of ``inbox_of_run``, and of what is read before it."""
     return [part_query(run_id), list_query(lists.BREAKERS), causes_query(run_id), runs_query(run_id)]
 
 
@@ -315,10 +310,8 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *_notes_below(run, session)]
 
-    def queries(run_id: str | None) -> Sequence[Query]:
-        run = part_query(run_id, file.tasks, has_blockers=True) if file.tasks else board_query(run_id)
-        return [run, list_query(lists.BREAKERS)]
-
+    run_query = part_query(names=file.tasks, has_blockers=True) if file.tasks else board_query()
+    queries = [run_query, list_query(lists.BREAKERS)]
     return print_view(file.to_read(), read, follow=False, as_json=as_json, queries=queries)
 
 
@@ -427,10 +420,8 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         lines = [present.place_line(None, address), *table, *more, *notes]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
-    def queries(run_id: str | None) -> Sequence[Query]:
-        lists_of_text = () if as_json else (list_query(lists.ATTENTION_RUNS),)
-        return [runs_query(), list_query(lists.SCHEDULES), *lists_of_text]
-
+    queries = [runs_query(), list_query(lists.SCHEDULES)]
+    queries += [] if as_json else [list_query(lists.ATTENTION_RUNS)]
     return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
 
 

@@ -25,7 +25,7 @@ from ..present.log import failure_text
 from ..present.runs import place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.output_reader import OutputLine, OutputReader
-from ..sessions.session import LiveSession, Query, Session, board_query, part_query
+from ..sessions.session import LiveSession, Session, board_query, part_query
 from ..text.text import added_message, echo, echo_json, one_line, pad
 from .group import command
 from .options import NamedFile, Number, json_option, of_tasks, rows_like
@@ -81,9 +81,7 @@ def print_logs(
             echo(f"redrive: {one_line(advice)}", err=True)
         await _follow(session, projection, tasks)
 
-    def queries(run_id: str | None) -> Sequence[Query]:
-        return [part_query(run_id, patterns) if patterns and not follow else board_query(run_id)]
-
+    queries = [part_query(names=patterns) if patterns and not follow else board_query()]
     if follow:
         with_session(file.to_read(), show_and_follow, queries)
     else:

@@ -57,11 +57,7 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if file.hosts and follow:
         raise click.UsageError("--follow goes with one state file")
     if file.run is not None or follow:
-        read = partial(_lines_of_session, as_json=as_json)
-
-        def queries(run_id: str | None) -> Sequence[Query]:
-            return [FILE_ROW, *inbox_queries(run_id)]
-
+        read, queries = partial(_lines_of_session, as_json=as_json), [FILE_ROW, *inbox_queries()]
         return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
     print_lines(lines)
@@ -92,7 +88,7 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
         return needs, [] if is_quiet else await _lines_of_files(file_rows, needs, files, file.ssh, as_json)
 
     async def of_session(session: Session) -> NeedList:
-        files = _Files(lambda path, questions: session.prefetch(questions), lambda path, use: use(session))
+        files = _Files(lambda path, queries: session.prefetch(queries), lambda path, use: use(session))
         return await answer([await file_row_of_session(session)], files)
 
     if hosts:
@@ -100,12 +96,12 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
 
         return with_hosts(hosts, file.ssh, lambda sessions, found: answer(found, _files_by(sessions)))
     if target is not None and is_remote(target):
-        return read_once(Endpoint(target, file.ssh), of_session, lambda run_id: [FILE_ROW])
+        return read_once(Endpoint(target, file.ssh), of_session, [FILE_ROW])
 
     async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
         return read_once(Endpoint(path), use)
 
-    return finish(answer(files_of_machine(target, file.ssh), _Files(lambda path, questions: None, read)))
+    return finish(answer(files_of_machine(target, file.ssh), _Files(lambda path, queries: None, read)))
 
 
 def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
@@ -115,8 +111,8 @@ def _files_by(sessions: Mapping[str, SshSession]) -> _Files:
     def target_of(path: str) -> str:
         return next(target for target in sessions if parse(target) == replace(parse(path), path=""))
 
-    def begin(path: str, questions: Sequence[Query]) -> None:
-        sessions[target_of(path)].open_ahead(path, questions)
+    def begin(path: str, queries: Sequence[Query]) -> None:
+        sessions[target_of(path)].open_ahead(path, queries)
 
     async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
         target = target_of(path)
@@ -159,7 +155,7 @@ async def _lines_of_files(
     read = [path for path in paths if is_only or not all(need.kind in OF_SCHEDULES for need in plans[path].needs)]
     unreadable = {file_row.path for file_row in file_rows if file_row.problem is not None}  # their needs say why
     for path in read:
-        files.begin(path, [question for run_id in plans[path].read for question in inbox_queries(run_id)])
+        files.begin(path, [query for run_id in plans[path].read for query in inbox_queries(run_id)])
     for path in paths:
         of_file, place = plans[path].needs, (path, ssh.arguments)
         if path not in read:

@@ -58,7 +58,7 @@ def write_report(file: NamedFile, path: str | None, is_short: bool) -> int:
         return report_html(await read_report(session), *colours)
 
     with collector_paused():  # all that is made stays until the report is written
-        text = with_session(file.to_read(), read, lambda run_id: [board_query(run_id)])
+        text = with_session(file.to_read(), read, [board_query()])
     if path is None:
         echo(text, nl=False)
         return 0

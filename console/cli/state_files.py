@@ -46,7 +46,7 @@ def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[FileRow]:
         return found
     if not is_remote(target):
         return [file_row_of(target)]
-    return [read_once(Endpoint(target, ssh), file_row_of_session, lambda run_id: [FILE_ROW])]
+    return [read_once(Endpoint(target, ssh), file_row_of_session, [FILE_ROW])]
 
 
 FILE_ROW: Query = "file", {}

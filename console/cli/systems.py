@@ -25,7 +25,7 @@ from ..present.runs import place_line
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
-from ..sessions.session import Query, Session, board_query, list_query, machine_now_us, new_command
+from ..sessions.session import Session, board_query, list_query, machine_now_us, new_command
 from ..sessions.target import MACHINE, is_remote, name_run, run_in
 from ..text.columns import Columns, field
 from ..text.system_events import UNSENT_UNTIL
@@ -78,10 +78,7 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         await _print_pages(session, endpoint, None, as_json=as_json)
         await _print_rows(session, board.projection, (), as_json=as_json)
 
-    def queries(run_id: str | None) -> Sequence[Query]:
-        return [board_query(run_id), list_query(BREAKERS), list_query(PAGES)]
-
-    read_once(endpoint, use, queries)
+    read_once(endpoint, use, [board_query(), list_query(BREAKERS), list_query(PAGES)])
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
 
 
@@ -117,7 +114,7 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
         return code_of_answers(*answers)
 
     reach = with_session if acts else read_once
-    return reach(endpoint, use, lambda run_id: [board_query(run_id), list_query(BREAKERS)])
+    return reach(endpoint, use, [board_query(), list_query(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -165,7 +162,7 @@ def list_or_update_pages(
         return code_of_answers(*answers)
 
     reach = with_session if acts else read_once
-    return reach(endpoint, use, lambda run_id: [list_query(PAGES)])
+    return reach(endpoint, use, [list_query(PAGES)])
 
 
 def _test_senders(endpoint: Endpoint) -> int:
@@ -289,7 +286,7 @@ def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, every
             echo(place_line(projection.run, session.address))
         await _print_rows(session, projection, tasks, as_json=as_json, everything=everything)
 
-    read_once(endpoint, use, lambda run_id: [board_query(run_id)])
+    read_once(endpoint, use, [board_query()])
     return ExitCode.SUCCESS
 
 

@@ -59,7 +59,7 @@ async def load_cause_histories(
 ) -> dict[str, CauseHistory]:
     """Load the histories of the first ``CAUSES_MAX`` causes. Return each by the key of its cause. Raises RedriveError.
 
-    ``are_all``: the causes are all of the inbox of a run; then the question can be asked ahead of it.
+    ``are_all``: the causes are all of the inbox of a run; then the query can be sent ahead of it.
     """
     asked = causes[:CAUSES_MAX]
     if not asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from ...engine.domain.text import format_seconds
@@ -11,7 +11,7 @@ from ..model.session_status import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession
-from .session import LiveSession, Prefetch, Session, no_queries
+from .session import LiveSession, Query, Session
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -20,9 +20,9 @@ Use = Callable[[Session], Awaitable[Result]]
 
 
 def with_session(
-    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], queries: Prefetch = no_queries
+    endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]], queries: Sequence[Query] = ()
 ) -> Result:
-    """Open a session for a command in an event loop, await ``use``, close the session. ``queries``: its queries."""
+    """Open a session for a command in an event loop, await ``use``, close the session. ``queries``: sent ahead."""
     from ...engine.asyncio_log import run_with_log  # here: most commands read once
     from .open import open_session
 
@@ -35,7 +35,7 @@ def with_session(
     return found[0]
 
 
-def read_once(endpoint: Endpoint, use: Use[Result], queries: Prefetch = no_queries) -> Result:
+def read_once(endpoint: Endpoint, use: Use[Result], queries: Sequence[Query] = ()) -> Result:
     """Open a session and await a ``use`` that awaits nothing but its answers: without an event loop, unless by ssh."""
     if is_remote(endpoint.target):
         return with_session(endpoint, use, queries)

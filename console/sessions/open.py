@@ -18,7 +18,7 @@ from .agent_process import AgentMessage, AgentProcess, clock_offset_us, file_row
 from .bundle import boot_command
 from .connection import DEAD_SECONDS, WATCH_SECONDS
 from .login import Login, connect_with_sign_in
-from .session import LiveSession, Prefetch, list_query, no_queries
+from .session import LiveSession, Query, about_run, list_query
 from .ssh_errors import SILENCE_SECONDS
 from .target import is_remote, one_run
 
@@ -29,12 +29,12 @@ async def open_session(
     read_only: bool = False,
     is_console: bool = True,
     may_prompt: bool = True,
-    queries: Prefetch = no_queries,
+    queries: Sequence[Query] = (),
     login: Login | None = None,
 ) -> LiveSession:
     """Open a session for a state file and the run that is named. ``is_console``: as ``SshSession.open``;
-    ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``queries``: queries about the
-    run that is named (None: the latest), which are sent ahead; ``login``: shared with other sessions.
+    ``may_prompt``: ssh may ask on the terminal, which no screen has taken; ``queries``: sent ahead;
+    those of no run are about the one that is named, else the latest; ``login``: shared with other sessions.
 
     Raises RedriveError with one sentence.
     """
@@ -44,7 +44,7 @@ async def open_session(
         from .ssh import SshSession
 
         whole = None if run is None else parse(f"{target}@{run}").path
-        first = queries(None) if run is None else [list_query(RUN_NAMES)]
+        first = queries if run is None else [list_query(RUN_NAMES)]
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(
@@ -67,7 +67,7 @@ async def open_session(
     if run is not None:
         try:
             session.run_id = one_run(run, await session.query(RUN_NAMES), target, *session.ssh_arguments)
-            session.prefetch(queries(session.run_id))
+            session.prefetch(about_run(query, session.run_id) for query in queries)
         except BaseException:
             await session.close()
             raise

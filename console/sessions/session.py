@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 Query = tuple[str, Mapping[str, object]]  # one of READS, and its options
-Prefetch = Callable[[str | None], Sequence[Query]]  # what a command will ask about a run; None: the latest
 
 
 def machine_now_us() -> int:
@@ -192,17 +191,18 @@ class Session(Protocol):
 # --- What ``prefetch`` takes ----------------------------------------------------------------------------------------
 
 
-def no_queries(run_id: str | None) -> Sequence[Query]:
-    """No query is sent ahead."""
-    return ()
+def about_run(query: Query, run_id: str) -> Query:
+    """A query about the run that was named, which may have been made before its id was known."""
+    name, options = query
+    return (name, {**options, "run_id": run_id}) if "run_id" in options else query
 
 
-def board_query(run_id: str | None) -> Query:
+def board_query(run_id: str | None = None) -> Query:
     """A run with all its tasks."""
     return "board", {"run_id": run_id, "is_whole": True}
 
 
-def part_query(run_id: str | None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Query:
+def part_query(run_id: str | None = None, names: Sequence[str] | None = None, has_blockers: bool = False) -> Query:
     """The query of ``Session.part``."""
     return "part", {"run_id": run_id, "names": names, "has_blockers": has_blockers}
 
@@ -222,7 +222,7 @@ def log_query(run_id: str, task: str, attempt: int, /, **window: int | None) -> 
     return "log", {"run_id": run_id, "name": task, "attempt": attempt, **window}
 
 
-def causes_query(run_id: str | None, causes: Sequence[CauseKey] | None = None) -> Query:
+def causes_query(run_id: str | None = None, causes: Sequence[CauseKey] | None = None) -> Query:
     """The query of ``Session.cause_histories``."""
     return "cause_history", {"run_id": run_id, "causes": causes}
 
