@@ -15,6 +15,7 @@ from ...engine.domain.text import format_bytes, format_duration
 from ...engine.statefile.logs import AttemptText
 from ..keys.keymap import shown_key
 from ..model.log import GAP, LogLine, LogText, is_error_line, is_gap, printable_parts, shown_attempt
+from ..sessions.attempt_log import AttemptLog
 from ..text.columns import that_fit
 from ..text.figures import clock, number, wall
 from ..text.glyphs import Glyphs
@@ -31,39 +32,36 @@ class LogHeading(msgspec.Struct, frozen=True):
     """The data of the line above the log.
 
     Attributes:
-        count: attempts of the task.
-        written: bytes that the attempt wrote; None if unknown.
         lines: number of shown lines; ``last``: the number of the last one in view; ``last_at``: when it was written.
         searched: the search text.
         has_match: whether the search has found a line.
-        dropped_bytes: how much of the output was not kept; None if unknown.
-        is_complete: whether all stored output has been read.
         is_searching: whether the rest of the log is still searched.
         is_given_up: whether the search ended with an error.
     """
 
-    count: int
-    written: int | None
     lines: int
     last: int
     last_at: int
     is_following: bool
-    is_complete: bool
     is_searching: bool = False
     is_given_up: bool = False
     searched: str = ""
     has_match: bool = True
-    dropped_bytes: int | None = None
 
 
 def heading_line(
-    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, context: RunContext, columns: int
+    row: TaskRow,
+    attempt: AttemptRow | None,
+    log: AttemptLog | None,
+    heading: LogHeading,
+    context: RunContext,
+    columns: int,
 ) -> tuple[Line, Line]:
     """Left and right side of the line; parts are left out where there is no room."""
-    name, parts, latest = one_line(row.name), _facts(attempt, heading, context), row.latest
+    name, parts, latest = one_line(row.name), _facts(row, attempt, log, context), row.latest
     if attempt is not None and latest is not None and attempt.attempt == shown_attempt(row) != latest.attempt:
-        parts["of"] = [Piece(f" of {heading.count}, the latest wrote nothing", Role.DIM)]
-    rights = _rights(heading, attempt is not None and attempt.outcome == "running")
+        parts["of"] = [Piece(f" of {len(row.attempts)}, the latest wrote nothing", Role.DIM)]
+    rights = _rights(heading, log, attempt is not None and attempt.outcome == "running")
     ranked = [(_RANKS.get(word, 0), [*part, Piece(" ")]) for word, part in rights.items()]
     ranked = [*((_RANKS.get(word, 0), part) for word, part in parts.items()), *ranked]
     shown = that_fit(columns - min(cells(name), _NAME_CELLS_MIN) - 2, *ranked)
@@ -76,44 +74,46 @@ def heading_line(
 _RANKS = {"searched": 1, "dropped": 2, "written": 3, "duration": 4, "of": 5, "where": 6}
 
 
-def _facts(attempt: AttemptRow | None, heading: LogHeading, context: RunContext) -> dict[str, Line]:
+def _facts(row: TaskRow, attempt: AttemptRow | None, log: AttemptLog | None, context: RunContext) -> dict[str, Line]:
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
     view = context.attempt(attempt)
     outcome = sign_and_word(view.style, context.glyphs)
-    lasts, dropped = clock(view.clock).strip() if view.is_moving else format_duration(view.clock), heading.dropped_bytes
+    lasts = clock(view.clock).strip() if view.is_moving else format_duration(view.clock)
+    known, dropped = (None, None) if log is None else (log.output_bytes, log.dropped_bytes)
+    written = attempt.output_bytes or None if known is None else known
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
-        "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
+        "of": [Piece(f" of {len(row.attempts)}" if len(row.attempts) > 1 else "", Role.DIM)],
         "outcome": [outcome._replace(text=f"  {outcome.text}")],
         "duration": [Piece(f" {lasts}")],
-        "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
+        "written": [Piece(f"  {format_bytes(written)}" if written is not None else "", Role.DIM)],
         "dropped": [Piece(f", {missing_output_text(dropped)}" if dropped else "", Role.WARNING)],
     }
 
 
-def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
+def _rights(heading: LogHeading, log: AttemptLog | None, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        found, role = _match_count_text(heading), Role.MATCH if heading.has_match else Role.WARNING
+        found, role = _match_count_text(heading, log), Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
     if running and heading.is_following:
         rights["where"] = [Piece("following", Role.DIM)]
     elif heading.lines:
         place = f"{number(heading.last)} of {number(heading.lines)}"
-        rights["where"] = [Piece(place if heading.is_complete else f"at {wall(heading.last_at)}", Role.DIM)]
+        rights["where"] = [Piece(place if log is None or log.is_whole else f"at {wall(heading.last_at)}", Role.DIM)]
     return rights
 
 
-def _match_count_text(heading: LogHeading) -> str:
+def _match_count_text(heading: LogHeading, log: AttemptLog | None) -> str:
     """The result of a search; empty for a match."""
     if heading.is_searching:
         return ": searching"
     if heading.is_given_up:
         return ": given up"
-    return "" if heading.has_match else f": nowhere{unsearched_output_text(heading.dropped_bytes)}"
+    return "" if heading.has_match else f": nowhere{unsearched_output_text(None if log is None else log.dropped_bytes)}"
 
 
 class LogLines(Sequence[Line]):

@@ -29,13 +29,14 @@ from ..model.board import Board, BoardUpdate
 from ..model.lists import search_pattern
 from ..model.log import ERROR, LogText, is_error_line, shown_attempt
 from ..present import log as present
+from ..sessions.attempt_log import AttemptLog
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line
 from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
-from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, ReadKind
+from .log_reader import LogFinder, LogReader, LogTarget, LogView, ReadKind
 
 POLL_SECONDS = 0.5  # between two polls of a growing log
 
@@ -212,28 +213,19 @@ class LogScreen(ConsoleScreen):
             return
         last = self.text.span[1]
         heading = present.LogHeading(
-            count=len(row.attempts),
-            written=self._output_bytes(),
             lines=len(self.text.lines),
             last=last,
             last_at=self.lines.line_at(last - 1).at if self.lines is not None and last else 0,
             is_following=self.text.is_following,
-            is_complete=log is None or log.is_whole,
             is_searching=self.finder.is_searching,
             is_given_up=self.finder.is_given_up,
             searched=self.filter_text,
             has_match=self.finder.has_match,
-            dropped_bytes=log.dropped_bytes if log is not None else None,
         )
-        self.heading.show(*present.heading_line(row, self.attempt, heading, self.run_context(), self.app.size.width))
+        columns, context = self.app.size.width, self.run_context()
+        self.heading.show(*present.heading_line(row, self.attempt, log, heading, context, columns))
         attempt = self.attempt if log is not None and log.is_started else None
         self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
-
-    def _output_bytes(self) -> int | None:
-        attempt, log = self.attempt, self.attempt_log
-        if log is not None and log.output_bytes is not None:
-            return log.output_bytes
-        return attempt.output_bytes if attempt is not None and attempt.output_bytes else None
 
     def empty_line(self) -> Line:
         if self._task_name is None:

@@ -28,6 +28,7 @@ from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
 from ..present.nights import latest_style, night_lines
 from ..present.tasks import RunContext
+from ..sessions.attempt_log import AttemptLog
 from ..sessions.evidence import TEXTS_OF, past_answers, past_attempts, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
@@ -35,7 +36,6 @@ from ..text.pieces import Line, Piece, Role, count_rows
 from ..widgets.bars import Bar, Rule
 from .base import ConsoleScreen
 from .console import run_latest
-from .log_reader import AttemptLog
 from .panes import PageView, SplitScreen
 
 TEXTS_ROWS_MIN = 5  # of what a task wrote, below a list

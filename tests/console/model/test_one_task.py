@@ -223,7 +223,7 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
         for attempt in row.attempts.values():
             view = attempt_view(attempt, NOW, runner)
             assert offset(view.clock) in plain(attempt_line(attempt, context, 80))
-            title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), context, 200)[0])
+            title = plain(heading_line(row, attempt, None, LogHeading(0, 0, 0, False), context, 200)[0])
             lasts = clock(view.clock).strip() if attempt.ended_at is None else format_duration(view.clock)
             assert lasts in title and view.style.word in title, (title, view)
             lasted = None if attempt.ended_at is None else view.clock
