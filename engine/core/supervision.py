@@ -166,11 +166,12 @@ def decide_step(schedule: Schedule, facts: ScheduleFacts, now: int) -> ScheduleS
         return ScheduleStep(StepKind.WAIT) if facts.is_owned else ScheduleStep(StepKind.RECORD)
     late = _late_times(schedule, facts)
     late_since = next((due_at for late_at, due_at in late if late_at < now), None)
-    waiting = ScheduleStep(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now, late), late_since=late_since)
+    next_at = _next_undecided(schedule, facts)
+    waiting = ScheduleStep(StepKind.WAIT, wake_at=_wake_at(facts, now, next_at, late), late_since=late_since)
     if facts.is_owned:
         return waiting
     decision = decide_schedule(schedule, facts.decided_until, facts.started, now, facts.replaced_at)
-    if _has_to_record(schedule, facts, decision, now):
+    if _has_to_record(facts, decision, next_at, now):
         return ScheduleStep(StepKind.RECORD, late_since=late_since)
     if facts.has_request and now >= facts.retry_at:
         return ScheduleStep(StepKind.START, is_requested=True)
@@ -187,7 +188,7 @@ def decide_step(schedule: Schedule, facts: ScheduleFacts, now: int) -> ScheduleS
     return waiting
 
 
-def _has_to_record(schedule: Schedule, facts: ScheduleFacts, decision: ScheduleDecision, now: int) -> bool:
+def _has_to_record(facts: ScheduleFacts, decision: ScheduleDecision, next_at: int | None, now: int) -> bool:
     """Whether the state file lacks what is decided by now."""
     if decision.missed or (facts.record_at is not None and facts.record_at <= now):
         return True
@@ -196,7 +197,7 @@ def _has_to_record(schedule: Schedule, facts: ScheduleFacts, decision: ScheduleD
     if is_ahead(facts.decided_until or 0, now):
         return True
     # other holidays, or another splay
-    return facts.replaced_at is None and facts.next_at not in (None, _next_undecided(schedule, facts))
+    return facts.replaced_at is None and facts.next_at not in (None, next_at)
 
 
 def is_ahead(decided_until: int, now: int) -> bool:
@@ -219,8 +220,8 @@ def _late_times(schedule: Schedule, facts: ScheduleFacts) -> list[tuple[int, int
     return [(late_at, schedule.due_at(at)) for late_at, at in late]
 
 
-def _wake_at(schedule: Schedule, facts: ScheduleFacts, now: int, late: list[tuple[int, int]]) -> int | None:
-    instants = [facts.paused_until, facts.retry_at, facts.record_at, _next_undecided(schedule, facts)]
+def _wake_at(facts: ScheduleFacts, now: int, next_at: int | None, late: list[tuple[int, int]]) -> int | None:
+    instants = [facts.paused_until, facts.retry_at, facts.record_at, next_at]
     instants += [late_at + 1 for late_at, _ in late]
     return min((at for at in instants if at is not None and at > now), default=None)
 

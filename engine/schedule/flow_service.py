@@ -59,6 +59,7 @@ from .supervision import Supervision
 T = TypeVar("T")
 
 BUSY_SECONDS = 1.0  # between tries while another process owns the file for a moment
+STARTED_SECONDS = 1.0  # after a start, before the next look at its state file: other runs may be due now
 RETRY_SECONDS = 60.0  # between tries after a failed start, or after a failed page
 DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
 
@@ -262,6 +263,10 @@ class FlowService:
         step = decide_step(schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
         await self._do(step, status, now)
+        if step.kind in (StepKind.START, StepKind.RESUME):
+            holder = self.watch.living_holder()
+            if holder is not None:  # its end wakes this service
+                self.wake_at = self._after(STARTED_SECONDS)
         self._save(status, schedule, step, holder, now)
         if self._is_woken:
             self.wake_at = 0
@@ -468,7 +473,8 @@ class FlowService:
         """Report the end of the run whose executor has ended, and decide whether it is resumed."""
         self._stuck.pop(run_id, None)  # somebody has resumed it
         if run_id not in status.unfinished:
-            state = await asyncio.to_thread(self._state_of, run_id)
+            ended = next((one.state for one in status.ended if one.run_id == run_id), "")
+            state = ended or await asyncio.to_thread(self._state_of, run_id)
             inbox = shell_command(["redrive", "inbox", self.state_path])
             how = f"waits for a human: {inbox}" if state is RunState.RUNNING else state or "was not written"
             self.report(f"run {run_id} {how}")

@@ -78,7 +78,7 @@ def inspect(path: str) -> Optional[Header]:
     if len(data) < HEADER_BYTES:
         raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
     header = _parse(data)
-    _validate(path, header, size)
+    _validate(path, header, size, is_unfinished=is_logged or has_content(real + "-journal"))
     return header
 
 
@@ -137,7 +137,8 @@ def _parse(data: bytes) -> Header:
     )
 
 
-def _validate(path: str, header: Header, size: int) -> None:
+def _validate(path: str, header: Header, size: int, *, is_unfinished: bool) -> None:
+    """``is_unfinished``: a checkpoint that was interrupted leaves a short file; the rest is in the -wal."""
     if header.application_id != APPLICATION_ID:
         raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
     check_version(path, header.version)
@@ -145,11 +146,8 @@ def _validate(path: str, header: Header, size: int) -> None:
         raise CorruptFileError(
             f"{path} is damaged: its header gives a page size of {header.page_bytes}; restore a copy"
         )
-    # A checkpoint that was interrupted leaves a short file on purpose: the rest is still in the -wal.
-    real = os.path.realpath(path)
-    unfinished = has_log(real) or has_content(real + "-journal")
     expected = header.pages * header.page_bytes
-    if size < expected and not unfinished:
+    if size < expected and not is_unfinished:
         raise CorruptFileError(f"{path} is cut short: {size} of {expected} bytes are left; restore a copy")
 
 

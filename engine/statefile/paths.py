@@ -112,13 +112,18 @@ def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[Moun
     except OSError:
         return None
     real = os.path.realpath(path)
-    mounts = [Mount(_unescape(point), kind, _unescape(source)) for source, point, kind, *_ in rows]
-    covering = [mount for mount in mounts if _covers(mount.point, real)]
+    mounts = [(_unescape(point), kind, source) for source, point, kind, *_ in rows]
+    covering = [mount for mount in mounts if _covers(mount[0], real)]
+    if not covering:
+        return None
     # Later lines cover earlier ones at the same point; the longest point wins.
-    return max(reversed(covering), key=lambda mount: len(mount.point), default=None)
+    point, kind, source = max(reversed(covering), key=lambda mount: len(mount[0]))
+    return Mount(point, kind, _unescape(source))
 
 
 def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
     return text
