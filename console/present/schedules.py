@@ -241,7 +241,7 @@ def row_notes(row: ServedSchedule, now_us: int) -> Iterator[str]:
 
 def _served_text(row: ServedSchedule, now_us: int) -> str:
     if heartbeat_age_us(row, now_us) is not None:
-        return "not served: the supervisor hangs" if row.hang else "not served: the supervisor is dead"
+        return "not served: the supervisor is silent" if row.hang else "not served: the supervisor is dead"
     return NOT_SERVED if row.stopped_at is not None else ""
 
 

@@ -134,9 +134,10 @@ def storage_message(origin: MessageOrigin, since: int, why: str, now: int) -> di
     """Return the page as senders get it, with the fields of other pages."""
     title = f"{origin.flow} cannot write its state file"
     attach = shell_command(["redrive", "attach", *place_words(origin.state, origin.run_id)])
-    lasted = f"for {format_duration(now - since)}; no task starts until it can be written"
+    what, run = ("task", f", run {origin.run_id}") if origin.run_id else ("run", "")
+    lasted = f"for {format_duration(now - since)}; no {what} starts until it can be written"
     host = socket.gethostname()
-    lines = [f"[critical] {title}", f"{origin.flow}, run {origin.run_id} on {host}: {why}", lasted, attach]
+    lines = [f"[critical] {title}", f"{origin.flow}{run} on {host}: {why}", lasted, attach]
     return message_of(
         origin,
         "page",

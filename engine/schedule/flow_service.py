@@ -33,11 +33,12 @@ from ..core.views import run_code
 from ..core.waiting import ALIVE
 from ..domain.states import RunState
 from ..domain.text import place_words, shell_command
-from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
+from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError, StorageError
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
+from ..notifications.storage_page import StoragePager
 from ..statefile import lock_file
 from ..statefile.lists import ScheduleRow
 from ..statefile.opening import holds_nothing
@@ -45,7 +46,7 @@ from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
 from ..statefile.supervisor_file import FOREVER, PastRun, ServedSchedule
 from ..statefile.transitions import Transaction
-from ..store import database, lock, runs, schedules
+from ..store import database, lock, pages, runs, schedules
 from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, encode_spec, with_schedule
 from ..store.supervisor_writer import DECIDED
 from ..store.writer import Writer, WriterListener
@@ -96,6 +97,7 @@ class FlowService:
         self._is_woken = False  # since the step in progress began
         self._file_version = _version_of(state_path)
         self._failures = StartFailures()
+        self._storage_pager: StoragePager | None = None  # since its state file has refused a start
         self._ledger = FlowLedger(shared, self._failures)
         self._new_since: int | None = None  # its schedule is in no state file since then: another process owns the file
         self._read_at = self._clock.now_us()
@@ -151,6 +153,9 @@ class FlowService:
     def release(self) -> None:
         """Stop; a run goes on."""
         self.watch.close()
+        if self._storage_pager is not None:
+            self._storage_pager.close()
+            self._storage_pager = None
         if self._held is not None:
             self._held.release()
             self._held = None
@@ -208,14 +213,24 @@ class FlowService:
         self.wake()
         self.report(why)
 
-    def record_failure(self, error: str, *, is_of_reading: bool = False) -> None:
+    def record_failure(self, error: str, *, is_of_reading: bool = False, is_of_storage: bool = False) -> None:
         """Record a start that failed, or a file that cannot be read. Late runs are still checked, and page with it."""
         now = self._clock.now_us()
-        self._failures.record(error, now, is_of_reading=is_of_reading)
+        self._failures.record(error, now, is_of_reading=is_of_reading, is_of_storage=is_of_storage)
         if not is_of_reading:
             self._retry_at = now + round(RETRY_SECONDS * 1e6)
         self.wake()
         self.report(f"cannot start, tried again in {RETRY_SECONDS:g} s: {error}")
+
+    def page_storage(self) -> None:
+        """Page for a state file that cannot be written: its own pages cannot, and no executor runs that would."""
+        failure = self._failures.current
+        if failure is not None and failure.is_of_storage and self._storage_pager is None and not self.is_standby:
+            folder = self._shared.machine.pages_folder()
+            self._storage_pager = StoragePager(self.served.flow.pages, self._origin, folder, self._clock)
+        if self._storage_pager is not None:
+            since = failure.since if failure is not None and failure.is_of_storage else None
+            self._storage_pager.check(since, "" if failure is None else failure.error)
 
     def check_state_file(self) -> None:
         """Wake up if somebody has written the state file, as an operator does, or removed the lock."""
@@ -294,7 +309,9 @@ class FlowService:
             self.report(f"waits: {error}")
             self.wake_at = self._after(BUSY_SECONDS)
         except RedriveError as error:
-            self.record_failure(str(error))
+            self.record_failure(str(error), is_of_storage=isinstance(error, StorageError))
+            if step.kind in (StepKind.RECORD, StepKind.SKIP):  # the same step would fail again at once
+                self.wake_at, self._is_woken = self._retry_at, False
 
     def _on_executor_end(self) -> None:
         self.wake()
@@ -341,6 +358,10 @@ class FlowService:
             return ""
         with database.reading(self.state_path) as connection:
             return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else ""
+
+    @property
+    def _origin(self) -> MessageOrigin:
+        return MessageOrigin(self.served.name, "", os.path.abspath(self.state_path))
 
     @property
     def _excused(self) -> Excused:
@@ -392,16 +413,22 @@ class FlowService:
             connection = machine.open_database(self.state_path, self._options.durability)
             loop, thread = asyncio.get_running_loop(), machine.writer_thread
             writer = Writer(connection, loop, self._clock.now_us, WriterListener(), thread=thread)
-            origin = MessageOrigin(self.served.name, "", os.path.abspath(self.state_path))
-            notifier = Notifier(self.served.flow.pages, origin, writer, self._clock)
+            notifier = Notifier(self.served.flow.pages, self._origin, writer, self._clock)
             notifier.start()
             try:
-                return await writer.submit(change)
+                return await writer.submit(partial(self._with_past_page, change))
             finally:
                 await notifier.close()
                 await writer.close()
         finally:
             held.release()
+
+    def _with_past_page(self, change: Callable[[Transaction], T], transaction: Transaction) -> T:
+        """Make a change, and list the page that was sent while the state file could not be written."""
+        message = None if self._storage_pager is None else self._storage_pager.pop_past()
+        if message is not None:
+            pages.record_past(transaction, message)
+        return change(transaction)
 
     # --- Runs ------------------------------------------------------------------------------------------------------
 

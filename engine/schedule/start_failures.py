@@ -6,12 +6,16 @@ import msgspec
 
 
 class StartFailure(msgspec.Struct, frozen=True):
-    """The latest start failed, or the flow file cannot be read. ``since``: the first time since the last good start."""
+    """The latest start failed, or the flow file cannot be read. ``since``: the first time since the last good start.
+
+    ``is_of_storage``: the state file refuses to be written.
+    """
 
     error: str
     since: int
     at: int
     is_of_reading: bool = False
+    is_of_storage: bool = False
 
 
 class StartFailures:
@@ -25,10 +29,10 @@ class StartFailures:
     def error(self) -> str | None:
         return None if self.current is None else self.current.error
 
-    def record(self, error: str, now: int, *, is_of_reading: bool = False) -> None:
+    def record(self, error: str, now: int, *, is_of_reading: bool = False, is_of_storage: bool = False) -> None:
         """Record a failure, which goes on from the first one since the last good start."""
         since = now if self.current is None else self.current.since
-        self.current = StartFailure(error, since, now, is_of_reading)
+        self.current = StartFailure(error, since, now, is_of_reading, is_of_storage)
 
     def end(self, now: int) -> None:
         """Remember what held up the runs that were due meanwhile."""

@@ -165,6 +165,8 @@ class Supervisor:
             except RedriveError as error:  # a full disk must not end what starts the runs
                 self._report_once(str(error))
             self._start_steps()
+            for service in self._services.values():
+                service.page_storage()
             self._refuse_if_served()
             await self._wait(self._seconds_to_wait())
 

@@ -8,6 +8,8 @@ import sys
 from typing import List, NamedTuple, Optional
 from urllib.parse import quote
 
+from ..errors import StateFileError
+
 # --- Default paths of state files, and the path that the user names --------------------------------------------------
 
 
@@ -34,6 +36,8 @@ def default_folder() -> str:
         return os.path.expanduser("~/Library/Application Support/redrive")
     home = os.environ.get("XDG_STATE_HOME", "").strip()
     base = home if os.path.isabs(home) else os.path.expanduser("~/.local/state")
+    if not os.path.isabs(base):  # else the folder "~" of the working folder
+        raise StateFileError("this user has no home: set HOME or XDG_STATE_HOME to a folder for state files")
     return os.path.join(base, "redrive")
 
 

@@ -5,6 +5,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 The order depends on runs and never on the time of a write, because an idle executor writes, too.
 """
 
+import os
 import select
 import sqlite3
 import time
@@ -92,15 +93,18 @@ class FileRowReader(object):
         self._known: Dict[str, Tuple[FileStamps, FileRow]] = {}
 
     def read(self) -> List[FileRow]:
-        """Every state file of the default folder: those with something to do first, then by the start of their runs.
+        """Every state file of the default folder, and those elsewhere of served flows: those with something to do
+        first, then by the start of their runs.
 
         If REDRIVE_STATE is set, only its file.
         """
-        named = named_path("")
-        paths = default_paths() if named is None else [named]
+        named, served = named_path(""), _read_served()
+        paths = [*default_paths(), *_elsewhere(served.rows)] if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
         found = [_with_health(path, _with_service(path, file_row)) for path, (_, file_row) in self._known.items()]
-        return sorted(_with_supervisor(found, is_whole=named is None), key=partial(_rank, time.time() * 1000000))
+        return sorted(
+            _with_supervisor(found, served, is_whole=named is None), key=partial(_rank, time.time() * 1000000)
+        )
 
     def _entry(self, path: str) -> Tuple[FileStamps, FileRow]:
         stamps = stamps_of(path)
@@ -133,14 +137,33 @@ def _full_since(state_path: str) -> Optional[int]:
     return max(stamp[-1] // 1000 if stamp else 0 for stamp in (stamps.file, stamps.log))
 
 
-def _with_supervisor(found: List[FileRow], is_whole: bool) -> List[FileRow]:
-    """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
+class _Served(NamedTuple):
+    """The schedules that a supervisor knows. ``problem``: why its file cannot be read."""
+
+    rows: Sequence[supervisor_file.ServedSchedule] = ()
+    problem: str = ""
+
+
+def _read_served() -> _Served:
     try:
-        view = supervisor_file.read_schedules()
+        return _Served(supervisor_file.read_schedules().schedules)
     except StateFileError as error:
-        return found + [FileRow(supervisor_path(), problem=str(error))] * is_whole
+        return _Served(problem=str(error))
+
+
+def _elsewhere(served: Sequence[supervisor_file.ServedSchedule]) -> List[str]:
+    """The state files of served flows that are not in the default folder."""
+    folder = os.path.realpath(default_folder())
+    found = {row.state_path for row in served if row.state_path is not None and os.path.exists(row.state_path)}
+    return sorted(path for path in found if os.path.dirname(os.path.realpath(path)) != folder)
+
+
+def _with_supervisor(found: List[FileRow], served: _Served, is_whole: bool) -> List[FileRow]:
+    """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
+    if served.problem:
+        return found + [FileRow(supervisor_path(), problem=served.problem)] * is_whole
     known: Dict[Optional[str], List[supervisor_file.ServedSchedule]] = {}
-    for row in view.schedules:
+    for row in served.rows:
         known.setdefault(row.state_path, []).append(supervisor_file.steady(row, int(time.time() * 1000000)))
     joined = [_supervised(file_row, known.pop(file_row.path, ())) for file_row in found]
     without_file = [row for rows in known.values() for row in rows if row.has_failed_start()]
@@ -167,7 +190,7 @@ def file_row_of(path: str) -> FileRow:
 
 
 def _with_surroundings(path: str, file_row: FileRow) -> FileRow:
-    return _with_supervisor([_with_health(path, _with_service(path, file_row))], is_whole=False)[0]
+    return _with_supervisor([_with_health(path, _with_service(path, file_row))], _read_served(), is_whole=False)[0]
 
 
 def file_rows() -> List[FileRow]:

@@ -19,8 +19,8 @@ from ..domain.states import RunState
 from ..errors import CorruptFileError, StateFileError
 from .lock_file import current_holder, last_holder, lock_path, served_by
 from .opening import format_of
-from .paths import file_uri, supervisor_path
-from .processes import describe_hang
+from .paths import file_uri, is_full, supervisor_path
+from .processes import describe_hang, is_stopped
 from .start_requests import StartRequest, read_requests
 
 HEARTBEAT_SECONDS = 5.0
@@ -359,10 +359,18 @@ def _without_supervisor(row: ServedSchedule) -> ServedSchedule:
         return row
     holder = served_by(path)  # it holds this lock for as long as it lives
     if holder is not None and holder.pid == row.pid:
-        row = row._replace(hang=describe_hang(holder.pid))
+        row = row._replace(hang=_describe_silence(holder.pid))
     if row.running_since is None or current_holder(path) is not None:
         return row
     return row._replace(running_since=None, last_state=_latest_state(path, row.flow))
+
+
+def _describe_silence(pid: int) -> str:
+    """Say why a living supervisor gives no sign of life, and what ends that."""
+    path = supervisor_path()
+    if is_full(path) and not is_stopped(pid):
+        return "(pid {}) cannot write {}, whose disk is full: free some space".format(pid, path)
+    return describe_hang(pid)
 
 
 _LATEST = "SELECT state, ended_at, blocked_since FROM run WHERE +dag_name = ? ORDER BY rowid DESC LIMIT 1"

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
+from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.state_files import FileRowReader
+from redrive.engine.store.supervisor_writer import SupervisorFile
 from support.commands import REDRIVE, run_redrive, start_redrive
 from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
@@ -40,8 +43,8 @@ def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "states/redrive"
 
 
-def run_flow(name: str, *, failures: int = 0) -> None:
-    """Run a flow of two tasks in its default state file."""
+def run_flow(name: str, *, failures: int = 0, state: Path | None = None) -> None:
+    """Run a flow of two tasks."""
     flow = Flow(name)
 
     def task(number: int) -> None:
@@ -50,7 +53,7 @@ def run_flow(name: str, *, failures: int = 0) -> None:
 
     for number in range(2):
         flow.task(name=f"task_{number}")(lambda number=number: task(number))
-    Executor(run_id="night", flow=flow).run()
+    Executor(run_id="night", flow=flow, state=state).run()
 
 
 def fleet() -> dict[str, dict[str, Any]]:
@@ -103,6 +106,20 @@ def test_a_served_file_says_who_serves_it_and_what_comes(tmp_path: Path) -> None
     finally:
         service.terminate()
         service.communicate()
+
+
+def test_a_served_flow_with_its_state_file_elsewhere_is_in_the_one_look(states: Path, tmp_path: Path) -> None:
+    states.mkdir(parents=True)
+    with closing(SupervisorFile(supervisor_path(), "one")) as file:
+        file.register(1, "here", "[]", 0)
+        for name, folder in (("far", tmp_path), ("near", states)):
+            row = file.claim(f"{name}.py:flow", name, str(folder / f"{name}.db"))
+            file.save(row._replace(supervisor_id="one", spec="{}"))
+    run_flow("near")
+    assert [row.path for row in FileRowReader().read()] == [str(states / "near.db")], "it has no file yet"
+    run_flow("far", failures=1, state=tmp_path / "far.db")
+    assert {name: one["needs_human"] for name, one in fleet().items()} == {"far": 1, "near": 0}
+    assert run_redrive("inbox").returncode == 3
 
 
 def test_a_flow_that_could_never_start_is_in_the_fleet_though_it_has_no_state_file(tmp_path: Path) -> None:

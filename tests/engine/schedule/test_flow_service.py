@@ -16,7 +16,7 @@ import pytest
 from redrive.engine import Flow
 from redrive.engine.clock import SystemClock
 from redrive.engine.core.spec import Misfire
-from redrive.engine.errors import FlowError
+from redrive.engine.errors import FlowError, StorageError
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService
@@ -27,7 +27,7 @@ from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import ScheduleStatus, served_flow
 from redrive.engine.store.supervisor_writer import SupervisorFile
-from support.waiting import wait_until
+from support.waiting import wait_until, wait_until_async
 
 OWNER = "import sys; from redrive.engine.store import lock; held = lock.acquire(sys.argv[1], 'x'); print(); input()"
 
@@ -458,3 +458,41 @@ async def test_a_flow_that_is_late_for_long_sends_a_digest_in_each_window(tmp_pa
             clock.now += 60_000_000
         service.release()
     assert messages.read_text().splitlines() == ["f has not started", *(f"f: 1 cause, {n} failures" for n in (11, 21))]
+
+
+async def test_a_state_file_that_refuses_a_start_is_paged_without_it_and_each_failed_step_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        raise StorageError("the disk is full")
+
+    async def refuse(change: object) -> None:
+        writes.append(change)
+        raise StorageError("the disk is full")
+
+    flow, clock, messages = Flow("f", schedule="every 1m", start_within="5s"), CreepingClock(), tmp_path / "messages"
+    flow.page("command", line=f'echo "$REDRIVE_PAGE_TEXT" >> {messages}')
+    writes: list[object] = []
+    with service_of(flow, clock, launch, tmp_path) as service:
+        service.acquire()
+        await steps(service)
+        monkeypatch.setattr(service, "_write", refuse)
+        clock.now += 70_000_000
+        turns = 0
+        while (service.wake_at or 0) <= clock.now and turns < 9:
+            await service.step()
+            turns += 1
+        assert (turns, len(writes)) == (1, 1), "no turn without end"
+        service.page_storage()
+        clock.now += 30_000_000
+        service.page_storage()
+        await wait_until_async(lambda: messages.exists() and "no run starts" in messages.read_text())
+        await wait_until_async(lambda: service._storage_pager is not None and service._storage_pager._sent is not None)
+        monkeypatch.undo()
+        service._failures.current = None
+        service.page_storage()
+        await service._record()
+        service.release()
+    with closing(sqlite3.connect(tmp_path / "f.db")) as connection:
+        assert ("f cannot write its state file",) in connection.execute("SELECT title FROM page").fetchall()
+    assert "f on " in messages.read_text() and "the disk is full" in messages.read_text()

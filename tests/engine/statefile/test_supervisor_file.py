@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import CorruptFileError, StateFileError
+from redrive.engine.statefile import supervisor_file
+from redrive.engine.statefile.lock_file import SERVICE
 from redrive.engine.statefile.paths import supervisor_path
 from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import (
@@ -28,6 +30,7 @@ from redrive.engine.statefile.supervisor_file import (
     remove,
     with_known,
 )
+from redrive.engine.store import lock
 from redrive.engine.store.supervisor_writer import ROWS_MAX, SINGLE_MAX, SupervisorFile
 
 HOUR = 3600 * 1_000_000
@@ -38,7 +41,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     os.makedirs(os.path.dirname(supervisor_path()))
     with contextlib.closing(SupervisorFile(supervisor_path(), "one")) as file:
-        file.register(1, "here", "[]", 0)
+        file.register(os.getpid(), "here", "[]", 0)
         yield file
 
 
@@ -235,6 +238,19 @@ def test_a_file_that_is_cut_short_is_damaged_at_its_first_check_and_at_each_late
         for _ in range(2):
             with pytest.raises(CorruptFileError, match="was cut short"):
                 opened.explain_loss()
+
+
+def test_a_supervisor_whose_disk_is_full_does_not_hang(file: SupervisorFile, monkeypatch: pytest.MonkeyPatch):
+    path = supervisor_path() + ".f.db"
+    stored = file.claim("f.py:flow", "f", path)
+    held = lock.acquire(path + SERVICE, "two")
+    try:
+        file.save(stored._replace(supervisor_id="one", spec="{}"))
+        assert only_row().hang == f"(pid {os.getpid()}) hangs: kill -9 {os.getpid()}, and start it again"
+        monkeypatch.setattr(supervisor_file, "is_full", lambda path: True)
+        assert only_row().hang.startswith(f"(pid {os.getpid()}) cannot write {supervisor_path()}, whose disk is full")
+    finally:
+        held.release()
 
 
 def test_a_request_of_another_writer_is_no_request(file: SupervisorFile):

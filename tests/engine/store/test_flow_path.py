@@ -64,6 +64,13 @@ def test_a_name_is_one_file_in_the_default_folder_that_every_file_system_takes(n
     assert not os.path.basename(path).startswith((".", "-wal")) and path.isprintable()
 
 
+def test_a_user_without_a_home_is_told_and_gets_no_folder_named_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without HOME, of a uid without a name
+    with pytest.raises(StateFileError, match="set HOME or XDG_STATE_HOME"):
+        paths.default_folder()
+
+
 @pytest.mark.parametrize("home", [None, "", "/srv/states", "/srv/states/"])
 def test_the_default_folder_is_where_platformdirs_has_it(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
     """Not asked itself: the module goes over ssh to hosts where nothing is installed."""
