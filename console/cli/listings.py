@@ -44,9 +44,9 @@ from ..sessions.session import (
     Session,
     board_query,
     causes_query,
-    list_query,
     machine_now_us,
     part_query,
+    rows_query,
     runs_query,
 )
 from ..sessions.target import is_host, is_remote
@@ -92,7 +92,7 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         projection = await session.snapshot(session.run_id, successes="all" if as_json else "states")
         run, now_us, address = projection.run, session.now_us(), session.address
         board = Board(projection)
-        breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
+        breakers, pages = await session.rows(lists.BREAKERS), await session.rows(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
         runner = runner_of(run, session.status)
         about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
@@ -103,7 +103,7 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         lines = task_lines(projection, as_json, {}, patterns, about)
         return [present.place_line(run, address), *lines, *_notes_below(run, session)]
 
-    queries = [board_query(), list_query(lists.BREAKERS), list_query(lists.PAGES, limit=_PAGES_MAX)]
+    queries = [board_query(), rows_query(lists.BREAKERS), rows_query(lists.PAGES, limit=_PAGES_MAX)]
     queries += [] if as_json else [causes_query()]
     return print_view(endpoint, read, follow=follow, as_json=as_json, queries=queries)
 
@@ -207,7 +207,7 @@ PEACE_OF_RUN = "nothing in this run needs a human"
 
 def inbox_queries(run_id: str | None = None) -> Sequence[Query]:
     """The queries of ``inbox_of_run``, and of what is read before it."""
-    return [part_query(run_id), list_query(lists.BREAKERS), causes_query(run_id), runs_query(run_id)]
+    return [part_query(run_id), rows_query(lists.BREAKERS), causes_query(run_id), runs_query(run_id)]
 
 
 async def inbox_of_run(
@@ -276,7 +276,7 @@ def act_lines(
 async def load_board(session: Session, projection: RunProjection) -> Board:
     """The board of a run with the breakers that may hold its tasks."""
     board = Board(projection)
-    board.update_lists(await session.query(lists.BREAKERS))
+    board.update_lists(await session.rows(lists.BREAKERS))
     return board
 
 
@@ -311,7 +311,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         return [present.place_line(run, address), *lines, *none, *_notes_below(run, session)]
 
     run_query = part_query(names=file.tasks, has_blockers=True) if file.tasks else board_query()
-    queries = [run_query, list_query(lists.BREAKERS)]
+    queries = [run_query, rows_query(lists.BREAKERS)]
     return print_view(file.to_read(), read, follow=False, as_json=as_json, queries=queries)
 
 
@@ -420,8 +420,8 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         lines = [present.place_line(None, address), *table, *more, *notes]
         return [*lines, *_needing_lines(session, waiting), *_notes_below(None, session), *schedule_lines]
 
-    queries = [runs_query(), list_query(lists.SCHEDULES)]
-    queries += [] if as_json else [list_query(lists.ATTENTION_RUNS)]
+    queries = [runs_query(), rows_query(lists.SCHEDULES)]
+    queries += [] if as_json else [rows_query(lists.ATTENTION_RUNS)]
     return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
 
 
@@ -448,7 +448,7 @@ async def _tasks_of_runs(session: Session, *, as_json: bool) -> list[Shown]:
 
 
 async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:
-    rows = await session.query(lists.ATTENTION_RUNS)
+    rows = await session.rows(lists.ATTENTION_RUNS)
     return {one.run.run_id: one for one in waiting_runs(rows, session.status, session.now_us())}
 
 
@@ -461,7 +461,7 @@ def _needing_lines(session: Session, waiting: Mapping[str, WaitingRun]) -> list[
 async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, and whether a process serves them."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
-    rows, now_us = await session.query(lists.SCHEDULES), session.now_us()
+    rows, now_us = await session.rows(lists.SCHEDULES), session.now_us()
     starts = starts_of_file(rows, await session.supervised() if rows else (), session.status.service_pid, now_us)
     coming = [start_sentence(start, now_us) for start in starts]
     return [f"{one_line(row.dag_name)}: {words}{unserved}" for row, words in zip(rows, coming, strict=True)]

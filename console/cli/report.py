@@ -81,8 +81,8 @@ async def read_report(session: Session) -> ReportData:
     run_id = board.projection.run.run_id
     near_limits = tasks_near_limits(board)
     breakers, pages, board.duration_stats, acts, (causes, total), past = await asyncio.gather(
-        session.query(lists.BREAKERS),
-        session.query(lists.PAGE_HEADS),
+        session.rows(lists.BREAKERS),
+        session.rows(lists.PAGE_HEADS),
         session.duration_stats(run_id),
         _acts_and_notes(session, run_id),
         _causes(session, board),

@@ -221,7 +221,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
         from ..sessions.session import Session
 
         async def read(session: Session) -> list[str]:
-            waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, session.now_us(), run_id)
+            waiting = waiting_runs(await session.rows(ATTENTION_RUNS), session.status, session.now_us(), run_id)
             return [f"{waiting_sentence(waiting)}: {advised('inbox', session.address)}"] if waiting else []
 
         return with_session(Endpoint(state), read)

@@ -25,7 +25,7 @@ from ..present.runs import place_line
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
-from ..sessions.session import Session, board_query, list_query, machine_now_us, new_command
+from ..sessions.session import Session, board_query, machine_now_us, new_command, rows_query
 from ..sessions.target import MACHINE, is_remote, name_run, run_in
 from ..text.columns import Columns, field
 from ..text.system_events import UNSENT_UNTIL
@@ -71,14 +71,14 @@ def print_all(file: NamedFile, as_json: bool) -> int:
 
     async def use(session: Session) -> None:
         board = Board(await session.snapshot(session.run_id))
-        board.update_lists(await session.query(BREAKERS))
+        board.update_lists(await session.rows(BREAKERS))
         if not as_json:
             echo(place_line(board.projection.run, session.address))
         _print_breakers(board, as_json, session.now_us())
         await _print_pages(session, endpoint, None, as_json=as_json)
         await _print_rows(session, board.projection, (), as_json=as_json)
 
-    read_once(endpoint, use, [board_query(), list_query(BREAKERS), list_query(PAGES)])
+    read_once(endpoint, use, [board_query(), rows_query(BREAKERS), rows_query(PAGES)])
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
 
 
@@ -107,14 +107,14 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
             answers.append(await session.send(command))
             operate.print_answer(answers[-1], as_json, operate.place_of(session, run))
         if not acts:
-            board.update_lists(await session.query(BREAKERS))
+            board.update_lists(await session.rows(BREAKERS))
             if not as_json:
                 echo(place_line(run, session.address))
             _print_breakers(board, as_json, session.now_us())
         return code_of_answers(*answers)
 
     reach = with_session if acts else read_once
-    return reach(endpoint, use, [board_query(), list_query(BREAKERS)])
+    return reach(endpoint, use, [board_query(), rows_query(BREAKERS)])
 
 
 def _print_breakers(board: Board, as_json: bool, now_us: int) -> None:
@@ -162,7 +162,7 @@ def list_or_update_pages(
         return code_of_answers(*answers)
 
     reach = with_session if acts else read_once
-    return reach(endpoint, use, [list_query(PAGES)])
+    return reach(endpoint, use, [rows_query(PAGES)])
 
 
 def _test_senders(endpoint: Endpoint) -> int:
@@ -195,7 +195,7 @@ async def _print_pages(
     session: Session, endpoint: Endpoint, run_id: str | None, *, as_json: bool, everything: bool = False
 ) -> None:
     """Print the pages of a run, or of all; with ``everything``, also those that are resolved."""
-    found = [row for row in await session.query(PAGES) if everything or row.state != "resolved"]
+    found = [row for row in await session.rows(PAGES) if everything or row.state != "resolved"]
     rows = [_with_others(row, endpoint) for row in found if run_id in (None, row.run_id)]
     context = shell_context(session.now_us())
     print_list("pages", PAGE_COLUMNS, rows, context, as_json=as_json, empty="no pages are open")
@@ -316,7 +316,7 @@ async def _read(session: Session, projection: RunProjection, tasks: Sequence[str
     rows: list[QuarantineRow] = []
     while True:
         after = rows[-1].id if rows else 0
-        found = await session.query(
+        found = await session.rows(
             QUARANTINE, run_id=projection.run.run_id, task=task, after=after, limit=_ROWS_AT_ONCE
         )
         rows += found

@@ -84,7 +84,7 @@ class RowsScreen(ConsoleScreen):
         """Read the current count and invalidate the visible rows."""
         run_id = self.board.projection.run.run_id
         systems = model.Systems(self.board)
-        systems.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
+        systems.load_row_groups(await self.console.live.session.rows(lists.QUARANTINE_GROUPS, run_id=run_id))
         self.group = systems.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
         self.window.invalidate(self.group.total)
@@ -114,7 +114,7 @@ class RowsScreen(ConsoleScreen):
 
     async def _query(self, page: int) -> Sequence[lists.QuarantineRow]:
         task, fingerprint = self.key
-        return await self.console.live.session.query(
+        return await self.console.live.session.rows(
             lists.QUARANTINE_ROWS,
             run_id=self.board.projection.run.run_id,
             task=task,
@@ -152,7 +152,7 @@ class RowsScreen(ConsoleScreen):
 
     async def _open(self, row_id: int) -> None:
         run_id, session = self.board.projection.run.run_id, self.console.live.session
-        found = await session.query(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
+        found = await session.rows(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         if found:
             self.console.push_screen(TextDialog(f"Row {found[0].row_key}", partial(row_lines, found[0]), wrap=True))
 

@@ -149,9 +149,9 @@ class RunsScreen(DetailedList):
         live = self.console.live
         self._is_stale = False
         summaries = await live.session.runs()
-        self._schedules = await live.session.query(SCHEDULES)
+        self._schedules = await live.session.rows(SCHEDULES)
         self._supervised = await live.session.supervised() if self._schedules else ()
-        rows, groups = await live.session.query(ATTENTION_RUNS), await live.session.query(DEAD_LETTER_GROUPS)
+        rows, groups = await live.session.rows(ATTENTION_RUNS), await live.session.rows(DEAD_LETTER_GROUPS)
         waiting = model.waiting_runs(rows, live.status, live.now_us, groups=groups)
         self._waiting = {one.run.run_id: one for one in waiting}
         self._durations = model.usual_durations(summaries)

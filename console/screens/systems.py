@@ -187,11 +187,11 @@ class SystemsScreen(DetailedList):
         """Read the rows of a section; the returned function shows them."""
         session, systems = self.console.live.session, self.systems
         if section is model.Section.BREAKERS:
-            breakers = await session.query(lists.BREAKERS)
+            breakers = await session.rows(lists.BREAKERS)
             return lambda: systems.load_breakers(breakers, self.console.live.now_us)
         if section is model.Section.PAGES:
-            return partial(systems.load_pages, await session.query(lists.PAGE_HEADS))
-        return partial(systems.load_row_groups, await session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
+            return partial(systems.load_pages, await session.rows(lists.PAGE_HEADS))
+        return partial(systems.load_row_groups, await session.rows(lists.QUARANTINE_GROUPS, run_id=run_id))
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -286,14 +286,14 @@ class SystemsScreen(DetailedList):
         """Read the text of a page, the changes of a breaker, or the first rows of a group."""
         session, run_id = self.console.live.session, self.board.projection.run.run_id
         if isinstance(item, PageRow):
-            found = await session.query(lists.PAGES, id=item.id, limit=1)
+            found = await session.rows(lists.PAGES, id=item.id, limit=1)
             self._more[_version(item)] = parse_body(found[0].body) if found else PageBody()
         elif isinstance(item, BreakerStatus):
             changes = await listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
             self._more[_version(item)] = [one for one in changes if event_subject(one) == item.name]
         else:
             task, fingerprint = item.key
-            self._more[_version(item)] = await session.query(
+            self._more[_version(item)] = await session.rows(
                 lists.QUARANTINE_ROWS, run_id=run_id, task=task, fingerprint=fingerprint, skip=0, limit=_ROWS_NAMED
             )
         while len(self._more) > _MORE_KEPT:

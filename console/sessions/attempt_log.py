@@ -184,7 +184,7 @@ class AttemptLog:
         return shown, is_last or len(shown) < len(chunks)
 
     async def _read_sizes(self) -> None:
-        rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        rows = await self._session.rows(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         if rows:
             self.output_bytes = rows[0].output_bytes if self.until_us is None else None
             self.dropped_bytes = rows[0].output_dropped_bytes

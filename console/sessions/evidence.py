@@ -21,7 +21,7 @@ async def read_evidence(session: Session, run_id: str, name: str, attempts: Sequ
 
     history, rows, texts = await asyncio.gather(
         past_attempts(session, name),
-        session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS),
+        session.rows(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS),
         asyncio.gather(*(session.attempt_text(run_id, name, attempt) for attempt in attempts)),
     )
     return EvidenceData([*map(AttemptTexts, attempts, texts)], history, rows)
@@ -29,7 +29,7 @@ async def read_evidence(session: Session, run_id: str, name: str, attempts: Sequ
 
 async def past_attempts(session: Session, name: str) -> Sequence[lists.PastAttemptRow]:
     """Read the latest attempts of a task in all runs of the file."""
-    return await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
+    return await session.rows(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
 
 
 async def past_answers(session: Session, name: str) -> list[Event]:

@@ -226,8 +226,8 @@ class LiveRun:
             except RefusedError:
                 await self._wait_for_run(RefusedError(gone))
                 return
-        breakers = await self.session.query(lists.BREAKERS)
-        pages = await self.session.query(lists.PAGES, limit=PAGES_MAX)
+        breakers = await self.session.rows(lists.BREAKERS)
+        pages = await self.session.rows(lists.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
             self.board.seek(self._present)  # the lists that the next board takes over are those of the present
         board = Board(projection, self.board)

@@ -42,7 +42,7 @@ def read_once(endpoint: Endpoint, use: Use[Result], queries: Sequence[Query] = (
 
     async def use_named(session: Session) -> Result:
         if endpoint.run is not None:
-            session.run_id = one_run(endpoint.run, await session.query(RUN_NAMES), endpoint.target)
+            session.run_id = one_run(endpoint.run, await session.rows(RUN_NAMES), endpoint.target)
         return await use(session)
 
     async def open_and_use() -> Result:

@@ -18,7 +18,7 @@ from .agent_process import AgentMessage, AgentProcess, clock_offset_us, file_row
 from .bundle import boot_command
 from .connection import DEAD_SECONDS, WATCH_SECONDS
 from .login import Login, connect_with_sign_in
-from .session import LiveSession, Query, about_run, list_query
+from .session import LiveSession, Query, about_run, rows_query
 from .ssh_errors import SILENCE_SECONDS
 from .target import is_remote, one_run
 
@@ -44,7 +44,7 @@ async def open_session(
         from .ssh import SshSession
 
         whole = None if run is None else parse(f"{target}@{run}").path
-        first = queries if run is None else [list_query(RUN_NAMES)]
+        first = queries if run is None else [rows_query(RUN_NAMES)]
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(
@@ -66,7 +66,7 @@ async def open_session(
         session = await LocalSession.open(target, read_only=read_only)
     if run is not None:
         try:
-            session.run_id = one_run(run, await session.query(RUN_NAMES), target, *session.ssh_arguments)
+            session.run_id = one_run(run, await session.rows(RUN_NAMES), target, *session.ssh_arguments)
             session.prefetch(about_run(query, session.run_id) for query in queries)
         except BaseException:
             await session.close()

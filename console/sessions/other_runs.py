@@ -36,7 +36,7 @@ class OtherRuns:
     async def refresh(self, session: Session, run_id: str) -> bool:
         """Read the list; True if it changed. Raises RedriveError."""
         self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
-        rows = await session.query(ATTENTION_RUNS)
+        rows = await session.rows(ATTENTION_RUNS)
         before, self.waiting = self.waiting, waiting_runs(rows, session.status, session.now_us(), run_id)
         return before != self.waiting
 

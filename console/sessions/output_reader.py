@@ -9,7 +9,7 @@ import msgspec
 from ...engine.statefile.lists import OUTPUT
 from ...engine.statefile.logs import LogChunk
 from ..model.log import LineAssembler
-from .session import Session, list_query, log_query
+from .session import Session, log_query, rows_query
 
 #: Of a log that is printed: a page costs a round trip; and its end, where that is enough.
 _PAGE = {"limit": 50_000, "most": 2 * 1024 * 1024}
@@ -54,7 +54,7 @@ class OutputReader:
 
     def prefetch(self) -> None:
         """Ask what ``read_new`` reads first: of several streams in one round trip."""
-        size = list_query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        size = rows_query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         first = {"after": 0, **_PAGE} if self._tail is None else _END
         self._session.prefetch([size, log_query(self.run_id, self.task, self.attempt, **first)])
 
@@ -88,7 +88,7 @@ class OutputReader:
         return chunks
 
     async def _size(self) -> tuple[int, int | None]:
-        rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        rows = await self._session.rows(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         return (rows[0].output_bytes, rows[0].last_id) if rows else (0, None)
 
     def _lines_of(self, chunk: LogChunk, size: int) -> Iterator[OutputLine]:

@@ -24,7 +24,7 @@ class RunGridReader:
         keys = [(one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items()))) for one in runs]
         missing = [key for key in keys if key not in self._ended]
         # all at once: each waits for a link of its own delay
-        read = await asyncio.gather(*(self._session.query(RUN_TASKS, run_id=run_id) for run_id, *_ in missing))
+        read = await asyncio.gather(*(self._session.rows(RUN_TASKS, run_id=run_id) for run_id, *_ in missing))
         known = {**self._ended, **dict(zip(missing, read, strict=True))}
         self._ended = {key: known[key] for key in keys if key[1] is not None}
         return run_grid(runs, {key[0]: known[key] for key in keys})

@@ -150,9 +150,9 @@ class Session(Protocol):
         options = {"run_id": run_id, "name": task, "attempt": attempt, "pattern": pattern}
         return await self.read(partial(row_of, FoundChunk), ("find", {**options, "after": after, "before": before}))
 
-    async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
+    async def rows(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
-        return await self.read(partial(rows_of, listing.row), list_query(listing, **options))
+        return await self.read(partial(rows_of, listing.row), rows_query(listing, **options))
 
     async def file_row(self) -> FileRow:
         """Return the row of the file as the list of a machine has it."""
@@ -212,8 +212,8 @@ def runs_query(run_id: str | None = None) -> Query:
     return "runs", {"run_id": run_id}
 
 
-def list_query(listing: Listing[Row], **options: Option) -> Query:
-    """The query of ``Session.query``."""
+def rows_query(listing: Listing[Row], **options: Option) -> Query:
+    """The query of ``Session.rows``."""
     return "query", {"what": listing.name, "options": options}
 
 
@@ -241,7 +241,7 @@ class LiveSession(Session, Protocol):
 
 async def listed_events(session: Session, listing: Listing[EventRow], **options: Option) -> list[Event]:
     """Read a list of events; a malformed payload hides no other event."""
-    return list(map(listed_event, await session.query(listing, **options)))
+    return list(map(listed_event, await session.rows(listing, **options)))
 
 
 # --- The operator of this console, and the operators of other consoles -----------------------------------------------

@@ -81,7 +81,7 @@ async def doors(path: Path) -> dict[str, float]:
     async def inbox() -> None:
         projection = await session.snapshot()
         board = Board(projection)
-        board.update_lists(await session.query(lists.BREAKERS))
+        board.update_lists(await session.rows(lists.BREAKERS))
         causes = Inbox(board).causes()
         await session.cause_histories(
             projection.run.run_id, [(cause.fingerprint, cause.downstream) for cause in causes]
@@ -93,7 +93,7 @@ async def doors(path: Path) -> dict[str, float]:
             break
 
     async def acts() -> None:
-        await session.query(lists.JOURNAL, run_id="night-1", acts=1, limit=100)
+        await session.rows(lists.JOURNAL, run_id="night-1", acts=1, limit=100)
 
     requests: dict[str, Callable[[], object]] = {
         "attach: the latest run and the first look for events": attach,

@@ -228,7 +228,7 @@ class FakeSession:
         self.usage_reads += 1
         return self.running_usage
 
-    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+    async def rows(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()
         if listing.name == ATTENTION_RUNS.name and listing.name not in self.lists:
             known = await self.runs()

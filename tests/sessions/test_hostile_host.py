@@ -61,7 +61,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda session: session.find_in_log(RUN, "broken", 1, "x"),
     lambda session: session.preview(COMMAND),
     lambda session: session.preview_prune({"runs": 3}),
-    *(lambda session, listing=listing: session.query(listing) for listing in LISTINGS),
+    *(lambda session, listing=listing: session.rows(listing) for listing in LISTINGS),
     lambda session: session.send(COMMAND),
 )
 

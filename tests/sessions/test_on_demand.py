@@ -55,12 +55,12 @@ async def test_long_texts_are_read_on_demand(open_session: OpenSession, run_file
 async def test_lists_beside_a_run_are_values(open_session: OpenSession, run_file: StateFileBuilder) -> None:
     session = await open_session(run_file.path)
     run_file.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
-    (act,) = await session.query(lists.JOURNAL, run_id="night-1", acts=1)
+    (act,) = await session.rows(lists.JOURNAL, run_id="night-1", acts=1)
     assert (act.actor, act.data) == ("ana@desk", '{"what":"ack"}')
-    assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
-    assert [] == await session.query(lists.BREAKERS) == await session.query(lists.SCHEDULES)
+    assert [row.attempt for row in await session.rows(lists.HISTORY, task="task_00002")] == [1]
+    assert [] == await session.rows(lists.BREAKERS) == await session.rows(lists.SCHEDULES)
     with pytest.raises(RedriveError, match="colour"):
-        await session.query(lists.PAGES, colour="red")
+        await session.rows(lists.PAGES, colour="red")
 
 
 async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
@@ -71,14 +71,14 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
         lambda transaction: quarantined.add_rows(transaction, claims.Claim("night-1", "task_00002", 1, 0, ""), rows)
     )
     session = await open_session(run_file.path)
-    (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
+    (group,) = await session.rows(lists.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", 9, 9) == (group.name, group.fingerprint, group.provisional, group.total)
-    found = await session.query(
+    found = await session.rows(
         lists.QUARANTINE_ROWS, run_id="night-1", task="task_00002", fingerprint="f", skip=7, limit=100
     )
     assert ["c-7", "c-8"] == [row.row_key for row in found]
     assert all(len(row.payload or "") < 900 for row in found)
-    assert [] == await session.query(lists.PAGE_HEADS) == await session.query(lists.PAGES, id=1)
+    assert [] == await session.rows(lists.PAGE_HEADS) == await session.rows(lists.PAGES, id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(
@@ -166,7 +166,7 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(
         run_file.write(partial(append, attempt=attempt, text=text))
     session = await open_session(run_file.path)
     chunks = await all_chunks(session)
-    (counted,) = await session.query(lists.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
+    (counted,) = await session.rows(lists.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
     (gap,) = [chunk.dropped for chunk in chunks if chunk.dropped]
     assert gap == counted.output_dropped_bytes == counted.output_bytes - sum(len(chunk.text) for chunk in chunks) > 0
     assert not chunks[0].dropped and not chunks[-1].dropped

@@ -81,20 +81,20 @@ class OutageSession(FakeSession):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.rows = 0
+        self.row_count = 0
 
-    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+    async def rows(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         what, row = listing.name, listing.row
         self.asked.append((what, options))
         if what == "quarantine_rows":
             self._raise()
-            last = min(options["skip"] + options["limit"], self.rows)
+            last = min(options["skip"] + options["limit"], self.row_count)
             return [build_row(row, quarantined(place)) for place in range(options["skip"], last)]
         if what == "quarantine":
             return [build_row(row, quarantined(options["after"]))]
         if what == "pages" and "id" in options:
             return [build_row(row, page) for page in self.lists.get("pages", ()) if page["id"] == options["id"]]
-        return await super().query(listing, **options)
+        return await super().rows(listing, **options)
 
 
 def outage(clock: StillClock) -> OutageSession:
@@ -109,7 +109,7 @@ def outage(clock: StillClock) -> OutageSession:
     session = OutageSession(projection, "local:nightly.db")
     session.builder = builder
     clock.now = builder.at
-    session.rows = 3
+    session.row_count = 3
     session.lists = {
         "breakers": [
             row_of_breaker(

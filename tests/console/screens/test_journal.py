@@ -22,16 +22,16 @@ class Door(FakeSession):
     """A door to a journal that is read in windows; ``asked`` are the options of each reading."""
 
     asked: list[Any]
-    rows: list[EventRow]
+    stored: list[EventRow]
 
-    async def query(self, listing, **options):
+    async def rows(self, listing, **options):
         if listing.name != "journal":
-            return await super().query(listing, **options)
+            return await super().rows(listing, **options)
         self._raise()
         if not options.get("acts"):  # the header reads the acts for the progress of a redrive
             self.asked.append(options)
         before = options.get("before")
-        rows = [row for row in self.rows if before is None or row.seq < before]
+        rows = [row for row in self.stored if before is None or row.seq < before]
         return rows[-options["limit"] :]
 
 
@@ -63,7 +63,7 @@ def session(clock):
         projection.apply(event)
     session = Door(projection)
     session.builder = builder
-    session.rows = [row_of(event) for event in events]
+    session.stored = [row_of(event) for event in events]
     session.asked = []
     clock.now = builder.at
     return session
@@ -132,7 +132,7 @@ async def test_n_goes_to_what_somebody_did_or_has_to_do(session, clock):
 
 
 async def test_earlier_events_are_read_when_they_are_scrolled_to(session, clock):
-    session.rows += many(session.builder, 1_000)
+    session.stored += many(session.builder, 1_000)
     async with open_console(session, clock, "6") as driver:
         assert len(session.asked) == 1
         assert "200+ events" in driver.lines[3]
@@ -149,11 +149,11 @@ async def test_earlier_events_are_read_when_they_are_scrolled_to(session, clock)
 
 async def test_too_many_are_let_go_at_the_end_and_come_back_there(session, clock, monkeypatch):
     monkeypatch.setattr("redrive.console.model.replay.EVENTS_MAX", 500)
-    session.rows += many(session.builder, 1_000)
+    session.stored += many(session.builder, 1_000)
     async with open_console(session, clock, "6", "g", "g", "g") as driver:
         assert "500+ events" in driver.lines[3] and "300 newer ↓" in driver.lines[3]
         await driver.emit(session, session.builder.move("notify", "SKIPPED"))
-        session.rows.append(row_of(session._emitted[-1]))
+        session.stored.append(row_of(session._emitted[-1]))
         assert "301 newer ↓" in driver.lines[3]
         await driver.press("G")
         assert "notify" in shown(driver)[-1]
@@ -162,7 +162,7 @@ async def test_too_many_are_let_go_at_the_end_and_come_back_there(session, clock
 
 @pytest.mark.long
 async def test_the_filter_reads_back_until_the_screen_is_full(session, clock):
-    session.rows += many(session.builder, 1_000)
+    session.stored += many(session.builder, 1_000)
     async with open_console(session, clock, "6", "slash") as driver:
         await driver.submit("clean_refunds !ready")
         assert "1,023 events" in driver.lines[3]
@@ -236,7 +236,7 @@ async def test_a_session_that_fails_says_so(session, clock):
 async def test_other_runs_are_read_again(session, clock):
     async with open_console(session, clock, "6") as driver:
         session.projection.run = session.projection.run._replace(run_id="run-2")
-        session.rows = [row._replace(run_id="run-2") for row in session.rows[:1]]
+        session.stored = [row._replace(run_id="run-2") for row in session.stored[:1]]
         driver.app.live.follow("run-2")
         await driver.settle()
         await driver.press("6")
@@ -246,7 +246,7 @@ async def test_other_runs_are_read_again(session, clock):
 
 async def test_reasons_and_names_cannot_do_anything(session, clock):
     hostile = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202ey\n"
-    session.rows.append(row_of(act(session.builder, name=hostile, reason=hostile)))
+    session.stored.append(row_of(act(session.builder, name=hostile, reason=hostile)))
     async with open_console(session, clock, "6", "enter", size=(120, 40)) as driver:
         assert "[red]x[/red]" in driver.text
         assert not any(unfit in driver.text for unfit in "\x1b\x07\x9b\u202e")
@@ -302,9 +302,9 @@ async def test_tries_that_end_alike_are_one_row_until_enter(session, clock):
     builder = session.builder
     for _ in range(4):
         due = builder.after(30).at + 30 * S
-        session.rows.append(row_of(builder.start("load_dashboard")[-1]))
+        session.stored.append(row_of(builder.start("load_dashboard")[-1]))
         ended = builder.move("load_dashboard", "SENSING", {"outcome": "deferred", "ended_at": due}, next_retry_at=due)
-        session.rows.append(row_of(ended))
+        session.stored.append(row_of(ended))
     async with open_console(session, clock, "6") as driver:
         (row,) = [line for line in shown(driver) if "times in" in line]
         assert "◷ load_dashboard" in row and "▸ 4 times in 1m30: not there yet" in row
@@ -321,7 +321,7 @@ async def test_the_reports_of_progress_of_an_attempt_are_one_row(session, clock)
     for done in range(1, 5):
         data = {"set": {"progress_done": done, "progress_total": 9}}
         event = builder.after(1).event(EventKind.TASK_CHANGED, "load_dashboard", data=data)
-        session.rows.append(row_of(event))
+        session.stored.append(row_of(event))
     async with open_console(session, clock, "6") as driver:
         (row,) = [line for line in shown(driver) if "of 9 done" in line]
         assert "▸ 4 reports in 3s: 4 of 9 done" in row

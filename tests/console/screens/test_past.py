@@ -51,9 +51,9 @@ class CountingSession(FakeSession):
         await self.gate.wait()
         return list(await super().run_events(run_id, after, limit))
 
-    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+    async def rows(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         if listing.name != "journal":
-            return await super().query(listing, **options)
+            return await super().rows(listing, **options)
         before = options.get("before")
         rows = [listing.row._make(event) for event in self._emitted if before is None or event.seq < before]
         return rows[-options["limit"] :]

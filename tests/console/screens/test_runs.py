@@ -38,9 +38,9 @@ class ManyRuns(FakeSession):
         self.nights = self.summaries = [summary(number) for number in range(14, 0, -1)]
         self.asked: list[str] = []
 
-    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+    async def rows(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         if listing is not RUN_TASKS:
-            return await super().query(listing, **options)
+            return await super().rows(listing, **options)
         self.asked.append(options["run_id"])
         number = int(options["run_id"].partition("-")[2])
         return [listing.row._make(row) for row in tasks_of(number)]
@@ -110,8 +110,8 @@ class LongNames(ManyRuns):
 
     PREFIX = "NFCORE_VIRALRECON.ILLUMINA.ASSEMBLY_UNICYCLER.BANDAGE_IMAGE_OF_EACH_SAMPLE_AND_ITS_HOST."
 
-    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
-        rows = await super().query(listing, **options)
+    async def rows(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        rows = await super().rows(listing, **options)
         return (
             rows if listing is not RUN_TASKS else [listing.row._make((self.PREFIX + row[0], *row[1:])) for row in rows]
         )

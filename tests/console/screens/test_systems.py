@@ -56,7 +56,7 @@ def test_picture_of_a_page(session, clock, snap_compare):
 
 
 def test_picture_of_rows(session, clock, snap_compare):
-    session.rows = session.lists["quarantine_groups"][0]["held"] = 1204
+    session.row_count = session.lists["quarantine_groups"][0]["held"] = 1204
     app = make_app(session, clock)
     assert snap_compare(app, run_before=pressing(app, "7", "N", "enter", "space", "space"))
 

@@ -38,7 +38,7 @@ def asked(session: OutageSession) -> Counter[str]:
 
 def many(session: OutageSession) -> OutageSession:
     """More rows than anybody can look at."""
-    session.rows = session.lists["quarantine_groups"][0]["held"] = MANY
+    session.row_count = session.lists["quarantine_groups"][0]["held"] = MANY
     session.lists["quarantine_groups"][0]["last_id"] = MANY
     return session
 

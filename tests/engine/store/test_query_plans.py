@@ -88,7 +88,7 @@ async def test_no_request_of_the_console_scans_a_growing_table(recorder: Recorde
     await session.run_events(RUN, 0, 100)
     await session.duration_stats(RUN)
     for listing in lists.LISTINGS.values():
-        await session.query(listing)
+        await session.rows(listing)
     failed = projection.tasks["broken"]
     await session.cause_histories(RUN, [(str(failed.failure_fingerprint), None), ("other", "api")])
     await session.log(RUN, "broken", 1)
