@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 
+import pytest
 from support.marks import parametrize_mostly_long
 
 #: Document 003's main, word for word; ``dice`` stands for ``random``, and sleeps are what they were.
@@ -82,6 +83,7 @@ def test_document_003_ends_with_six_successes_and_as_many_attempts_as_the_dice_g
     assert [1, attempts, 1, 1, 1, 1] == [attempt for _, attempt in tasks.values()]
 
 
+@pytest.mark.long  # what decides it is tried in the nights
 def test_where_the_dice_fail_twice_at_one_line_the_third_start_wins(tmp_path):
     """003.29: a RuntimeError may heal: two alike, seconds apart, are no evidence of a mistake."""
     output, tasks = run_program(tmp_path, seed_with(True, True, False))

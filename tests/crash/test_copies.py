@@ -19,9 +19,9 @@ from support.waiting import wait_until
 FLOW = """
 import time
 from pathlib import Path
-from redrive.engine import Flow
+from redrive.engine import Flow, RetryPolicy
 
-flow = Flow("copied")
+flow = Flow("copied", retry=RetryPolicy(base=0.01))
 
 @flow.task(timeout=300)
 def gate():

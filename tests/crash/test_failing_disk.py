@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from redrive.engine import Executor, Flow
+from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
 from redrive.engine.store import database
@@ -34,7 +34,7 @@ def test_a_failed_sync_ends_the_executor_and_the_run_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The effect whose claim was not synced is not started, and the attempt that runs is killed."""
-    flow, state, events = Flow("night"), tmp_path / "state.db", list[Event]()
+    flow, state, events = Flow("night", retry=RetryPolicy(base=0.01)), tmp_path / "state.db", list[Event]()
 
     @flow.task
     def hang() -> None:

@@ -626,7 +626,7 @@ def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiti
     """What is in the file stays; the next executor takes the run up."""
     from redrive.engine.executor.attempts import RunningAttempts
 
-    flow = Flow("f")
+    flow = Flow("f", retry=RetryPolicy(base=0.01))
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
         patch.setattr(RunningAttempts, "settle", lambda *_: dict[str, int]()["no such key"])

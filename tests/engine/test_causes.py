@@ -285,10 +285,10 @@ def test_siblings_that_fail_alike_need_one_start_each(tmp_path: Path) -> None:
 def test_a_task_that_gets_further_each_time_is_slow(tmp_path: Path) -> None:
     flow = Flow("slow")
 
-    @flow.task(timeout=1, retry=RetryPolicy(max_attempts=40, base=0.01))
+    @flow.task(timeout=0.5, retry=RetryPolicy(max_attempts=40, base=0.01))
     def load(ctx: Any) -> None:
         for step in range(ctx.checkpointed or 0, 40):
-            time.sleep(0.05)
+            time.sleep(0.025)
             ctx.checkpoint(step + 1)
             ctx.progress(step + 1, 40)
 

@@ -26,9 +26,9 @@ from support.marks import parametrize_mostly_long
 
 FLOW = """
 from pathlib import Path
-from redrive.engine import Context, Flow
+from redrive.engine import Context, Flow, RetryPolicy
 
-flow = Flow("orders", max_parallel=2)
+flow = Flow("orders", max_parallel=2, retry=RetryPolicy(base=0.01))
 HERE = Path(__file__).parent
 
 @flow.task

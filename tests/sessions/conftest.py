@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.sessions import local
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.local import LocalSession
 from redrive.console.sessions.session import LiveSession
 from redrive.console.sessions.ssh import SshSession
+
+
+@pytest.fixture(autouse=True)
+def frequent_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of files at rest, for which the tests wait."""
+    monkeypatch.setattr(local, "HEARTBEAT_SECONDS", 0.1)
+
 
 OpenSession = Callable[..., Awaitable[LiveSession]]
 

@@ -115,7 +115,7 @@ def test_a_rejection_fails_it_for_good_in_a_class_of_its_own(folder: Path) -> No
 
 
 def test_without_an_answer_it_fails_at_its_timeout(folder: Path) -> None:
-    (folder / "release.py").write_text(FLOW.format(options=', timeout="1.5s", owner="ops"'))
+    (folder / "release.py").write_text(FLOW.format(options=', timeout="0.8s", owner="ops"'))
 
     def is_asked_before() -> bool:
         for file in folder.glob("s.db*"):

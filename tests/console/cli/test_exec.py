@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -66,10 +68,14 @@ def test_the_exit_code_is_that_of_the_command(states: Path, line: str, code: int
 
 
 def test_its_page_gets_the_message_and_its_ping_is_declared(states: Path, tmp_path: Path) -> None:
-    words = ("exec", "--name", "job", "--page", f"cat > {tmp_path}/page", "--ping", "http://127.0.0.1:9/x", "--")
-    assert run_redrive(*words, "echo full >&2; exit 6").returncode == 6
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as switch:
+        threading.Thread(target=switch.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{switch.server_port}/?{{event}}"
+        words = ("exec", "--name", "job", "--page", f"cat > {tmp_path}/page", "--ping", url, "--")
+        assert run_redrive(*words, "echo full >&2; exit 6").returncode == 6
+        switch.shutdown()
     assert "exit status 6: full" in (tmp_path / "page").read_text()
-    assert "flow.ping('http://127.0.0.1:9/x')" in (states / "job.exec.py").read_text()
+    assert f"flow.ping({url!r})" in (states / "job.exec.py").read_text()
     done = run_redrive("exec", "--name", "job", "--ping", "ftp://x", "--", "true")
     assert done.returncode == 125 and "https://" in done.stderr and "Traceback" not in done.stderr
 

@@ -13,8 +13,8 @@ from redrive.engine.domain.events import Event
 from support.commands import run_redrive
 
 GOOD = """
-from redrive.engine import Flow
-flow = Flow("good")
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("good", retry=RetryPolicy(base=0.01))
 @flow.task
 def a(): print("hello")
 flow.command("b", "test $REDRIVE_ATTEMPT = 2 || { echo not yet; exit 75; }", after=[a], max_attempts=2)

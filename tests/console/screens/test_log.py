@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.screens import log
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from support.marks import parametrize_mostly_long
@@ -48,6 +49,12 @@ class Door(FakeSession):
             self.asked.append((task, attempt, window["after"], window["limit"]))
         self._raise()
         return await super().log(run_id, task, attempt, **window)
+
+
+@pytest.fixture(autouse=True)
+def frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that grows."""
+    monkeypatch.setattr(log, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -263,14 +270,14 @@ async def test_who_reads_further_up_is_left_in_peace(session, clock):
 
 async def test_nothing_is_read_while_the_screen_is_hidden_or_nothing_runs(session, clock):
     async with at_the_log(session, clock) as driver:
-        await driver.pilot.pause(1.2)
+        await driver.pilot.pause(0.2)
         assert len(session.asked) == 1
         driver.app.selected = "clean_orders"
         await driver.press("6", "5")
         await until(driver, lambda: len(session.asked) > 3)
         await driver.press("6")
         seen = len(session.asked)
-        await driver.pilot.pause(1.2)
+        await driver.pilot.pause(0.2)
         assert len(session.asked) == seen
 
 

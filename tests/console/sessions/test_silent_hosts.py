@@ -33,6 +33,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(module, "SILENCE_SECONDS", SILENCE)
     monkeypatch.setattr(sessions, "OPEN_SECONDS", SILENCE)
     monkeypatch.setattr(address, "ANSWER_SECONDS", SILENCE)
+    monkeypatch.setattr(agent_process, "CLOSE_TIMEOUT_SECONDS", 0.1)
     return logins
 
 
@@ -81,7 +82,6 @@ def test_a_shared_connection_that_hangs_is_left_with_its_pipes(tmp_path: Path, m
                 await agent.open(["sh", "-c", line], {}, silence_seconds=SILENCE)
             return str(await agent.ended)
 
-    monkeypatch.setattr(agent_process, "CLOSE_TIMEOUT_SECONDS", 0.1)
     errors: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", errors.append)
     assert "hung" in asyncio.run(connect())

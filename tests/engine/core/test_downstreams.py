@@ -102,13 +102,13 @@ def test_the_cheapest_idempotent_task_finds_out_whether_a_downstream_is_back(tmp
 def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
     """SPEC 4.12: one token, so the second retry waits; the task that was never tried does not."""
     flow = Flow("f", max_parallel=1)
-    flow.downstream("api", minimum_calls=1000, bucket_capacity=1, bucket_refund=0, bucket_per_second=0.25)
+    flow.downstream("api", minimum_calls=1000, bucket_capacity=1, bucket_refund=0, bucket_per_second=1)
     outage(tmp_path, flow, calls=2)
     assert "SUCCESS" == run(tmp_path, flow).state
     first_tries = ask(tmp_path, "SELECT max(started_at) FROM attempt WHERE attempt = 1")
     retries = ask(tmp_path, "SELECT started_at FROM attempt WHERE attempt > 1 ORDER BY started_at")
     assert 2 == len(retries)
-    assert retries[1][0] - retries[0][0] >= 3_500_000
+    assert retries[1][0] - retries[0][0] >= 900_000
     assert retries[1][0] > first_tries[0][0]
 
 
@@ -185,7 +185,7 @@ class JumpingClock(SystemClock):
 def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp_path):
     """SPEC 4.10: what counts is how long it was to stay open, not what a wall clock says in between."""
     flow, clock, begun = Flow("f", max_parallel=1), JumpingClock(), tmp_path / "begun"
-    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=2)
+    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=0.5)
 
     @flow.task(downstream="api", retry=RetryPolicy(max_attempts=3, base=0.01, cap=0.01))
     def call(ctx):
@@ -203,7 +203,7 @@ def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp
     )
     assert "SUCCESS" == executor.run()
     first, second = map(float, begun.read_text().split())
-    assert second - first > 1.9
+    assert second - first > 0.45
     ((data,),) = ask(tmp_path, "SELECT data FROM event WHERE kind = 'clock'")
     assert abs(json.loads(data)["moved_us"] - 3_600_000_000) < 1_000_000
 

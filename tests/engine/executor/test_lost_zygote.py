@@ -137,7 +137,7 @@ flow.task(lambda: 2, name="second", after="first")
 def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None, isolation: str) -> None:
     grace_seconds = 0.5 if isolation == "thread" else 30  # a thread ignores its token, a process ends by SIGTERM
     source = f"""
-@flow.task(isolation={isolation!r}, timeout=2, grace_seconds={grace_seconds})
+@flow.task(isolation={isolation!r}, timeout=0.7, grace_seconds={grace_seconds})
 def hangs():
     freeze()
     time.sleep(600)
@@ -218,7 +218,7 @@ def fails():
 END_SECONDS = 30.0  # a grace of 1 s, 3 s until the zygote is given up, and a busy machine
 
 
-@parametrize_mostly_long("isolation", ["process", "worker"], quick=1)
+@parametrize_mostly_long("isolation", ["process", "worker"], quick=0)
 def test_sigterm_ends_an_executor_whose_zygote_is_stopped_beside_an_attempt(tmp_path: Path, isolation: str) -> None:
     mark = tmp_path / "mark"
     os.mkfifo(mark)

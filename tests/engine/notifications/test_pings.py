@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.notifications import notifier
 from redrive.engine.notifications.notifier import PingEvent, url_for
 from support.marks import for_each
 
@@ -50,6 +52,12 @@ def switch() -> Iterator[Switch]:
     yield server
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the tries of a ping."""
+    monkeypatch.setattr(notifier, "RETRY_POLICY", RetryPolicy(base=0.01, cap=0.01))
 
 
 def flow_to(url: str, error: type[Exception] | None = None) -> Flow:

@@ -36,7 +36,7 @@ FLOW = """
     import fcntl, socket, subprocess, threading
     from concurrent.futures import ThreadPoolExecutor
 
-    OPTIONS = {"timeout": 1.0, "grace_seconds": 5}
+    OPTIONS = {"timeout": 0.5, "grace_seconds": 5}
     RECEIVES = "import socket; socket.create_connection(('127.0.0.1', %d)).recv(1)"
 
     def receive(port):
@@ -57,7 +57,7 @@ FLOW = """
         connection.connect(path)
         connection.recv(1)
 
-    @flow.task(**OPTIONS)
+    @flow.task(timeout=0.5, grace_seconds=0.1)  # it waits for its thread
     def asks_in_a_pool(port):
         with ThreadPoolExecutor() as pool:
             pool.submit(receive, port).result()
@@ -88,7 +88,7 @@ FLOW = """
         thread.start()
         thread.join()
 
-    @flow.task(**OPTIONS)
+    @flow.task(timeout=1.0, grace_seconds=5)
     def computes_first():
         end = time.process_time() + 0.1
         while time.process_time() < end: pass
@@ -128,7 +128,7 @@ async def hang_of(bench: Any, task: str, words: str, **params: Any) -> Any:
         await bench.open(FLOW, declared=PARAMETERS)
     outcome, recorder = await bench.run_until(is_reported(words), task, params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
-    assert outcome.failure.message == f"task exceeded 1s: {recorder.payload_of('stack').hang}"
+    assert outcome.failure.message == f"task exceeded 0.5s: {recorder.payload_of('stack').hang}"
     return outcome
 
 
@@ -235,9 +235,9 @@ async def test_a_command_is_followed_through_its_shell(bench: Any, server: socke
     port = server.getsockname()[1]
     program = f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
     line = f'true; {quoted(sys.executable)} -S -c "{program}"; true'
-    await bench.open(f"flow.command('t', {line!r}, timeout=1, grace_seconds=5)")
+    await bench.open(f"flow.command('t', {line!r}, timeout=0.5, grace_seconds=5)")
     outcome, _ = await bench.run_until(is_reported("blocked in recv"), "t")
-    assert "task exceeded 1s: waits for its child `python" in outcome.failure.message
+    assert "task exceeded 0.5s: waits for its child `python" in outcome.failure.message
     assert f"): blocked in recv from 127.0.0.1:{port}, " in outcome.failure.message
     assert outcome.failure.fingerprint.strict == ""  # pids and ports make no two hangs different failures
     assert outcome.attempt_columns["stack"].startswith("Processes:\n  pid ")
@@ -246,7 +246,7 @@ async def test_a_command_is_followed_through_its_shell(bench: Any, server: socke
 COROUTINES = """
     import asyncio
 
-    OPTIONS = {"timeout": 1.0, "grace_seconds": 5}
+    OPTIONS = {"timeout": 0.5, "grace_seconds": 5}
 
     async def leaf():
         await asyncio.sleep(600)  # leaf
@@ -337,7 +337,7 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
     await bench.open(FLOW, declared=PARAMETERS)
 
     def has_place(outcome: Any, recorder: Any) -> bool:
-        assert outcome.failure.message == "task exceeded 1s"
+        assert outcome.failure.message == "task exceeded 0.5s"
         return str(outcome.failure.diagnostic).startswith("it was at flow_under_test.py")
 
     outcomes = [(await bench.run_until(has_place, "rests"))[0] for _ in range(2)]

@@ -96,7 +96,7 @@ async def test_a_command_reads_nothing_and_holds_nothing_of_the_engine(bench: An
 
 
 async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(bench: Any, survivors: Any) -> None:
-    await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=2, grace_seconds=0.5)')
+    await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=0.5, grace_seconds=0.5)')
 
     def is_whole(outcome: Any, recorder: Any) -> bool:
         return "asleep, 0 % CPU for the last" in outcome.failure.message
@@ -110,7 +110,7 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     pids = [int(standing.split()[1]) for standing in lines_by_command.values()]
     message = outcome.failure.message
     assert f"waits for its child `sleep` (pid {pids[1]}, S" in message
-    assert recorder.payload_of("stack").where == message.removeprefix("task exceeded 2s: ")
+    assert recorder.payload_of("stack").where == message.removeprefix("task exceeded 0.5s: ")
     assert survivors(pids, seconds=0) == []
 
 

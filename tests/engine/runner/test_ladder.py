@@ -434,11 +434,11 @@ async def test_a_task_that_closed_its_stack_pipe_is_ended_all_the_same(bench: An
 async def test_a_task_that_was_killed_says_how_far_it_came_by_its_own_progress(bench: Any) -> None:
     """Nearly done needs another timeout; standing still since long before needs another look."""
     await bench.open("""
-        @flow.task(timeout=1.5, grace_seconds=5)
+        @flow.task(timeout=0.6, grace_seconds=5)
         def slow(ctx):
             for row in range(1000):
                 ctx.progress(row, 1000)
-                time.sleep(0.05)
+                time.sleep(0.02)
 
         @flow.task(timeout=3, grace_seconds=5)
         def stuck(ctx):

@@ -13,11 +13,11 @@ from redrive.engine.domain.events import Event, EventKind
 
 FLOW = """
 import os, signal
-from redrive.engine import Flow
+from redrive.engine import Flow, RetryPolicy
 
 log = open("/dev/zero")
 print("loading tables")
-flow = Flow("f")
+flow = Flow("f", retry=RetryPolicy(base=0.01))
 
 @flow.task
 def ends_the_zygote():

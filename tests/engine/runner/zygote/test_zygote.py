@@ -347,7 +347,7 @@ async def test_a_start_that_a_stopped_zygote_does_not_answer_fails(bench: Any, m
     await bench.open(ESCAPES)
     os.kill(bench.runner.zygote_pid, signal.SIGSTOP)
     with monkeypatch.context() as impatient:
-        impatient.setattr(connection, "PING_SECONDS", 0.2)
+        impatient.setattr(connection, "PING_SECONDS", 0.05)
         for task in ("quick", "worker", "thread"):
             with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
                 await bench.start(task)
