@@ -12,7 +12,7 @@ import stat
 import sys
 import tokenize
 import warnings
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, timedelta, tzinfo
@@ -396,7 +396,7 @@ def environment_of(flow: FlowSpec) -> Mapping[str, str]:
 
     Raises OptionError if the file cannot be read any more.
     """
-    return {**os.environ, **declared_variables(flow)}
+    return ChainMap(declared_variables(flow), os.environ)
 
 
 def declared_variables(flow: FlowSpec) -> dict[str, str]:

@@ -26,9 +26,11 @@ class OutOfMemoryWatch:
     """
 
     def __init__(self, root: str = "/") -> None:
-        groups = list(_groups(Path(root)))
-        self._counts = [group / name for group in groups[:1] for name in _COUNTS] + [Path(root, "proc/vmstat")]
-        self._limit_kb = min((kb for group in groups if (kb := _limit_kb(group)) is not None), default=None)
+        limits = dict(_limits(root))
+        own = next(iter(limits), None)
+        counts = [] if own is None else [os.path.join(own, name) for name in _COUNTS]
+        self._counts = [*counts, os.path.join(root, "proc/vmstat")]
+        self._limit_kb = min((kb for kb in limits.values() if kb is not None), default=None)
         self.bound = _bound(self._limit_kb)
         self._mark = self._kills()
         self._marked_at = time.monotonic()
@@ -52,27 +54,22 @@ class OutOfMemoryWatch:
         return next(found, 0)
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's cgroup and its parents that limit memory, innermost first."""
-    for line in read_text(root / "proc/self/cgroup").splitlines():
+def _limits(root: str) -> Iterator[tuple[str, int | None]]:
+    """Yield the folders of this process's cgroup and its parents, innermost first, with their limits of memory in kB.
+
+    In a container the mount may be the only one that is visible.
+    """
+    for line in read_text(os.path.join(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
-        mount = root / "sys/fs/cgroup" / controllers
-        ours = mount / path.lstrip("/")
-        for folder in (ours, *ours.parents):
-            if any((folder / name).exists() for name in _LIMITS):
-                yield folder
-            if folder == mount:  # in a container it may be the only one that is visible
-                break
-
-
-def _limit_kb(group: Path) -> int | None:
-    for name in _LIMITS:
-        text = read_text(group / name).strip()
-        if text.isdigit() and int(text) < UNLIMITED_BYTES:
-            return int(text) // 1024
-    return None
+        mount = os.path.join(root, "sys/fs/cgroup", controllers).rstrip("/")
+        folder = os.path.join(mount, path.strip("/")).rstrip("/")
+        while len(folder) >= len(mount):
+            if text := next(filter(None, (read_text(os.path.join(folder, name)) for name in _LIMITS)), ""):
+                is_limit = text.strip().isdigit() and int(text) < UNLIMITED_BYTES
+                yield folder, int(text) // 1024 if is_limit else None
+            folder = os.path.dirname(folder)
 
 
 def _bound(limit_kb: int | None) -> str:
@@ -82,15 +79,16 @@ def _bound(limit_kb: int | None) -> str:
     return f"{machine_bytes / 1024**2:.0f} MiB that this machine has"
 
 
-def count_kills(path: Path) -> int | None:
+def count_kills(path: str | Path) -> int | None:
     """Return the kernel's count of out-of-memory kills in a file of a cgroup; None: it has none."""
     words = (line.split() for line in read_text(path).splitlines())
     return next((int(line[1]) for line in words if line[:1] == ["oom_kill"] and len(line) == 2), None)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: str | Path) -> str:
     """Return what the kernel says in a file; empty if it says nothing."""
     try:
-        return path.read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return ""
