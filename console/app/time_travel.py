@@ -212,7 +212,7 @@ class TimeTravel:
 
     async def _make_moves(self, moves: list[Move]) -> None:
         """Load the events for ``moves`` and show their target, unless the operator has left the past since."""
-        history = await self.load_history()
+        history = await self._load_history()
         seq = self._target(history.index)
         count = len(moves)
         point = await history.point_at(seq) if seq <= history.index.seq else None
@@ -226,7 +226,7 @@ class TimeTravel:
         elif self.return_to_present():
             self._console.show_warning(_PRESENT)
 
-    async def load_history(self) -> EventHistory:
+    async def _load_history(self) -> EventHistory:
         """Load the events up to the present: all of them the first time, later only new ones."""
         live, is_first = self._console.live, self._history is None
         if self._history is None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
 from textual.dom import DOMNode
-from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -21,7 +20,6 @@ from ..model.launch_context import LaunchContext
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
 from ..sessions.cause_histories import CauseHistories
-from ..sessions.event_history import EventHistory
 from ..sessions.live_run import LiveRun
 from ..sessions.other_runs import OtherRuns
 from ..text.glyphs import Glyphs
@@ -39,9 +37,6 @@ class TimeControl(Protocol):
 
     def return_to_present(self) -> bool:
         """Return to the present. False if the board shows it already."""
-
-    async def load_history(self) -> EventHistory:
-        """Load the events up to the present."""
 
 
 class RowDecisions(Protocol):
@@ -69,10 +64,6 @@ class Console(Protocol):
     glyphs: Glyphs
     selected: str | None
     absolute_times: bool
-
-    @property
-    def size(self) -> Size:
-        """The size of the terminal, in cells."""
 
     @property
     def time_travel(self) -> TimeControl:
@@ -124,9 +115,6 @@ class Console(Protocol):
 
     def show_warning(self, sentence: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show why nothing was done."""
-
-    def switch_view(self, view: ScreenName) -> None:
-        """Go to a view as to a top level."""
 
     def open_view(self, view: ScreenName) -> None:
         """Open a view; going back returns to the current screen."""

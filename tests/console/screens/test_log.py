@@ -379,7 +379,7 @@ async def test_o_and_again_o_opens_all_of_it_in_the_pager(session, clock, monkey
     session.logs[DEAD, 2] = long_log(10_000)
     paged = []
     monkeypatch.setattr(
-        "redrive.console.screens.log.show_in_pager", lambda path: paged.append((Path(path), Path(path).read_text()))
+        "redrive.console.screens.pager.show_in_pager", lambda path: paged.append((Path(path), Path(path).read_text()))
     )
     async with open_console(session, clock) as driver:
         driver.app.selected = DEAD

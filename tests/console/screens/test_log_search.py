@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from redrive.console.model.lists import places_after
-from redrive.console.screens.log_reader import SLICE_LINES, first_match
+from redrive.console.screens.log import SLICE_LINES, first_match
 
 
 def test_places_follow_each_other_round_and_round() -> None:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from redrive.console.screens.log import show_in_pager
+from redrive.console.screens.pager import show_in_pager
 from redrive.engine.errors import RedriveError
 from support.commands import quoted
 
