@@ -111,12 +111,15 @@ def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, h
     shell_line, *inputs = (part.replace(r"\%", "%") for part in _UNESCAPED_PERCENT.split(rest[-1]))
     shell_line, user = shell_line.strip(), rest[0] if has_user else None
     stdin = "\n".join(inputs) + "\n" if inputs else None
+    if any(_NO_TEXT.search(text) for text in (line, *environment.values())):
+        raise ValueError("its command, or a variable above it, has bytes that are no UTF-8 text: iconv converts them")
     settings = {name: environment[name] for name in environment if name in _SETTINGS}
     variables = {name: environment[name] for name in environment if name not in _SETTINGS}
     zone = (settings.get("CRON_TZ") if cron_reads_zones() else None) or zone
     return Job(number, line, fields, shell_line, stdin, variables, settings, zone, user)
 
 
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # how bytes are read that are no text
 _FIELD = re.compile(r"[\d*,/-]+|\?")  # a word that can only be a field of a schedule
 
 

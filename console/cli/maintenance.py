@@ -36,7 +36,7 @@ from ..present.executors import executor_advice
 from ..present.next_start import NOT_SERVED, next_start, start_sentence
 from ..sessions.address import SshOptions, parse
 from ..sessions.local import LocalSession
-from ..sessions.once import with_session
+from ..sessions.once import clock_notice, with_session
 from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.ssh_errors import SILENCE_SECONDS
 from ..sessions.target import existing_target, is_remote
@@ -116,6 +116,8 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
         files = await list_state_files(str(address), options)
         steps[:] = ["agent", "state"]  # also where the login alone was not tried
         done(counted(sum(one.has_file for one in files), "state file"))
+        if files and (notice := clock_notice(target, files[0].clock_offset_us / 1e6)):
+            found.append(DoctorFinding("warning", "clock", notice))
         return options
 
     try:

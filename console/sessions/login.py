@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import fcntl
 import os
 import shutil
 import signal
@@ -28,7 +29,9 @@ Result = TypeVar("Result")
 
 PERSIST_SECONDS = 60
 POLL_SECONDS = 0.03
-SOCKET_FOLDER_BYTES = 64  # a socket's path may have 104; "/redrive-12345678/ssh" and 17 that ssh appends are 38
+FOLDER_PREFIX = "redrive-ssh-"
+SOCKET_FOLDER_BYTES = 60  # a socket's path may have 104; "/redrive-ssh-12345678/ssh" and 17 that ssh appends are 42
+OLD_SECONDS = 3600.0  # from where on the folder of no process is removed: one that is made has no lock for an instant
 
 
 class Login:
@@ -109,7 +112,10 @@ class Login:
     def _folder(self) -> Path:
         """The folder of the socket; mode 0700 keeps other users out."""
         parents = filter(_fits_socket, (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()))
-        folder = tempfile.mkdtemp(prefix="redrive-", dir=next(parents, "/tmp"))
+        parent = next(parents, "/tmp")
+        remove_left_folders(parent)
+        folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent)
+        _lock_folder(folder)  # for as long as this process lives
         atexit.register(self._end)
         return Path(folder)
 
@@ -134,6 +140,29 @@ class Login:
         if self._is_open:
             self._shared.control_shared_connection(self._address, "exit")
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def remove_left_folders(parent: str) -> None:
+    """Remove the folders of this user whose process was killed: nobody holds their lock."""
+    for folder in Path(parent).glob(f"{FOLDER_PREFIX}????????"):
+        with suppress(OSError):
+            status = folder.lstat()
+            is_old = status.st_uid == os.getuid() and time.time() - status.st_mtime > OLD_SECONDS
+            if is_old:
+                lock = _lock_folder(str(folder))
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock_folder(folder: str) -> int:
+    """Return the descriptor of a lock that ends with this process. Raises OSError if another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _fits_socket(parent: str) -> bool:

@@ -72,15 +72,14 @@ async def _use(session: AnySession, use: Callable[[AnySession], Awaitable[Result
 
 def print_clock(session: Session) -> None:
     """Print the line of ``clock_notice``, if there is one."""
-    if notice := clock_notice(session):
+    if notice := clock_notice(session.address, session.status.clock_offset_seconds):
         echo(f"redrive: {notice}", err=True)
 
 
-def clock_notice(session: Session) -> str:
-    """A line about a host whose clock differs from the one of this machine; empty if it does not."""
-    seconds = session.status.clock_offset_seconds
+def clock_notice(address: str, seconds: float) -> str:
+    """A line about a host whose clock is that far ahead of the one of this machine; empty if it shows the same."""
     if abs(seconds) < CLOCK_OFFSET_SECONDS:
         return ""
     way = "ahead" if seconds > 0 else "behind"
-    host = one_line(parse(session.address).host)
+    host = one_line(parse(address).host)
     return f"the clock of {host} is {format_seconds(round(abs(seconds)))} {way}: ages are counted by it"

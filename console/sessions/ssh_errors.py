@@ -64,9 +64,10 @@ def link_error(address: SshAddress, options: SshOptions, code: int | None, stder
     if code in (126, 127) and not re.search("restricted|sudo", stderr):
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for pattern, remedy, sentence in _RULES:
-        if re.search(pattern, stderr):
+        if found := re.search(pattern, stderr):
             words = {"host": host, "python": python, "login": options.login(address), "become": options.become}
-            return LinkError(sentence.format(**words) + details, final=remedy == "fix", locked=remedy == "sign in")
+            said = last_line(stderr[: (stderr + "\n").index("\n", found.end())])  # others may follow
+            return LinkError(f"{sentence.format(**words)} ({said})", final=remedy == "fix", locked=remedy == "sign in")
     if code == 0:
         why = f"{python} on {host} is not a Python (name another: --python), or sshd runs a command of its own there"
         return LinkError(f"{why}, as ForceCommand{details}", final=True)

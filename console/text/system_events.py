@@ -28,6 +28,7 @@ _SENT = {
     "digest": "page sent in a digest",
     "reminder": "reminder sent",
     "joined": "sent with the page of flow {}, which has the same cause",
+    "past": "page sent before this could be written",
 }
 
 
@@ -48,7 +49,8 @@ def _page_sent_line(event: Event, payload: payloads.PageChanged) -> str:
     fingerprint = f" ({digits(payload.fingerprint)})" if payload.fingerprint else ""
     joined = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
     what = "REMINDED" if payload.how == "reminder" else "PAGED"
-    return f"{what} on-call{joined}: {payload.title}{fingerprint}"
+    past = ", before this could be written" if payload.how == "past" else ""
+    return f"{what} on-call{joined}{past}: {payload.title}{fingerprint}"
 
 
 def _page_unsent(event: Event, payload: payloads.PageChanged) -> str:

@@ -336,7 +336,7 @@ class PageChanged(NamedTuple):
     severity: Text = None
     fingerprint: Text = None
     page: PageColumns = EMPTY
-    how: Text = None  # SENT: "page", "digest" or "reminder"
+    how: Text = None  # SENT: "page", "digest", "reminder", or "past": before it could be written
     why: Text = None  # OPENED, the first page of a run: why nobody is paged
     sender: Text = None  # SEND_FAILED
     error: Text = None  # SEND_FAILED, UNSENT

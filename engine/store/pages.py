@@ -187,8 +187,8 @@ def record_past(transaction: Transaction, message: Mapping[str, object]) -> None
     row = {name: message[name] for name in ("cause", "run_id", "severity", "title", "created_at", "updated_at")}
     row |= {"episode": episode, "body": json.dumps(message["body"], ensure_ascii=False)}
     page_id = transaction.insert("page", {**row, "state": "resolved", "sent_at": row["updated_at"], "sent_count": 1})
-    for what in (PageChange.OPENED, PageChange.SENT, PageChange.RESOLVED):
-        _emit_sending(transaction, page_id, PageChanged(what, cause=cause, episode=episode))
+    for what, how in ((PageChange.OPENED, None), (PageChange.SENT, "past"), (PageChange.RESOLVED, None)):
+        _emit_sending(transaction, page_id, PageChanged(what, cause=cause, episode=episode, how=how))
 
 
 # --- Body of a page ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 from redrive.console.model.session_status import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions, parse
-from redrive.console.sessions.login import Login
+from redrive.console.sessions.login import FOLDER_PREFIX, Login, _lock_folder, remove_left_folders
 from redrive.console.sessions.open import list_state_files
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_errors import last_line, link_error
@@ -228,6 +228,20 @@ async def test_a_login_is_shared_whatever_folders_the_shell_of_another_user_name
         subprocess.run([ssh, "-O", "exit", *words], check=True, stderr=subprocess.DEVNULL)  # fails if none is shared
 
 
+def test_what_a_killed_console_has_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    left, young, held = folders = [tmp_path / f"{FOLDER_PREFIX}{name * 8}" for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        os.utime(folder, (1, 1))
+    os.utime(young)
+    lock = _lock_folder(str(held))
+    (left / "stderr").touch()
+    os.utime(left, (1, 1))
+    remove_left_folders(str(tmp_path))
+    os.close(lock)
+    assert {*tmp_path.iterdir()} == {young, held}
+
+
 def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     far: Any, run_file: StateFileBuilder, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +320,7 @@ def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash
         (0, "", "is not a Python", True),
         (126, "rbash: line 1: exec: restricted", "restricted shell, which starts no agent", True),
         (1, "sudo: a password is required", "lets you become nobody2 without one", True),
-        (1, "sudo: unknown user nobody2\nsudo: error initializing audit plugin", "far has no user nobody2", True),
+        (1, "sudo: unknown user nobody2\nsudo: error initializing", "(sudo: unknown user nobody2)", True),
         (1, "sudo: python3: command not found", "there is no python3", True),
         (127, "sh: 1: exec: sudo: not found", "there is no sudo", True),
         (-9, "", "ended", False),

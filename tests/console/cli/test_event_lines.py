@@ -94,6 +94,11 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
     assert line.endswith("no answer␛[2J; 1,234 more since the line before")
 
 
+def test_a_page_that_was_sent_while_the_file_refused_is_no_new_one():
+    (line,) = lines_of_event(event("page", {"what": "sent", "how": "past", "title": "f cannot write its state file"}))
+    assert line[11:] == "PAGED on-call, before this could be written: f cannot write its state file"
+
+
 def event(kind: str, data: dict[str, Any], **fields: Any) -> Event:
     found = Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
     return found._replace(**fields)

@@ -152,6 +152,10 @@ def test_what_no_flow_can_stand_for_is_said(home: Path) -> None:
         "line 3: there is no schedule @often",
         "line 1: @reboot is no time: agent.service is a unit of systemd for it",
     ]
+    Path("odd").write_bytes(b"0 1 * * * /bin/echo caf\xe9\n0 2 * * * /bin/true\nX=\xe9\n0 3 * * * /bin/true x\n")
+    done = run_redrive("import", "crontab", "odd", "--into", "flows")
+    lines = [line.partition(":") for line in done.stdout.splitlines() if "no UTF-8 text" in line]
+    assert done.returncode == 3 and [line for line, *_ in lines] == ["line 1", "line 4"]
     assert "no line in it that starts a command" in run_redrive("import", "crontab", "/dev/null").stderr
     assert "cannot be read: No such file" in run_redrive("import", "crontab", "gone").stderr
 
