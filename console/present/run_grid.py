@@ -24,7 +24,7 @@ from .states import shade, sign_and_word
 from .tasks import TaskNames
 
 _NAME_CELLS = (12, 40)
-_WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
+_WIDE_CELLS = 1 + CLOCK_CELLS + 2  # gap, duration, mark, sign
 MEDIAN_CELLS = CLOCK_CELLS + 2  # of what is usual, with a blank behind it
 _DATE_CELLS = 5
 _DATE_STEP = 8  # cells of the heat map for a date above it
@@ -157,11 +157,11 @@ def _wide_cell(cell: _ShownCell | None, glyphs: Glyphs, is_selected: bool) -> It
         yield Piece(" " * _WIDE_CELLS, _under(Role.DIM, is_selected))
         return
     is_slow, lasts_us = cell.is_slow, cell.lasts_us
-    yield Piece(glyphs.of(cell.style.sign), _under(cell.style.role, is_selected))
-    yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
     text = column(lasts_us) if lasts_us is not None else " " * CLOCK_CELLS
-    yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
+    mark = glyphs.up if is_slow else " "
     yield Piece(" ")
+    yield Piece(f"{text}{mark}", _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
+    yield Piece(glyphs.of(cell.style.sign), _under(cell.style.role, is_selected))
 
 
 def _under(role: str, is_selected: bool) -> str:

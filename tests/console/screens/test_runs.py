@@ -101,7 +101,7 @@ async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillC
         assert "14 runs · 2 need a human · 5 tasks · 1 slower than usual ↑" in driver.lines[3]
         assert row_of(driver, "settle").count("◆") == 2
         assert row_of(driver, "notify")[:40].count("▒") == 3 and row_of(driver, "notify").count("·") >= 2
-        assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
+        assert row_of(driver, "clean_orders").endswith("5m42↑✓")
         assert row_of(driver, "the whole run").count("◆") == 2
 
 
@@ -119,7 +119,7 @@ class LongNames(ManyRuns):
 
 async def test_names_without_what_all_begin_with_leave_states_their_room(clock: StillClock) -> None:
     async with open_console(LongNames(), clock, "1", size=(120, 40)) as driver:
-        assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
+        assert row_of(driver, "clean_orders").endswith("5m42↑✓")
         said = [" ".join(line.split()) for line in below(driver)]
         assert any(line.startswith("settle ◆ DEAD 4m15, the last of 2 attempts") for line in said)
         assert "NFCORE" not in driver.text
@@ -243,7 +243,7 @@ def test_each_run_is_in_the_grid_once() -> None:
 @pytest.mark.long
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "1", size=(200, 55)) as driver:
-        assert row_of(driver, "clean_orders")[: driver.app.screen.main_columns].rstrip().endswith("✓  1m36 ✓↑ 5m42")
+        assert row_of(driver, "clean_orders")[: driver.app.screen.main_columns].rstrip().endswith("  1m36 ✓  5m42↑✓")
         assert driver.lines[4].partition("│")[0].split()[2:] == [f"04-{day}" for day in range(13, 25)]
 
 
