@@ -144,11 +144,11 @@ def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHist
                 columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
             return columns
         case Defer(has_answered=has_answered):
-            columns = {"next_retry_at": at + round(decision.delay * 1e6), "error": summary(outcome.failure)}
+            said = summary(outcome.failure) or _said(outcome.defer_reason)
+            columns = {"next_retry_at": at + round(decision.delay * 1e6), "error": said}
             return {**columns, "failures": 0} if has_answered and history.failures else columns
         case Skip():
-            message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
-            return {"skip_cause": str(SkipCause.CONDITION), "error": message}
+            return {"skip_cause": str(SkipCause.CONDITION), "error": _said(outcome.skip_reason)}
         case Cancel(why=None):
             return {**_failure_columns(outcome.failure, FailureMode.OTHER), "next_retry_at": None}
         case Cancel(why=why):
@@ -186,6 +186,10 @@ def summary(failure: Failure | None) -> str | None:
         return None
     message = failure.message.strip() or failure.error_type
     return message[:ERROR_SUMMARY_CHARACTERS]
+
+
+def _said(reason: str) -> str | None:
+    return reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
 
 
 def _payload_of(decision: Decision, outcome: Outcome, history: TaskHistory) -> TaskMoved:

@@ -321,7 +321,13 @@ def _sensing(case: TaskCase) -> str:
 
 
 def _count_checks(case: TaskCase) -> str:
-    return f"not there yet after {counted(case.row.deferrals, 'check')}"
+    said = f": {case.row.error}" if case.row.error else ""
+    return f"not there yet after {counted(case.row.deferrals, 'check')}{said}"
+
+
+def _latest_check(case: TaskCase) -> str:
+    """What the latest check said, which a short row cuts last, and the number of checks."""
+    return ", ".join(filter(None, (case.row.error, counted(case.row.deferrals, "check"))))
 
 
 def _running(case: TaskCase) -> str:
@@ -475,7 +481,7 @@ _WAITS: Mapping[WaitReason, _Words] = {
     WaitReason.PARENTS: _Words(_waits_for_parents, _after, _waits_for_parents),
     WaitReason.NOT_BEFORE: _Words(_not_before),
     WaitReason.RETRY: _Words(_retrying, unattended=_queued_for_retry),
-    WaitReason.SENSOR: _Words(_sensing, lambda case: counted(case.row.deferrals, "check"), _count_checks),
+    WaitReason.SENSOR: _Words(_sensing, _latest_check, _count_checks),
     WaitReason.ATTEMPT: _Words(_running, unattended=_interrupted),
     WaitReason.DISPATCH: _Words(_dispatched_next),
     WaitReason.SLOT: _Words(_slots_used, lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use"),

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from redrive.engine.core.advice import TimeoutJudgement, TimeoutVerdict
 from redrive.engine.core.breaker import CallVerdict, DownstreamHealth
+from redrive.engine.core.consequences import consequences_of
 from redrive.engine.core.decide import (
     COUNTED_CLASSES,
     NO_CIRCUMSTANCES,
@@ -373,6 +374,14 @@ def test_a_sensor_polls_again_without_spending_the_budget():
     assert Defer(pytest.approx(0.11)) == judge(at_once, TaskHistory(TaskSpec("a", recheck_seconds=0.05)))  # type: ignore[arg-type]
     assert Defer(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), TaskHistory(failures=2))
     assert Defer(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
+
+
+def test_what_a_sensor_says_is_kept_until_its_next_check():
+    history = TaskHistory()
+    for said, kept in ((" no export yet\n", "no export yet"), ("", None)):
+        outcome = Outcome(OutcomeKind.DEFERRED, defer_reason=said)
+        end = consequences_of(NOW, "night", judge(outcome, history), outcome, history)
+        assert end.columns["error"] == kept
 
 
 def test_a_sensor_gives_up_after_max_elapsed():

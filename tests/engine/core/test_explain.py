@@ -223,6 +223,8 @@ def test_a_sensor_reports_its_polls_and_the_next_one():
     assert sentence(one("SENSING", deferrals=3, next_retry_at=NOW + 22 * S)) == (
         "not there yet after 3 checks; next check in 22s"
     )
+    said = one("SENSING", deferrals=3, next_retry_at=NOW + 22 * S, error="no export of 25 April")
+    assert sentence(said) == "not there yet after 3 checks: no export of 25 April; next check in 22s"
 
 
 def test_a_running_task_reports_its_attempt_and_its_bound():
