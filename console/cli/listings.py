@@ -17,7 +17,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, pause_author, waits_for_approval
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, is_undecided, pause_author, waits_for_approval
 from ...engine.domain.rows import RunRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import advised, counted, format_duration
@@ -320,11 +320,13 @@ _EXPLAINED = NEEDS_HUMAN | _WAITING
 
 def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: RunnerStatus) -> Iterator[Line]:
     """The task, then indented what holds it, each with its state, its reason and its error."""
-    for depth, (name, sentence) in enumerate(chain):
+    depth = 0
+    for name, sentence in chain:
         row = board.row(name)
         error = f" · {row.error}" if row.error and f" {row.error};" not in f" {sentence};" else ""
         state = Piece(state_code(row, runner), row_style(row, runner).role)
         yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(sentence + error)}")]
+        depth += not is_undecided(row)  # which waits for no task: the next one holds the same task
 
 
 def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:

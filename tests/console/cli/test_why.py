@@ -83,3 +83,18 @@ def test_undo_advises_no_resume_of_a_run_that_has_ended_or_waits_again(state: Pa
         assert "go on with: redrive resume" in requeued.stderr
         undone = run_redrive("undo", path)
         assert undone.returncode == 0 and "resume" not in undone.stderr, undone
+
+
+def test_why_indents_two_tasks_that_hold_one_alike(tmp_path: Path) -> None:
+    flow = Flow("etl")
+    for name in ("orders", "rates"):
+        flow.task(name=name)(_refuse)
+    flow.task(name="report", after=["orders", "rates"])(lambda: None)
+    Executor(run_id="night", flow=flow, state=tmp_path / "etl.db").run()
+    _, report, *holders = run_redrive("why", tmp_path / "etl.db", "report").stdout.splitlines()
+    assert report == "report PENDING: held by orders and rates"
+    assert [line.partition(" DEAD")[0] for line in holders[:2]] == ["  orders", "  rates"]
+
+
+def _refuse() -> None:
+    raise PermanentError("fix")
