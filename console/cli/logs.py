@@ -206,10 +206,10 @@ class OutputPrinter:
         """Print why an attempt failed, if it did: its output may be empty."""
         if attempt.outcome in FAILED_OUTCOMES and not self._as_json:  # a line of ``tasks --json`` has it
             word = OUTCOME_STYLES[attempt.outcome].word
-            failure = failure_text(attempt)
-            error = added_message(failure, one_line((attempt.error or "").partition("\n")[0]))
+            failure, error = failure_text(attempt), one_line((attempt.error or "").partition("\n")[0])
+            said = (error,) if failure in error else (failure, added_message(failure, error))
             self.has_printed = True
-            text = ": ".join(filter(None, (f"{task}: attempt {attempt.attempt} {word}", failure, error)))
+            text = ": ".join(filter(None, (f"{task}: attempt {attempt.attempt} {word}", *said)))
             echo(f"redrive: {one_line(text)}", err=True)
 
     def print(self, stream: OutputReader, lines: Iterable[OutputLine]) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.statefile import logs
 from support.commands import REDRIVE, run_redrive, start_redrive
 from support.state_file import StateFileBuilder
@@ -180,3 +181,11 @@ def test_a_long_line_is_one_line(tmp_path: Path) -> None:
     assert json.loads(first) == list(range(20_000)) and last == "end"
     texts = [json.loads(line)["text"] for line in run_redrive("logs", state, "rows", "--json").stdout.splitlines()]
     assert texts == [first, "end"]
+
+
+def test_where_an_attempt_hung_is_said_once(tmp_path: Path) -> None:
+    flow = Flow("night")
+    flow.command("hangs", "sleep 60", timeout=0.5, retry=RetryPolicy(max_attempts=1))
+    Executor(run_id="r", flow=flow, state=tmp_path / "s.db").run()
+    (line,) = run_redrive("logs", tmp_path / "s.db", "hangs").stderr.splitlines()
+    assert line.startswith("redrive: hangs: attempt 1 timed out: task exceeded ") and line.count("asleep") <= 1
