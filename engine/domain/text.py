@@ -88,7 +88,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_duration(duration_us: int) -> str:
-    """Format microseconds: ``<1ms``, ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``.
+    """Format microseconds: ``<1ms``, ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``1d03h``, ``123d``.
 
     At most five cells below 10,000 days; cut, never rounded up; ``0s`` for nothing and below.
     """
@@ -105,7 +105,7 @@ def format_duration(duration_us: int) -> str:
     if seconds < 3600:
         return f"{seconds // 60}m{seconds % 60:02}"
     hours = seconds // 3600
-    if hours < 100:
+    if hours < 24:
         return f"{hours}h{seconds % 3600 // 60:02}"
     return f"{hours // 24}d{hours % 24:02}h" if hours < 240 else f"{hours // 24}d"
 

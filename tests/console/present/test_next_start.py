@@ -46,7 +46,7 @@ def row(local: str, expression: str = "0 2 * * *") -> ScheduleRow:
         ("2026-11-22T02:00:00+05:30", "next 20:30 (02:00 Asia/Kolkata), in 3h12"),
         ("2026-11-21T20:30:00+00:00", "next 20:30, in 3h12"),
         ("2026-11-21T22:48:30+05:30", "next 17:18:30 (22:48:30 Asia/Kolkata), in 30s"),
-        ("2026-11-24T02:00:00+05:30", "next 23 Nov 20:30 (02:00 Asia/Kolkata), in 51h12"),
+        ("2026-11-24T02:00:00+05:30", "next 23 Nov 20:30 (02:00 Asia/Kolkata), in 2d03h"),
         ("2026-11-21T22:34:00+05:30", "due 14m00 ago and not started"),
     ],
 )
