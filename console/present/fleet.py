@@ -31,6 +31,7 @@ from .states import RowContext, counts_line, named_rule, order_line, sign_and_wo
 from .tasks import RunContext, task_line
 
 _NEXT_FROM, _WHOLE_NEXT_FROM = 100, 160  # columns
+_WHY_FROM = 62  # cells of a screen: what it and the columns that stay need at least
 _WHOLE_NEXT = Width(6, 24, rank=3, gap=2)  # of what comes next: ``after`` a flow by its name
 
 
@@ -248,13 +249,14 @@ def _needs_text(entry: FleetEntry) -> str:
 def fleet_columns(entries: Sequence[FleetEntry], context: RowContext, size: int) -> Columns[FleetEntry, RowContext]:
     """The columns that these state files need, as wide as they need them.
 
-    In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody.
+    In less than ``_NEXT_FROM`` cells WHY says what comes next of a flow that needs nobody; it needs ``_WHY_FROM``.
     """
     if size >= _NEXT_FROM:
         wide = [one._replace(width=_WHOLE_NEXT) if one.name == "next_at" else one for one in FLEET_COLUMNS]
         return measured(wide if size >= _WHOLE_NEXT_FROM else FLEET_COLUMNS, entries, context)
     shown = [one._replace(screen=_why_or_next) if one.name == "why" else one for one in FLEET_COLUMNS]
-    return measured([one for one in shown if one.name != "next_at"], entries, context)
+    without = ("next_at",) if size >= _WHY_FROM else ("next_at", "why")
+    return measured([one for one in shown if one.name not in without], entries, context)
 
 
 def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, RowContext], context: RowContext, columns: int) -> Line:
