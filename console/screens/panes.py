@@ -10,7 +10,11 @@ from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from ...engine.core.views import run_style
+from ...engine.statefile.state_files import FileRow
 from ..keys.keymap import shown_key
+from ..model.runs import FleetEntry
+from ..present.nights import latest_style, night_lines
 from ..present.tasks import RunContext
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line
@@ -116,6 +120,35 @@ class SplitScreen(ConsoleScreen):
             self.main_pane.focus()
         else:
             super().back()
+
+
+_NIGHTS_FROM = 36  # rows of a terminal that may have some free
+
+
+class LastNights:
+    """The last nights of the flow, in rows that a list and its details leave free."""
+
+    def __init__(self, screen: SplitScreen) -> None:
+        self._screen = screen
+        self._row: FileRow | None = None
+        self._read_for: object = None
+
+    async def read(self) -> None:
+        """Read them once for a run that goes on, and once when it has ended."""
+        screen, run = self._screen, self._screen.board.projection.run
+        key = run.run_id, run.ended_at
+        if screen.is_wide and self._read_for != key and screen.app.size.height >= _NIGHTS_FROM:
+            self._read_for, self._row = key, await screen.console.live.session.file_row()
+
+    def lines(self, columns: int, rows: int) -> list[Line]:
+        """The nights, in at most ``rows`` lines."""
+        row, console, board = self._row, self._screen.console, self._screen.board
+        run = board.projection.run
+        if row is None or console.live.is_past:  # nights that came later
+            return []
+        is_latest = row.latest is None or row.latest.run_id == run.run_id
+        now = run_style(run, console.runner, board.counts) if is_latest else latest_style(FleetEntry(row, ()))
+        return night_lines(row.nights, now, columns, rows, console.glyphs)
 
 
 # --- A text page about one subject, updated in place ------------------------------------------------------------------

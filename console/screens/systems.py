@@ -25,11 +25,11 @@ from ..present.systems_detail import subject_lines
 from ..sessions.session import listed_events
 from ..text.event_text import event_subject
 from ..text.pieces import Line, Role
-from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, DetailShare, bindings
+from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, DetailShare, bindings
 from ..widgets.table import VirtualTable
 from .console import SOON_SECONDS, Refresher, run_latest
 from .dialogs import TextDialog
-from .panes import DetailedList
+from .panes import DetailedList, LastNights
 from .rows import RowsScreen
 
 _MORE_KEPT = 20
@@ -63,6 +63,7 @@ class SystemsScreen(DetailedList):
         super().__init__()
         self.systems = model.Systems(self.board)
         self.main_pane = self.table = SystemsTable(self._row, always_lit=True, id="systems")
+        self.nights, self.nights_below = LastNights(self), Bar(0, id="nights")
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
         self._stale_sections: set[model.Section] = set()
@@ -77,6 +78,7 @@ class SystemsScreen(DetailedList):
 
     def main_widgets(self) -> Iterable[Widget]:
         yield self.table
+        yield self.nights_below
 
     def on_resize(self, event: events.Resize) -> None:
         """List more of what is idle on tall screens."""
@@ -275,12 +277,25 @@ class SystemsScreen(DetailedList):
         self.select_one_of(names)
         self.rest_timer.start()
 
+    def show_row(self) -> None:
+        """Update the details, and the nights below a list that leaves rows free."""
+        super().show_row()
+        free_rows = self.free_rows if self.is_wide else 0
+        lines = self.nights.lines(self.main_columns, free_rows)
+        self.nights_below.set_row_count(free_rows if lines else 0)
+        self.nights_below.show_lines(lines)
+
     def on_cursor_rest(self) -> None:
         self.show_row()
         self.show_frame()
+        run_latest(self, self._read_nights, "nights", shows_errors=False)
         item = self.subject()
         if item is not None and _version(item) not in self._more and not self._was_past:
             run_latest(self, partial(self._read_more, item), "more", shows_errors=False)
+
+    async def _read_nights(self) -> None:
+        await self.nights.read()
+        self.show_row()
 
     async def _read_more(self, item: model.Item) -> None:
         """Read the text of a page, the changes of a breaker, or the first rows of a group."""

@@ -12,21 +12,17 @@ from textual.widget import Widget
 
 from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import run_style
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.statefile.state_files import FileRow
 from ..keys.actions import ScreenName
 from ..keys.keymap import shown_key
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
 from ..model.log import LogLine
-from ..model.runs import FleetEntry
 from ..present import detail
 from ..present.evidence import cause_page, text_lines
 from ..present.group import group_page, group_state, members_page
-from ..present.nights import latest_style, night_lines
 from ..present.tasks import RunContext
 from ..sessions.attempt_log import AttemptLog
 from ..sessions.evidence import TEXTS_OF, past_answers, past_attempts, read_evidence
@@ -36,14 +32,13 @@ from ..text.pieces import Line, Piece, Role, count_rows
 from ..widgets.bars import Bar, Rule
 from .base import ConsoleScreen
 from .console import run_latest
-from .panes import PageView, SplitScreen
+from .panes import LastNights, PageView, SplitScreen
 
 TEXTS_ROWS_MIN = 5  # of what a task wrote, below a list
 LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 _BELOW_TEXTS_MIN = 7  # rows
 _ASKED = "asked"  # in place of an outcome: it waits for an answer
 _LOGS_MAX = 3  # of the tasks above it
-_NIGHTS_FROM = 36  # rows of a terminal whose details may leave some free
 
 
 class TextsKey(NamedTuple):
@@ -316,9 +311,8 @@ class TaskScreen(SplitScreen):
         self.texts.styles.height = "1fr"
         self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
         self.texts.display = self.texts_rule.display = False
-        self.texts.fill = self.nights_below
-        self._file_row: FileRow | None = None
-        self._file_key: object = None  # what the row was read for
+        self.nights = LastNights(self)
+        self.texts.fill = self.nights.lines
 
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
@@ -365,19 +359,8 @@ class TaskScreen(SplitScreen):
     async def _read_texts(self) -> None:
         for page in (self.page_of_texts, self.detail):  # which needs none where the other has them
             await page.read(self.console.live.session, self.board.projection.run.run_id)
-        run = self.board.projection.run
-        if self.is_wide and self._file_key != (run.run_id, run.ended_at) and self.app.size.height >= _NIGHTS_FROM:
-            self._file_key, self._file_row = (run.run_id, run.ended_at), await self.console.live.session.file_row()
+        await self.nights.read()
         self.texts_read()
-
-    def nights_below(self, columns: int, rows: int) -> list[Line]:
-        """The last nights of the flow, in rows that the details leave free."""
-        row, run = self._file_row, self.board.projection.run
-        if row is None or self.console.live.is_past:  # nights that came later
-            return []
-        is_latest = row.latest is None or row.latest.run_id == run.run_id
-        now = run_style(run, self.console.runner, self.board.counts) if is_latest else latest_style(FleetEntry(row, ()))
-        return night_lines(row.nights, now, columns, rows, self.console.glyphs)
 
 
 def read_page(screen: ConsoleScreen, page: DetailView) -> None:
