@@ -197,16 +197,12 @@ def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) ->
     lines: list[Line] = [[Piece(f"   {address}  connecting ...", Role.DIM)] for address in waiting]
     for (first, need), *others in found.values():
         sentence = need_sentence(need, now_us + first.file_row.clock_offset_us)
-        label = _label([first, *(entry for entry, _ in others)], sentence)
-        lines.append([Piece(" "), Piece(glyphs.dead, Role.HUMAN), *label, Piece(f" {sentence}")])
+        line: Line = [Piece(" "), Piece(glyphs.dead, Role.HUMAN)]
+        if need.kind is not NeedKind.UNREACHABLE:  # whose sentence names the host
+            names = first_names([first, *(entry for entry, _ in others)], 1, _name)
+            line.append(Piece(f" {names} ", Role.STRONG))
+        lines.append([*line, Piece(f" {sentence}")])
     return lines
-
-
-def _label(entries: Sequence[FleetEntry], sentence: str) -> Line:
-    """The flows that a need of the machine holds up; empty for a host that the sentence names."""
-    names = first_names(entries, 1, _name)
-    is_named = names.startswith("ssh://") and names.removeprefix("ssh://") in sentence
-    return [] if is_named else [Piece(f" {names} ", Role.STRONG)]
 
 
 def _name(entry: FleetEntry) -> str:

@@ -190,7 +190,9 @@ class AgentProcess:
         try:
             self._process = PipedProcess(argv)
         except OSError as error:
-            raise LinkError(f"cannot start {argv[0]}: {error.strerror}", final=True) from error
+            raise LinkError(
+                f"cannot start {argv[0]} for {self._address.place}: {error.strerror}", final=True
+            ) from error
         await self._process.connect()
         self._reading = asyncio.create_task(self._read(MessageDecoder(marker)))
         self._process.write(bundle)
@@ -260,7 +262,7 @@ class AgentProcess:
         try:
             await self._receive(decoder)
         except LinkError as error:
-            self.kill(error)
+            self.kill(LinkError(f"{self._address.place}: {error}", final=error.final))
         except Exception as error:  # a malformed message must not end the console
             self.kill(LinkError(f"{self._address.place} sent a message that cannot be read: {error!r}", final=True))
         await collecting
@@ -302,7 +304,7 @@ class AgentProcess:
 
 def file_rows_in(message: AgentMessage, address: SshAddress, clock_offset_us: int) -> list[FileRow]:
     """The state files of a host that a message lists; their paths are whole addresses."""
-    with decoding("a list of state files"):
+    with decoding(f"a list of the state files of {address.place}"):
         found = rows_of(FileRow, message["files"])
         for file_row in found:
             RunState(RunState.RUNNING if file_row.latest is None else file_row.latest.state)

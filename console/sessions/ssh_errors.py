@@ -1,4 +1,4 @@
-"""Errors of ssh and of the remote host: each as one sentence with what to do."""
+"""Errors of ssh and of the remote host: each as one sentence that names the host, with what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ _RULES: tuple[tuple[str, Remedy, str], ...] = (
     ("sudo: .*unknown user", "fix", "{host} has no user {become}"),
     ("sudo: .*command not found", "fix", "there is no {python} on {host} for sudo; name another: --python"),
     ("sudo: (command )?not found|command: sudo", "fix", "there is no sudo on {host}, which --become needs"),
-    ("Bad configuration option|Bad owner|no argument after|command-line", "fix", "ssh does not take an option"),
+    (
+        "Bad configuration option|Bad owner|no argument after|command-line",
+        "fix",
+        "ssh to {host} does not take an option",
+    ),
     ("invalid characters", "fix", "ssh refuses the host name {host}"),
     (
         "restricted",
