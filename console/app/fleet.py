@@ -23,8 +23,8 @@ from ..present.schedules import NO_ACT, next_times
 from ..screens.fleet import FleetScreen, MachineScreen
 from ..sessions.live_run import LiveRun
 from ..sessions.session import LiveSession
-from ..sessions.target import is_remote
 from ..terminal.tty import Tty
+from ..text.text import is_remote
 from .app import ConsoleApp
 from .theme import Theme
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ...engine.asyncio_log import log_asyncio, print_line, run_with_log
 from ...engine.domain.text import shell_command
 from ..model.launch_context import LaunchContext
-from ..sessions.target import is_remote
 from ..terminal.tty import Tty
-from ..text.text import echo_lines, sanitize
+from ..text.text import echo_lines, is_remote, sanitize
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions

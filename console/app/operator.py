@@ -34,7 +34,7 @@ from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import latest_redrive, preview_requeue, preview_skip, progress_of, refusal
 from ..model.replay import last_undoable
-from ..present.act_results import answer_line, redrive_line, refusals, result_lines
+from ..present.act_results import answer_line, describe_past_act, redrive_line, refusals, result_lines
 from ..present.tasks import RunContext
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
@@ -294,13 +294,12 @@ class OperatorActions:
             self.show_warning("there is no act of this run that can be undone")
             return
         event, acted = act
-        when = format_duration(self._console.live.now_us - event.at)
         names = _undone_names(event, acted, board)
         if names is None:
+            when = format_duration(self._console.live.now_us - event.at)
             self.show_warning(f"too late: what the last {acted.act} ({when} ago) let start has started")
             return
-        what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
-        question = confirmations.undo_question(what, names)
+        question = confirmations.undo_question(describe_past_act(event, acted, self._console.live.now_us), names)
         self.confirm(
             "undo", question, lambda reply: self.send("undo", (), DEFAULT_REASON, {"command": event.command_id})
         )

@@ -14,10 +14,11 @@ from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunFacts, RunRow
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import advised, format_duration
+from ...engine.domain.text import advised
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS, NeedKind, RunName, runs_named
 from ..model.replay import last_undoable
+from ..present.act_results import describe_past_act
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import Session, given_ids, listed_events, new_command
@@ -276,8 +277,7 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
             events = advised("events", session.address, run_id, session.ssh_arguments)
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: {events}")
         event, acted = found
-        ago = format_duration(session.now_us() - event.at)
-        what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
+        what = describe_past_act(event, acted, session.now_us())
         if dry_run:
             answer = Answer(True, f"would take back: {what}")
         else:

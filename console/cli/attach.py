@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..sessions.target import is_host, is_one_file, is_remote
+from ..sessions.target import is_host, is_one_file
 from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
-from ..text.text import echo
+from ..text.text import echo, is_remote
 from .group import code_of_run, command
 from .options import TargetWords
 

@@ -25,8 +25,7 @@ from ...engine.statefile.supervisor_file import read_known
 from ...engine.store import database
 from ...engine.store.machine import flows_that_name
 from ...engine.store.runs import past_by_task
-from ..sessions.target import is_remote
-from ..text.text import echo, echo_json, one_line
+from ..text.text import echo, echo_json, is_remote, one_line
 from .group import ExitCode, command
 from .main import explain
 from .options import json_option, param_option, params_of

@@ -21,8 +21,8 @@ from ...engine.statefile.opening import read_or
 from ...engine.statefile.paths import default_paths
 from ...engine.store import runs
 from ...engine.store.runs import Name
-from ..sessions.target import MACHINE, NamedTargets, existing_target, is_remote, name_run, one_run
-from ..text.text import one_line
+from ..sessions.target import MACHINE, NamedTargets, existing_target, name_run, one_run
+from ..text.text import is_remote, one_line
 from .group import cli, command
 
 RUNS_MAX = 100

@@ -18,9 +18,8 @@ from ...engine.domain.events import Event
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session
-from ..sessions.target import is_remote
 from ..text.pieces import fit, width
-from ..text.text import sanitize_lines, shorten
+from ..text.text import is_remote, sanitize_lines, shorten
 from .output import ReadRows, Shown, painted, plain_text, print_lines
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again

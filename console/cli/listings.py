@@ -49,12 +49,12 @@ from ..sessions.session import (
     rows_query,
     runs_query,
 )
-from ..sessions.target import is_host, is_remote
+from ..sessions.target import is_host
 from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
-from ..text.text import added_message, cells, json_line, one_line, shorten
+from ..text.text import added_message, cells, is_remote, json_line, one_line, shorten
 from . import options as shared
 from .group import ExitCode, command
 from .output import ReadRows, Shown, list_lines, print_lines, print_list, shell_context, with_schema

@@ -39,9 +39,9 @@ from ..sessions.local import LocalSession
 from ..sessions.once import clock_notice, with_session
 from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.ssh_errors import SILENCE_SECONDS
-from ..sessions.target import existing_target, is_remote
+from ..sessions.target import existing_target
 from ..text.figures import wall_day
-from ..text.text import echo, echo_json, one_line
+from ..text.text import echo, echo_json, is_remote, one_line
 from .group import ExitCode, command
 from .options import NamedFile, TargetWords, dry_run_option, json_option, of_file
 from .output import with_schema

@@ -22,9 +22,8 @@ from ..present.needs import need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
 from ..sessions.session import Query, Session, machine_now_us
-from ..sessions.target import is_remote
 from ..text.figures import FINGERPRINT_DIGITS
-from ..text.text import one_line
+from ..text.text import is_remote, one_line
 from . import options as shared
 from .group import command
 from .listings import PEACE_OF_RUN, cause_value, cause_without_tasks, inbox_of_run, inbox_queries, print_view

@@ -278,10 +278,11 @@ class TargetWords(click.types.StringParamType):
     ) -> NamedFile:
         """Read the words, and the options that stood in their place before. Raises UsageError, RedriveError."""
         from ..sessions.target import MACHINE, NamedTargets, name_run, name_words
+        from ..text.text import is_remote, split_address
 
         if self.hosts and len(words) > 1:
             for name in words:
-                if not name.startswith("ssh://") or "/" in name.removeprefix("ssh://"):
+                if not is_remote(name) or split_address(name)[1]:
                     raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
             return NamedFile(None, ssh, hosts=tuple(words))
         if self.tasks:

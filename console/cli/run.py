@@ -19,8 +19,8 @@ from ...engine.errors import AddressError, FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.target import MACHINE, is_remote, state_for_flow
-from ..text.text import echo
+from ..sessions.target import MACHINE, state_for_flow
+from ..text.text import echo, is_remote
 from .group import ExitCode, code_of_error, code_of_result, command
 from .options import Number, param_option, params_of, running_options, seconds_of, written_option
 

@@ -11,7 +11,8 @@ from ..sessions.address import Endpoint, SshOptions
 from ..sessions.answers import row_of
 from ..sessions.once import read_once
 from ..sessions.session import Query, Session
-from ..sessions.target import existing_target, is_host, is_remote, named_target
+from ..sessions.target import existing_target, is_host, named_target
+from ..text.text import is_remote
 
 
 def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Sequence[FileRow]:

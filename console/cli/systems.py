@@ -26,10 +26,10 @@ from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.once import read_once, with_session
 from ..sessions.session import Session, board_query, machine_now_us, new_command, rows_query
-from ..sessions.target import MACHINE, is_remote, name_run, run_in
+from ..sessions.target import MACHINE, name_run, run_in
 from ..text.columns import Columns, field
 from ..text.system_events import UNSENT_UNTIL
-from ..text.text import echo, one_line
+from ..text.text import echo, is_remote, one_line
 from . import operate
 from .group import CommandWithCommands, ExitCode, code_of_answers, command_with_commands
 from .options import NamedFile, TargetWords, dry_run_option, json_option, of_run, reason_option, rows_like, seconds_of

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import REFUSED, TargetResult
+from ...engine.domain.event_payloads import OperatorActed
+from ...engine.domain.events import Event
 from ...engine.domain.text import format_duration
 from ..keys.keymap import shown_key
 from ..model.preview import RedriveProgress
@@ -14,6 +16,12 @@ from ..text.figures import SECOND, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
+
+
+def describe_past_act(event: Event, acted: OperatorActed, now_us: int) -> str:
+    """An earlier act, its operator and its answer: ``requeue by ana@ops 3m ago (1 task requeued)``."""
+    ago = format_duration(now_us - event.at)
+    return f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
 
 
 def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs: Glyphs) -> Line:

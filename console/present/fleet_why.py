@@ -16,7 +16,7 @@ from ..model.runs import FleetEntry, pace_of
 from ..text.figures import age
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import cells, one_line, shorten, shorten_middle, split_address
+from ..text.text import cells, is_remote, one_line, shorten, shorten_middle
 from .needs import error_of, loss_of, need_sentence
 from .next_start import awaited_text
 from .schedules import paused_text
@@ -179,7 +179,7 @@ def why_line(entry: FleetEntry, context: RowContext, size: int) -> Line:
 
 def is_here(entry: FleetEntry) -> bool:
     """Whether the file is on this machine: an executor starts beside its file."""
-    return not split_address(entry.file_row.path)[0]
+    return not is_remote(entry.file_row.path)
 
 
 def _error_first(why: Why, room: int, glyphs: Glyphs) -> str:

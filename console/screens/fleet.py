@@ -31,11 +31,10 @@ from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing,
 from ..present.nights import latest_style, night_lines
 from ..present.states import RowContext, no_match_line
 from ..present.tasks import TaskNames
-from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
 from ..text.figures import number
 from ..text.pieces import Line, Piece, Role, wrap_within
-from ..text.text import one_line
+from ..text.text import is_remote, one_line
 from ..widgets.bars import Bar, Rule
 from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import REMOTE, shell_command
 from ...engine.errors import AddressError
-
-SCHEME = "ssh://"
+from ..text.text import is_remote
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ADDRESS_V6 = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\]")
@@ -50,7 +49,7 @@ class SshAddress:
         user = f"{self.user}@" if self.user else ""
         port = f":{self.port}" if self.port else ""
         path = self.path if self.path.startswith("/") or not self.path else f"/{self.path}"
-        return f"{SCHEME}{user}{host}{port}{quote(path, safe='/~')}"
+        return f"{REMOTE}{user}{host}{port}{quote(path, safe='/~')}"
 
 
 def parse(target: str) -> SshAddress:
@@ -58,9 +57,9 @@ def parse(target: str) -> SshAddress:
 
     Raises AddressError with a sentence that names the invalid part.
     """
-    authority, slash, rest = target.removeprefix(SCHEME).partition("/")
+    authority, slash, rest = target.removeprefix(REMOTE).partition("/")
     parts = _AUTHORITY.fullmatch(authority)
-    if not target.startswith(SCHEME) or parts is None:
+    if not is_remote(target) or parts is None:
         raise AddressError(f"{target!r} is not an address such as ssh://user@host:22/path/state.db")
     user, host, port = parts["user"], parts["host"], parts["port"]
     return SshAddress(

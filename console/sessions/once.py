@@ -8,11 +8,11 @@ from typing import TypeVar
 from ...engine.domain.text import format_seconds
 from ...engine.statefile.lists import RUN_NAMES
 from ..model.session_status import CLOCK_OFFSET_SECONDS
-from ..text.text import echo, one_line
+from ..text.text import echo, is_remote, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession
 from .session import LiveSession, Query, Session
-from .target import is_remote, one_run
+from .target import one_run
 
 Result = TypeVar("Result")
 AnySession = TypeVar("AnySession", bound=Session)

@@ -13,6 +13,7 @@ import msgspec
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import RUN_NAMES
 from ...engine.statefile.state_files import POLL_SECONDS, FileRow, FileRowReader
+from ..text.text import is_remote
 from .address import Endpoint, SshOptions, parse
 from .agent_process import AgentMessage, AgentProcess, clock_offset_us, file_rows_in
 from .bundle import boot_command
@@ -20,7 +21,7 @@ from .connection import DEAD_SECONDS, WATCH_SECONDS
 from .login import Login, connect_with_sign_in
 from .session import LiveSession, Query, about_run, rows_query
 from .ssh_errors import SILENCE_SECONDS
-from .target import is_remote, one_run
+from .target import one_run
 
 
 async def open_session(

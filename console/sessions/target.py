@@ -9,10 +9,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...engine.domain.text import did_you_mean, first_names, place_words, shell_command
+from ...engine.domain.text import REMOTE, did_you_mean, first_names, place_words, shell_command
 from ...engine.errors import NotFoundError, RedriveError
 from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths, supervisor_path
-from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
+from ...engine.store.flow_path import check_state_name, follow_link, path_for_run, path_of_flow
+from ..text.text import is_remote
 
 if TYPE_CHECKING:
     from ...engine.statefile.lists import RunName
@@ -206,11 +207,6 @@ _SQLITE = b"SQLite format 3\0"
 
 
 # --- The state file --------------------------------------------------------------------------------------------------
-
-
-def is_remote(target: str) -> bool:
-    """Whether the target is an ssh address."""
-    return target.startswith(REMOTE)
 
 
 def is_host(target: str | None) -> bool:

@@ -17,6 +17,8 @@ from itertools import takewhile
 import click
 from rich.cells import cell_len, get_character_cell_size
 
+from ...engine.domain.text import REMOTE
+
 #: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and two kinds
 #: of emoji parts (flag letters, skin tones) that terminals draw in one, two or four cells.
 _UNSAFE = re.compile(
@@ -151,11 +153,16 @@ def added_message(title: str, message: str) -> str:
     return "" if any(f"{text} ".startswith(f"{message} ") for text in said) else message
 
 
+def is_remote(address: str) -> bool:
+    """Whether a state file is on another host."""
+    return address.startswith(REMOTE)
+
+
 def split_address(address: str) -> tuple[str, str]:
     """Split ``ssh://ana@far:22/x.db`` into ``ana@far:22`` and ``/x.db``; a path of this machine has no first part."""
-    if not address.startswith("ssh://"):
+    if not is_remote(address):
         return "", address
-    host, slash, path = address.removeprefix("ssh://").partition("/")
+    host, slash, path = address.removeprefix(REMOTE).partition("/")
     return host, slash + path
 
 

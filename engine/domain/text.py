@@ -80,6 +80,7 @@ def _without_separators(name: str) -> str:
 
 
 SECOND = 1000000
+REMOTE = "ssh://"  # with which the address of a state file on another host begins
 
 
 def format_seconds(seconds: float) -> str:

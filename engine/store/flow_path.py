@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ..domain.text import sha256_hex
+from ..domain.text import REMOTE, sha256_hex
 from ..errors import StateFileError
 from ..statefile.paths import STATE_VARIABLE, SUFFIX, default_folder
 
-REMOTE = "ssh://"
 STEM_BYTES_MAX = 120  # with all suffixes, a name fits into the 143 bytes that encrypted folders allow
 STEM_CHARACTERS_KEPT = 20  # readable prefix of a longer name, followed by a hash of the whole name
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.cli.options import NamedFile, of_file
 from redrive.console.sessions.address import SshAddress, SshOptions, parse
-from redrive.console.sessions.target import is_remote
+from redrive.console.text.text import is_remote
 from redrive.engine.errors import AddressError
 from support.marks import for_each
 
