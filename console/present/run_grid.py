@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import RunView, Signed, counted_states, describe_span, run_view, state_style
-from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -64,6 +63,16 @@ def grid_layout(grid: RunGrid, names: TaskNames, columns: int) -> GridLayout:
     return GridLayout(names, name_cells, heat_cells, count - wide - heat_cells + 1, count - wide, count)
 
 
+class GridContext(NamedTuple):
+    """The grid as it is drawn: its runs and tasks, their widths, the signs of the terminal, and who runs what now."""
+
+    grid: RunGrid
+    layout: GridLayout
+    glyphs: Glyphs
+    status: SessionStatus
+    now_us: int
+
+
 def grid_titles(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {wall_day(one.run.started_at)[:_DATE_CELLS] for one in grid.runs}
@@ -93,15 +102,16 @@ class _ShownCell(NamedTuple):
     is_slow: bool
 
 
-def _cells(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us: int) -> Iterator[_ShownCell | None]:
+def _cells(task: TaskTrend | None, context: GridContext) -> Iterator[_ShownCell | None]:
     """The cells of a task, or of the runs themselves."""
+    grid, status = context.grid, context.status
     trend = grid.whole if task is None else task
     durations = trend.durations
     for one, cell in zip(grid.runs, trend.cells, strict=True):
         if cell is None:
             yield None
             continue
-        view = view_of(one, status, now_us) if task is None else None
+        view = view_of(one, status, context.now_us) if task is None else None
         is_standing = view is not None and not is_comparable(one.run, view.is_moving)
         pace = None if is_standing else pace_beside(cell, durations)
         runner = runner_of(one.run, status)
@@ -116,18 +126,12 @@ def view_of(summary: RunSummary, status: SessionStatus, now_us: int) -> RunView:
 
 
 def grid_row(
-    grid: RunGrid,
-    task: TaskTrend | None,
-    layout: GridLayout,
-    glyphs: Glyphs,
-    status: SessionStatus,
-    now_us: int,
-    place: int | None = None,
-    name_role: Role = Role.TEXT,
+    task: TaskTrend | None, context: GridContext, place: int | None = None, name_role: Role = Role.TEXT
 ) -> Line:
     """A task in each run; None: the runs themselves. ``place``: the run under the cursor, if that is shown."""
+    grid, layout, glyphs = context.grid, context.layout, context.glyphs
     trend = grid.whole if task is None else task
-    typical_us, found = trend.typical_us, [*_cells(grid, task, status, now_us)]
+    typical_us, found = trend.typical_us, [*_cells(task, context)]
     line: Line = [
         Piece(" "),
         Piece(pad(layout.names.short(trend.name, layout.name_cells, glyphs.more), layout.name_cells), name_role),
@@ -296,14 +300,14 @@ def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
     ]
 
 
-def cell_lines(grid: RunGrid, task: TaskTrend, place: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
+def cell_lines(task: TaskTrend, place: int, context: GridContext) -> list[Line]:
     """The task under the cursor, in the run at ``place`` and in all of them, in words."""
-    runner, name = runner_of(grid.runs[place].run, status), one_line(task.name)
-    return [cell_line(task, name, place, runner, glyphs), _task_line(task, glyphs)]
+    return [cell_line(task, one_line(task.name), place, context), _task_line(task, context.glyphs)]
 
 
-def cell_line(task: TaskTrend, shown: str, place: int, runner: RunnerStatus, glyphs: Glyphs) -> Line:
+def cell_line(task: TaskTrend, shown: str, place: int, context: GridContext) -> Line:
     """A task, behind its name as it is ``shown``, in one run."""
+    glyphs, runner = context.glyphs, runner_of(context.grid.runs[place].run, context.status)
     cell, name = task.cells[place], Piece(f" {shown}", Role.TITLE)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
@@ -330,7 +334,8 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
 def grid_lines(grid: RunGrid, columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, TaskNames([task.name for task in grid.tasks], prefix=""), columns)
-    rows = (grid_row(grid, task, layout, glyphs, status, now_us) for task in (None, *grid.tasks))
+    context = GridContext(grid, layout, glyphs, status, now_us)
+    rows = (grid_row(task, context) for task in (None, *grid.tasks))
     count = [Piece(f" {counted(len(grid.runs), 'run')}", Role.STRONG)]
     return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), grid_titles(grid, layout), *rows]
 

@@ -7,7 +7,7 @@ once the cursor rests on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
 from textual import events
@@ -421,9 +421,6 @@ class FleetScreen(MachineScreen):
         """The tasks of the cause that the row names; none of an approval, which is answered in its run."""
         names = self._causes[0].tasks if self._causes else ()
         return () if names and names[0] in self.board.asked else names
-
-    def visible_tasks(self) -> Collection[str]:
-        return self.target_tasks()
 
     @property
     def awaits_answer(self) -> bool:

@@ -318,21 +318,19 @@ class RunsScreen(DetailedList):
     def _show_runs_of_grid(self) -> None:
         if not self.has_grid or not self._grid.runs or self.grid_bar.row_count < 2:
             return
-        console, layout = self.console, grids.grid_layout(self._grid, self._names, self.main_columns)
-        self.grid_bar.show(grids.grid_titles(self._grid, layout, self.place))
-        status, now_us = console.live.status, console.live.now_us
-        place, role = self.place, Role.STRONG
-        line = grids.grid_row(self._grid, None, layout, console.glyphs, status, now_us, place, role)
-        self.grid_bar.show(line, row=1)
+        context = self._grid_context(self.main_columns)
+        self.grid_bar.show(grids.grid_titles(self._grid, context.layout, self.place))
+        self.grid_bar.show(grids.grid_row(None, context, self.place, Role.STRONG), row=1)
+
+    def _grid_context(self, columns: int) -> grids.GridContext:
+        live, layout = self.console.live, grids.grid_layout(self._grid, self._names, columns)
+        return grids.GridContext(self._grid, layout, self.console.glyphs, live.status, live.now_us)
 
     def task_row(self, name: str, columns: int) -> Line:
-        console, is_selected = self.console, self.is_in_grid and name == self.grid.cursor_key
-        layout, status = grids.grid_layout(self._grid, self._names, columns), console.live.status
-        role = Role.CURSOR if is_selected else Role.TEXT
-        place = self.place if is_selected else None
-        return grids.grid_row(
-            self._grid, self._tasks[name], layout, console.glyphs, status, console.live.now_us, place, role
-        )
+        task, context = self._tasks[name], self._grid_context(columns)
+        if self.is_in_grid and name == self.grid.cursor_key:
+            return grids.grid_row(task, context, self.place, Role.CURSOR)
+        return grids.grid_row(task, context)
 
     # --- Words ------------------------------------------------------------------------------------------------------
 
@@ -355,18 +353,16 @@ class RunsScreen(DetailedList):
 
     def _task_lines(self, columns: int) -> list[Line]:
         """The task under the cursor of the grid; else all of them, what failed or was slow first."""
-        task, place, glyphs = self._tasks.get(self.grid.cursor_key or ""), self.place, self.console.glyphs
-        status = self.console.live.status
+        task, place, more = self._tasks.get(self.grid.cursor_key or ""), self.place, self.console.glyphs.more
         if place is None or task is None:
             return []
+        context = self._grid_context(columns)
         if self.is_in_grid:
-            return grids.cell_lines(self._grid, task, place, glyphs, status)
-        runner = runner_of(self._grid.runs[place].run, status)
+            return grids.cell_lines(task, place, context)
         size = max(min(self._names.longest, columns - _CELL_WORDS), _NAME_CELLS_MIN)
         shown = sorted(self._tasks.values(), key=lambda one: not self._is_notable(one.name))
         return [
-            grids.cell_line(one, pad(self._names.short(one.name, size, glyphs.more), size), place, runner, glyphs)
-            for one in shown
+            grids.cell_line(one, pad(self._names.short(one.name, size, more), size), place, context) for one in shown
         ]
 
     def show_frame(self) -> None:
