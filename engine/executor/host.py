@@ -78,7 +78,7 @@ def spawn(
     log, settings, parent_end = _open_log(state), os.memfd_create("settings"), os.pipe()
     given = {"flow": flow, "state": state, "run_id": run_id, "options": dict(options)}
     with open(settings, "w", closefd=False) as file:
-        json.dump(given, file)
+        file.write(json.dumps(given))  # ``json.dump`` takes six times as long
     words = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(settings), str(parent_end[1])]
     words += [os.path.abspath(state), *([flow] if flow is not None else [])]
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
@@ -94,6 +94,40 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
 
     Raises ExecutorBusyError, StateFileError, FlowError.
     """
+    _require_valid(request)
+    options = request.options
+    if not options.resume:  # a run that is resumed asks whether its code is trusted, too
+        require_own_state_file(request.state_path)
+    require_not_emptied(request.state_path)
+    create_state_folder(request.state_path)
+    with ExitStack() as undo:
+        held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
+        undo.callback(held.remove)
+        check_sole_writer(request.state_path)
+        held.lock_file(wait=options.wait)
+        if request.on_lock is not None:
+            request.on_lock()
+        environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
+        inherited_fds = (held.fileno(),)
+        reaper = Reaper.start(request.executor_id)
+        undo.callback(reaper.end)
+        spawned: SpawnedZygote | None = None
+        if request.flow is None or isinstance(request.flow, str):
+            spawned = SpawnedZygote(environment, inherited_fds, is_forked=options.few_tasks)
+            undo.callback(spawned.end_unused)
+            start_zygote: StartZygote = spawned
+        else:
+            start_zygote = fork_at_once(request.flow, environment, inherited_fds)
+        # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
+        from ..runner.runner import Runner
+
+        runner = Runner(start_zygote, request.executor_id, reaper.add_zygote)
+        undo.pop_all()
+        return StateFileLease(request, held, runner, reaper, spawned=spawned)
+
+
+def _require_valid(request: RunRequest) -> None:
+    """Raise RedriveError for a request that no state file can serve."""
     options = request.options
     if options.max_parallel is not None and options.max_parallel < 1:
         raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
@@ -106,39 +140,6 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     _require_descriptors()
     if request.flow is not None and not isinstance(request.flow, str):
         request.flow.spec()  # raise errors here, with the caller's traceback, rather than in the zygote
-    if not options.resume:  # a run that is resumed asks whether its code is trusted, too
-        require_own_state_file(request.state_path)
-    require_not_emptied(request.state_path)
-    create_state_folder(request.state_path)
-    held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
-    try:
-        check_sole_writer(request.state_path)
-        held.lock_file(wait=options.wait)
-        if request.on_lock is not None:
-            request.on_lock()
-        environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
-        inherited_fds = (held.fileno(),)
-        reaper = Reaper.start(request.executor_id)
-        spawned: SpawnedZygote | None = None
-        try:
-            if request.flow is None or isinstance(request.flow, str):
-                spawned = SpawnedZygote(environment, inherited_fds, is_forked=options.few_tasks)
-                start_zygote: StartZygote = spawned
-            else:
-                start_zygote = fork_at_once(request.flow, environment, inherited_fds)
-            # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
-            from ..runner.runner import Runner
-
-            runner = Runner(start_zygote, request.executor_id, reaper.add_zygote)
-            return StateFileLease(request, held, runner, reaper, spawned=spawned)
-        except BaseException:
-            if spawned is not None:
-                spawned.end_unused()
-            reaper.end()
-            raise
-    except BaseException:
-        held.remove()
-        raise
 
 
 def check_sole_writer(state_path: str) -> None:
