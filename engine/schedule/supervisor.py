@@ -34,10 +34,10 @@ from ..statefile.ownership import require_own_state_file
 from ..statefile.paths import supervisor_path
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
-from ..statefile.supervisor_file import ServedSchedule
+from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule
 from ..store.flow_path import path_for_run
 from ..store.schedules import decode_spec, served_flow
-from ..store.supervisor_writer import HEARTBEAT_SECONDS, SupervisorFile
+from ..store.supervisor_writer import SupervisorFile
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
 from .flow_service import RETRY_SECONDS, FlowService
 from .start_failures import StartFailure

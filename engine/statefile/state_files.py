@@ -98,13 +98,14 @@ class FileRowReader(object):
 
         If REDRIVE_STATE is set, only its file.
         """
-        named, served = named_path(""), _read_served()
-        paths = [*default_paths(), *_elsewhere(served.rows)] if named is None else [named]
+        named, (served, problem) = named_path(""), _read_served()
+        paths = [*default_paths(), *_elsewhere(served)] if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
         found = [_with_health(path, _with_service(path, file_row)) for path, (_, file_row) in self._known.items()]
-        return sorted(
-            _with_supervisor(found, served, is_whole=named is None), key=partial(_rank, time.time() * 1000000)
-        )
+        if named is None and problem:
+            found.append(FileRow(supervisor_path(), problem=problem))
+        joined = _with_supervisor(found, served, is_whole=named is None)
+        return sorted(joined, key=partial(_rank, time.time() * 1000000))
 
     def _entry(self, path: str) -> Tuple[FileStamps, FileRow]:
         stamps = stamps_of(path)
@@ -137,18 +138,12 @@ def _full_since(state_path: str) -> Optional[int]:
     return max(stamp[-1] // 1000 if stamp else 0 for stamp in (stamps.file, stamps.log))
 
 
-class _Served(NamedTuple):
-    """The schedules that a supervisor knows. ``problem``: why its file cannot be read."""
-
-    rows: Sequence[supervisor_file.ServedSchedule] = ()
-    problem: str = ""
-
-
-def _read_served() -> _Served:
+def _read_served() -> "Tuple[Sequence[supervisor_file.ServedSchedule], str]":
+    """The schedules that a supervisor knows, and why its file cannot be read."""
     try:
-        return _Served(supervisor_file.read_schedules().schedules)
+        return supervisor_file.read_schedules().schedules, ""
     except StateFileError as error:
-        return _Served(problem=str(error))
+        return (), str(error)
 
 
 def _elsewhere(served: Sequence[supervisor_file.ServedSchedule]) -> List[str]:
@@ -158,12 +153,12 @@ def _elsewhere(served: Sequence[supervisor_file.ServedSchedule]) -> List[str]:
     return sorted(path for path in found if os.path.dirname(os.path.realpath(path)) != folder)
 
 
-def _with_supervisor(found: List[FileRow], served: _Served, is_whole: bool) -> List[FileRow]:
+def _with_supervisor(
+    found: Sequence[FileRow], served: Sequence[supervisor_file.ServedSchedule], is_whole: bool
+) -> List[FileRow]:
     """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
-    if served.problem:
-        return found + [FileRow(supervisor_path(), problem=served.problem)] * is_whole
     known: Dict[Optional[str], List[supervisor_file.ServedSchedule]] = {}
-    for row in served.rows:
+    for row in served:
         known.setdefault(row.state_path, []).append(supervisor_file.steady(row, int(time.time() * 1000000)))
     joined = [_supervised(file_row, known.pop(file_row.path, ())) for file_row in found]
     without_file = [row for rows in known.values() for row in rows if row.has_failed_start()]
@@ -190,7 +185,8 @@ def file_row_of(path: str) -> FileRow:
 
 
 def _with_surroundings(path: str, file_row: FileRow) -> FileRow:
-    return _with_supervisor([_with_health(path, _with_service(path, file_row))], _read_served(), is_whole=False)[0]
+    served, _ = _read_served()
+    return _with_supervisor([_with_health(path, _with_service(path, file_row))], served, is_whole=False)[0]
 
 
 def file_rows() -> List[FileRow]:

@@ -34,8 +34,6 @@ from ..statefile.supervisor_file import (
     version_of,
 )
 
-HEARTBEAT_SECONDS = 5.0
-
 SINGLE_MAX = 100  # logical times without a run that the ledger of a schedule has one by one, the latest
 USUAL_RUNS = 20  # of whose durations the median is usual
 ROWS_MAX = 200  # more of them are folded into ranges
