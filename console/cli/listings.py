@@ -400,12 +400,10 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: 
         shown = summaries if everything or as_json or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
         rows = [
             present.ListedRun(
-                one.run,
-                counted_states(one.counts, one.asked),
+                one,
                 runner_of(one.run, status),
                 durations[one.run.dag_name],
                 waiting.get(one.run.run_id),
-                one.counts,
                 executor_json(one.run, status, address, now_us),
             )
             for one in shown

@@ -29,7 +29,7 @@ from ...engine.core.waiting import (
 from ...engine.domain import states
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.liveness import TaskUsage
-from ...engine.domain.rows import BreakerRow, PageRow
+from ...engine.domain.rows import BreakerRow, PageRow, RunSummary
 from ...engine.statefile.durations import DurationStats
 from .snapshot import RunSnapshot
 
@@ -190,6 +190,16 @@ class Board:
     def row(self, name: str) -> TaskRow:
         """The row of a task."""
         return self.projection.tasks[name]
+
+    @property
+    def summary(self) -> RunSummary:
+        """The run as lists have it."""
+        counts = {str(state): count for state, count in self.counts.items() if isinstance(state, states.TaskState)}
+        asked = self.counts[OperatorPrompt.APPROVAL]
+        if asked:
+            ready = str(states.TaskState.READY)
+            counts[ready] = counts.get(ready, 0) + asked
+        return RunSummary(self.projection.run, counts, asked)
 
     @property
     def total(self) -> int:

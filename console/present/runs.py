@@ -9,9 +9,19 @@ import msgspec
 
 from ...engine.core.deadline import passed_reason
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import HALTED, Counts, OperatorPrompt, RunView, describe_run, run_code, run_style, run_view
+from ...engine.core.views import (
+    HALTED,
+    Counts,
+    OperatorPrompt,
+    RunView,
+    counted_states,
+    describe_run,
+    run_code,
+    run_style,
+    run_view,
+)
 from ...engine.core.waiting import ALIVE, RunnerStatus, pause_author
-from ...engine.domain.rows import RunRow
+from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration
 from ...engine.statefile.durations import quantile
@@ -116,19 +126,25 @@ def heading_line(
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """A run, its counts, who runs it, and what it needs.
+    """A run, who runs it, and what it needs.
 
-    ``durations``: of the successes of its flow, ascending; ``stored``: its counts as they are stored; ``executor``: as
-    of ``executor_json``.
+    ``durations``: of the successes of its flow, ascending; ``executor``: as of ``executor_json``.
     """
 
-    run: RunRow
-    counts: Counts
+    summary: RunSummary
     runner: RunnerStatus = ALIVE
     durations: Sequence[int] = ()
     waiting: WaitingRun | None = None
-    stored: Mapping[str, int] = {}
     executor: Mapping[str, object] = {}
+
+    @property
+    def run(self) -> RunRow:
+        return self.summary.run
+
+    @property
+    def counts(self) -> Counts:
+        """Its tasks by state, without those that wait for an approval as READY ones."""
+        return counted_states(self.summary.counts, self.summary.asked)
 
     def view(self, now_us: int) -> RunView:
         """The view of the run at ``now_us``."""
@@ -237,8 +253,8 @@ _RUN_FIELDS: Columns[ListedRun, RowContext] = (
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
     Column("params", "PARAMS", lambda row, place: row.run.params, _params, Width(12, FILL, rank=5, gap=2)),
     Column("started", "STARTED", None, lambda row, place: wall_day(row.run.started_at), _STARTED),
-    Column("counts", value=lambda row, place: row.stored),
-    Column("dead_letters", value=lambda row, place: row.stored.get(TaskState.DEAD_LETTER, 0)),
+    Column("counts", value=lambda row, place: row.summary.counts),
+    Column("dead_letters", value=lambda row, place: row.summary.dead_letters),
     field("executor"),
 )
 RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow._fields, lambda row: row.run)

@@ -14,7 +14,6 @@ from textual import events
 from textual.containers import Container
 from textual.widget import Widget
 
-from ...engine.domain.rows import RunSummary
 from ...engine.statefile.state_files import FileRow
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import shown_key
@@ -430,9 +429,7 @@ class FleetScreen(MachineScreen):
     def subject(self) -> object:
         """The run under the cursor."""
         board = self.console.live.board
-        if board is None:
-            return None
-        return RunSummary(board.projection.run, {str(state): n for state, n in board.counts.items()}, len(board.asked))
+        return None if board is None else board.summary
 
     def is_offered(self, action: Action) -> bool:
         """Whether an action can do anything for the row."""

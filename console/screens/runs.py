@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textual import events
 from textual.widget import Widget
 
-from ...engine.core.views import counted_states, run_code
+from ...engine.core.views import run_code
 from ...engine.domain.events import EventKind
 from ...engine.domain.rows import RunSummary
 from ...engine.domain.states import RunState, TaskState
@@ -243,12 +243,11 @@ class RunsScreen(DetailedList):
         return no_match_line(self.filter_text if self.is_in_grid else self._other_filter)
 
     def _listed(self, run_id: str) -> ListedRun:
-        board, one = self.console.live.board, self._summaries[run_id]
-        known = self._durations.get(one.run.dag_name, ()), self._waiting.get(run_id)
+        board, console, summary = self.console.live.board, self.console, self._summaries[run_id]
+        runner = runner_of(summary.run, console.live.status)
         if board is not None and board.projection.run.run_id == run_id:
-            return ListedRun(board.projection.run, board.counts, self.console.runner, *known)
-        runner = runner_of(one.run, self.console.live.status)
-        return ListedRun(one.run, counted_states(one.counts, one.asked), runner, *known)
+            summary, runner = board.summary, console.runner
+        return ListedRun(summary, runner, self._durations.get(summary.run.dag_name, ()), self._waiting.get(run_id))
 
     # --- The grid ---------------------------------------------------------------------------------------------------
 

@@ -202,8 +202,7 @@ def test_all_say_the_same_needs(found: Rows) -> None:
 
 def listed_run(summary: RunSummary, file_row: Any, status: SessionStatus) -> ListedRun:
     waiting = next(iter(waiting_runs(file_row.runs, status, NOW)), None)
-    counts, runner = counted_states(summary.counts, summary.asked), runner_of(summary.run, status)
-    return ListedRun(summary.run, counts, runner, (), waiting, stored=summary.counts)
+    return ListedRun(summary, runner_of(summary.run, status), (), waiting)
 
 
 def cell(title: str, summary: RunSummary, file_row: Any, status: SessionStatus) -> str:

@@ -102,17 +102,19 @@ def test_a_run_that_stands_is_neither_slow_nor_quick() -> None:
     blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY + S).run
     paused = summary(0, RunState.RUNNING, paused_since=MONDAY + 100 * S).run
     for run in (blocked, paused):
-        listed = ListedRun(run, {}, durations=others)
+        listed = ListedRun(RunSummary(run, {}), durations=others)
         assert listed.pace(**at) is None and listed.usual_sentence(**at) == ""
-    assert ListedRun(summary(0, RunState.RUNNING).run, {}, durations=others).pace(**at) == (90.0, True, False)
-    ended = ListedRun(summary(0, ended_at=MONDAY + 10 * S).run, {}, durations=[10 * S])
+    assert ListedRun(summary(0, RunState.RUNNING), durations=others).pace(**at) == (90.0, True, False)
+    ended = ListedRun(summary(0, ended_at=MONDAY + 10 * S), durations=[10 * S])
     assert ended.usual_sentence(**at) == "", "the only run is not usual beside itself"
 
 
 def test_a_run_that_has_ended_is_no_longer_paused() -> None:
     held: dict[str, Any] = {"paused_since": MONDAY, "paused_by": "ana@ops"}
     runs = [summary(0, RunState.RUNNING, **held).run, summary(0, RunState.ABANDONED, ended_at=MONDAY + S, **held).run]
-    rows = [plain(screen_row(RUN_COLUMNS, ListedRun(run, {}), RowContext(MONDAY, UTF8), 120)) for run in runs]
+    rows = [
+        plain(screen_row(RUN_COLUMNS, ListedRun(RunSummary(run, {})), RowContext(MONDAY, UTF8), 120)) for run in runs
+    ]
     assert ["ana@ops" in row for row in rows] == [True, False]
 
 

@@ -38,7 +38,7 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.liveness import TaskUsage
-from redrive.engine.domain.rows import RunFacts, RunRow
+from redrive.engine.domain.rows import RunFacts, RunRow, RunSummary
 from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.durations import DurationStats
 from redrive.engine.statefile.lists import NeedKind
@@ -245,11 +245,11 @@ def test_what_the_deadline_has_ended_is_not_counted_as_failed():
 def test_the_sign_of_a_need_stands_before_the_pause_that_it_is():
     run = RunRow("r", "f", started_at=START, blocked_since=START + S, paused_since=START)
     waiting = WaitingRun(RunFacts("r", "f", START), Need(NeedKind.BLOCKED, "", START, "f", "r"))
-    listed = ListedRun(run, {TaskState.READY: 1}, waiting=waiting)
+    listed = ListedRun(RunSummary(run, {"READY": 1}), waiting=waiting)
     needs = [one for one in RUN_COLUMNS if one.name == "needs"]
     assert plain(screen_row(needs, listed, RowContext(NOW, UTF8), 40)).strip() == "◆ paused by an operator  1 ready"
     waiting = WaitingRun(waiting.run, Need(NeedKind.DEAD_LETTERS, "", START, "f", "r", counted=2))
-    line = plain(screen_row(needs, ListedRun(run, {}, waiting=waiting), RowContext(NOW, UTF8), 60))
+    line = plain(screen_row(needs, ListedRun(RunSummary(run, {}), waiting=waiting), RowContext(NOW, UTF8), 60))
     assert "dead letter" in line and "  paused by an operator" in line
 
 

@@ -1,7 +1,6 @@
 """All views of one board say the same of each task and of the run, and none speaks of what nobody does."""
 
 import re
-from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -241,11 +240,9 @@ def run_words(board, status, now_us):
     """(view, word) of each view of the run."""
     run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
     asked = counts[OperatorPrompt.APPROVAL]
-    stored = Counter({str(state): count for state, count in counts.items() if state is not OperatorPrompt.APPROVAL})
-    stored[str(TaskState.READY)] += asked
-    summary = RunSummary(run, stored, asked=asked)
+    summary = board.summary
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
-    yield "runs", run_word(run_text(ListedRun(run, counts, runner), now_us))
+    yield "runs", run_word(run_text(ListedRun(summary, runner), now_us))
     executor = ExecutorState(
         status.executor.alive, 0, status.executor.gone_at, status.executor.pid, status.executor.run_id,
         status.executor.stopped,
@@ -358,12 +355,12 @@ def test_all_views_say_the_same_word_of_the_run(found):
 
 def said_of_the_run(board, status, now_us):
     """Texts about a run as a whole: lists, summary, inbox."""
-    run, runner = board.projection.run, runner_of(board.projection.run, status)
+    runner = runner_of(board.projection.run, status)
     context = context_of(board, status, now_us)
     yield incident_summary(board, "x.db", now_us, runner)
     yield headline(report_of(board, status, now_us))
     yield plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner))
-    yield run_text(ListedRun(run, board.counts, runner), now_us)
+    yield run_text(ListedRun(board.summary, runner), now_us)
     for cause in Inbox(board).causes():
         yield plain(cause_row(cause, True, context, 120))
         yield from map(plain, cause_page(cause, context, EvidenceData(), 100))
@@ -568,7 +565,7 @@ def test_the_list_of_runs_adds_up_the_dead_letters_of_all_causes() -> None:
     need = Need(NeedKind.DEAD_LETTERS, "", START, "flow", "run-0")
     alike = [need._replace(counted=2, fingerprint="a"), need._replace(fingerprint="b")]
     both = WaitingRun(facts, alike[0], (alike[1],))
-    row = ListedRun(RunRow("run-0", dag_name="flow", started_at=START), {}, waiting=both)
+    row = ListedRun(RunSummary(RunRow("run-0", dag_name="flow", started_at=START), {}), waiting=both)
     titles, cells = shell_rows(RUN_COLUMNS, [row], RowContext(START, UTF8))
     needs = dict(zip(titles, cells, strict=True))["NEEDS"]
     assert isinstance(needs, Piece) and needs.text == f"{UTF8.dead}3 dead letters"

@@ -54,7 +54,8 @@ def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSessio
     assert plain(states.counts_signs({**board.counts, TaskState.DEAD_LETTER: 2}, UTF8, 30)).startswith("◆3 ●1")
     run, need = board.projection.run, Need(NeedKind.APPROVAL, "", START)
     waiting = WaitingRun(RunFacts(run.run_id, run.dag_name, START, asked=1), need)
-    assert "◆1 approval" in run_text(ListedRun(run, board.counts, waiting=waiting), board.projection.seq)
+    assert "◆1 approval" in run_text(ListedRun(board.summary, waiting=waiting), board.projection.seq)
+    assert board.summary.counts == {"READY": 1, "RUNNING": 1, "SUCCESS": 1, "PENDING": 1} and board.summary.asked == 1
     assert sum(counts[OperatorPrompt.APPROVAL] for counts in asked) == 3 and not any(
         counts[TaskState.READY] for counts in asked
     )
