@@ -352,7 +352,7 @@ def restart_cancelled(context: ActionContext) -> None:
     changed = context.done_names()
     if not changed:
         return
-    late = _late_tasks(context)
+    late = late_tasks(context)
     if late:
         below = {name for root in changed for name in descendants_of(context.connection, context.run_id, root)}
         again = _run_again(context, {name: late[name] for name in late if name in below})
@@ -402,7 +402,7 @@ def postpone(context: ActionContext) -> Answer:
     new = "the run has no deadline any more" if until is None else f"the deadline is {format_clock(until)}"
     why = new + before
     _set_deadline(context, until, why, is_time=until is not None and bool(context.options.get("is_time")))
-    again = _run_again(context, _late_tasks(context))
+    again = _run_again(context, late_tasks(context))
     if passed_at is not None:
         reopen_run(context.transaction, context.run_id)
     context.add_consequence(again, _LATE_AGAIN)
@@ -429,7 +429,7 @@ def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str, 
     resolve_cause(context.transaction, states.deadline_cause(context.run_id))
 
 
-def _late_tasks(context: ActionContext) -> Dict[str, int]:
+def late_tasks(context: ActionContext) -> Dict[str, int]:
     """The tasks that the deadline has cancelled, with their generations, in the order of the flow."""
     return dict(context.connection.execute(_LATE, (context.run_id, states.DEADLINE_MODE)).fetchall())
 

@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
+from collections import deque
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ..domain import states
@@ -28,9 +29,26 @@ from .action import (
 )
 from .breakers import arm_probes, check_breaker
 from .map_tasks import RemappedTask, expand_below, followers
-from .requeue import end_generation, overrides_from_options, resolve_target, restart_cancelled, start_generation
+from .requeue import (
+    end_generation,
+    late_tasks,
+    overrides_from_options,
+    resolve_target,
+    restart_cancelled,
+    start_generation,
+)
 from .sql import chunks, in_list, marks
-from .transitions import descendants_of, hold_children, mark_stale, propagate, rearm, reevaluate, resolve, unpropagate
+from .transitions import (
+    children_of,
+    descendants_of,
+    hold_children,
+    mark_stale,
+    propagate,
+    rearm,
+    reevaluate,
+    resolve,
+    unpropagate,
+)
 
 ReadTarget = Callable[[ActionContext, Target], Optional[TaskSnapshot]]
 
@@ -167,26 +185,47 @@ def _update_dependents(context: ActionContext) -> None:
 
 
 def _requeue_successes_below(context: ActionContext) -> List[str]:
-    """Requeue the successful descendants. An effect that has happened stays, unless the act says with which key."""
+    """Requeue the successful tasks below those that run again, each only if a task directly above it runs again.
+
+    An effect that has happened stays, unless the act says with which key.
+    """
     names: List[str] = []
-    new_key = bool(context.options.get("new_key"))
-    left: Dict[str, str] = {}
-    for root in context.done_names():
-        for name in descendants_of(context.connection, context.run_id, root):
+    stay: Dict[str, str] = {}
+    late = late_tasks(context)
+    queue = deque((root, root) for root in context.done_names())
+    found = {root for root, _ in queue}
+    while queue:
+        above, root = queue.popleft()
+        for name in [child.name for child in children_of(context.connection, context.run_id, above)]:
             row = context.read_task(name)
-            if row is None or row.state != states.TaskState.SUCCESS or row.is_gone:
+            if row is None or row.is_gone or name in found:
                 continue
-            is_effect = _is_effect(row)
             if repeated_key(context, row):
-                left[name] = f"{name}: {states.HAPPENED}; it stays as it is"
+                stay[name] = f"{name}: {states.HAPPENED}; it stays as it is"
                 continue
-            start_generation(context, row, new_key=new_key and is_effect)
-            context.set_result(name, DONE, f"runs again because {root} does")
-            if is_effect:
-                _note_repetition(context, row)
-            names.append(name)
-    context.notes += [f"{sentence} (--same-key or --new-key runs it again)" for sentence in left.values()]
+            if row.state == states.TaskState.SUCCESS:
+                _requeue_success(context, row, root)
+                names.append(name)
+            elif not (_follows_its_parents(row) or name in late):
+                continue
+            found.add(name)
+            queue.append((name, root))
+    context.notes += [f"{sentence} (--same-key or --new-key runs it again)" for sentence in stay.values()]
     return names
+
+
+def _requeue_success(context: ActionContext, row: TaskSnapshot, root: str) -> None:
+    is_effect = _is_effect(row)
+    start_generation(context, row, new_key=bool(context.options.get("new_key")) and is_effect)
+    context.set_result(row.name, DONE, f"runs again because {root} does")
+    if is_effect:
+        _note_repetition(context, row)
+
+
+def _follows_its_parents(row: TaskSnapshot) -> bool:
+    """Whether the state of a task follows from those above it: it has neither ended by itself nor by an operator."""
+    is_cascade = row.state == states.TaskState.SKIPPED and row.skip_cause == states.SkipCause.CASCADE
+    return is_cascade or row.state in states.MOVING or row.state == states.TaskState.UPSTREAM_FAILED
 
 
 def _follow_lists(context: ActionContext) -> List[RemappedTask]:

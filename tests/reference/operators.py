@@ -213,10 +213,8 @@ class Model:
         for name in done:
             self._apply(act, self.tasks[name], self.states[name])
             self._note_changed(name)
-        for name in self._below(done) if cascade else ():
-            if self.states[name] == SUCCESS and not self._is_gone(name):
-                self.tasks[name].own, self.tasks[name].failures = None, 0
-                done.append(name)
+        if cascade:
+            done += self._run_below_again(done)
         if act == "requeue":
             self._follow_lists(done)
         self.acts[command] = before
@@ -273,14 +271,20 @@ class Model:
             self.tasks[name].own, self.tasks[name].failures = before.get(name, (None, 0))
         self.acts[command] = now
 
-    def _below(self, names: Collection[str]) -> set[str]:
-        found, queue = set[str](), list(names)
+    def _run_below_again(self, names: Collection[str]) -> list[str]:
+        """Let the successes run again below tasks that do; what has ended otherwise stays, and what is below it too."""
+        found, again, queue = set(names), list[str](), list(names)
         while queue:
             above = queue.pop()
-            new = [name for name, task in self.tasks.items() if above in task.parents and name not in found]
-            found.update(new)
-            queue += new
-        return found
+            for name, task in self.tasks.items():
+                is_success = task.own == SUCCESS and not self._is_gone(name)
+                if above in task.parents and name not in found and (is_success or task.own is None):
+                    if is_success:
+                        task.own, task.failures = None, 0
+                        again.append(name)
+                    found.add(name)
+                    queue.append(name)
+        return again
 
     # --- Checks ----------------------------------------------------------------------------------------------------
 

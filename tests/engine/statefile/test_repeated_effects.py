@@ -18,8 +18,8 @@ NEW = "email: an effect that has happened runs again with the new key night/emai
 
 @pytest.fixture
 def night(state_file: StateFile) -> StateFile:
-    """load (with a held row) -> email, report; all succeeded."""
-    state_file.create({"load": "", "email": "load", "report": "load"}, **EFFECT)
+    """load (with a held row) -> email -> receipt, load -> report; all succeeded."""
+    state_file.create({"load": "", "email": "load", "report": "load", "receipt": "email"}, **EFFECT)
     for name in state_file.states():
         state_file.set_state(name, "SUCCESS", attempt=1)
     state_file.connection.execute(
@@ -52,6 +52,8 @@ def test_a_cascade_repeats_an_effect_only_with_a_named_key(
     assert night.states()["report"] == "PENDING"
     assert ("email" in results(answer)) is (state == "PENDING")
     assert night.column("email", "stale") == (1 if state == "SUCCESS" else 0)
+    # Behind an effect that stays, nothing would wait for the task that runs again.
+    assert (night.states()["receipt"], night.column("receipt", "stale")) == (state, night.column("email", "stale"))
 
 
 def test_an_effect_that_is_named_itself_is_refused_without_a_key(night: StateFile) -> None:

@@ -191,6 +191,30 @@ def test_a_cascade_runs_everything_below_again(state_file: StateFile) -> None:
     assert [state_file.column(name, "stale") for name in CHAIN] == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("columns", "last"),
+    [
+        ({"state": "FAILED"}, "SUCCESS"),
+        ({"state": "SKIPPED", "skip_cause": "operator"}, "SUCCESS"),
+        ({"state": "SKIPPED", "skip_cause": "cascade"}, "PENDING"),
+        ({"state": "UPSTREAM_FAILED"}, "PENDING"),
+        ({"state": "CANCELLED"}, "SUCCESS"),
+        ({"state": "CANCELLED", "failure_mode": "deadline"}, "PENDING"),
+    ],
+    ids=repr,
+)
+def test_a_cascade_runs_again_what_waits_for_a_task_that_does(
+    state_file: StateFile, columns: dict[str, str], last: str
+) -> None:
+    """Below a task that stays as it is, a success would start before the task that was requeued."""
+    state_file.create(CHAIN)
+    for name in CHAIN:
+        state_file.set_state(name, "SUCCESS")
+    state_file.set_state("b", columns.pop("state"), **columns)
+    state_file.act("requeue", "a", cascade=True)
+    assert (state_file.states()["c"], state_file.column("c", "stale")) == (last, last == "SUCCESS")
+
+
 def test_a_requeue_opens_a_finished_run_again(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "FAILED")
