@@ -10,7 +10,7 @@ import click
 
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection
-from ...engine.domain.acts import Answer
+from ...engine.domain.acts import REFUSED, ActPreview, Answer
 from ...engine.domain.events import Json
 from ...engine.domain.rows import RunFacts, RunRow
 from ...engine.domain.states import TaskState
@@ -260,7 +260,7 @@ def _ends_meant(file: shared.NamedFile, *, everything: bool) -> list[tuple[Endpo
 
 @command("undo")
 @shared.of_run
-@click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
+@click.option("--dry-run", is_flag=True, help="Only say which act it would be, or why it is too late.")
 @shared.reason_option
 @shared.json_option
 def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str) -> int:
@@ -278,10 +278,11 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: {events}")
         event, acted = found
         what = describe_past_act(event, acted, session.now_us())
+        undoing = new_command("undo", event.run_id, (), reason, {"command": event.command_id})
         if dry_run:
-            answer = Answer(True, f"would take back: {what}")
+            answer = _foreseen(await session.preview(undoing), what)
         else:
-            undone = await session.send(new_command("undo", event.run_id, (), reason, {"command": event.command_id}))
+            undone = await session.send(undoing)
             answer = undone._replace(message=f"{what}: {undone.message}")
         runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
         return answer, operate.place_of(session, runs[0] if runs else None)
@@ -292,6 +293,13 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
     if not dry_run and not as_json and not is_at_rest:
         operate.print_resume_hints("undo", (answer, place))
     return code_of_answers(answer)
+
+
+def _foreseen(preview: ActPreview, what: str) -> Answer:
+    if not preview.ok:
+        return Answer(False, f"{what}: {preview.message}")
+    stays = [f"{task} {sentence}" for task, outcome, sentence in preview.results if outcome == REFUSED]
+    return Answer(True, "; ".join([f"would take back: {what}", *stays]))
 
 
 # --- ``redrive note``: notes on a cause -------------------------------------------------------------------------------

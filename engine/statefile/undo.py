@@ -253,11 +253,32 @@ def _with_relatives(below: Relatives, moved: Iterable[str]) -> Set[str]:
 
 
 def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Iterator[Tuple[Any, ...]]:
-    return connection.execute(
-        "SELECT task, kind, old, new, at, actor, data FROM event WHERE run_id = ? AND seq > ? AND kind IN (?, ?)"
-        " ORDER BY seq",
+    """Yield the changes of tasks after the event ``seq``, without those of acts that were taken back since."""
+    taken_back = _taken_back_since(connection, run_id, seq)
+    rows = connection.execute(
+        "SELECT task, kind, old, new, at, actor, data, command_id FROM event WHERE run_id = ? AND seq > ?"
+        " AND kind IN (?, ?) ORDER BY seq",
         (run_id, seq, EventKind.TASK, EventKind.TASK_CHANGED),
     )
+    for task, *columns, command_id in rows:
+        if task not in taken_back.get(command_id, ()):
+            yield tuple([task] + columns)
+
+
+def _taken_back_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Dict[str, Set[str]]:
+    """By command id, of acts after ``seq`` and of the undo of each: the tasks that are again as before the act."""
+    found: Dict[str, Set[str]] = {}
+    undos: Dict[str, Tuple[str, Set[str]]] = {}  # command id of an act -> that of its undo, and its tasks
+    acts = "SELECT command_id, data FROM event WHERE run_id = ? AND seq > ? AND kind = ? ORDER BY seq DESC"
+    for command_id, data in connection.execute(acts, (run_id, seq, EventKind.OPERATOR)).fetchall():
+        acted = decode(EventKind.OPERATOR, json.loads(data))
+        assert isinstance(acted, OperatorActed)
+        if command_id in undos:
+            undo_id, tasks = undos[command_id]
+            found[command_id] = found[undo_id] = tasks
+        elif acted.act == "undo" and acted.answer.get("ok"):
+            undos[str(acted.options.get("command"))] = command_id, set(acted.was)
+    return found
 
 
 def restore_tasks(transaction: transitions.Transaction, run_id: str, tasks: Before, why: Optional[str] = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_undo_takes_back_the_last_act_and_then_the_one_before(state: Path) -> No
     assert "] extract DEAD_LETTER again, undone by " in run_redrive("events", state).stdout
     done = run_redrive("undo", state)
     assert done.returncode == 2 and "there is no act in this file that can be taken back" in done.stderr
+
+
+def test_a_preview_of_undo_says_that_it_is_too_late(state: Path) -> None:
+    run_redrive("skip", state, "extract", "--reason", "no data")
+    with sqlite3.connect(state) as connection:
+        columns = "run_id, at, kind, task, old, new, data"
+        moved = f"INSERT INTO event ({columns}) SELECT run_id, at, 'task', 'extract', '', '', '{{}}' FROM event LIMIT 1"
+        connection.execute(moved)
+    for words in (["--dry-run"], []):
+        undo = run_redrive("undo", state, *words)
+        assert undo.returncode == 1 and "too late: extract is SKIPPED now" in undo.stderr
 
 
 def test_a_pause_stands_below_the_tasks_and_the_reasons_for_their_waits(state: Path) -> None:

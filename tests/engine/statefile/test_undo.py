@@ -82,6 +82,23 @@ def test_an_undo_can_be_undone(state_file: StateFile) -> None:
     assert table(state_file) == after
 
 
+def test_after_an_act_that_was_taken_back_the_one_before_can_be(state_file: StateFile) -> None:
+    state_file.create(CHAIN)
+    state_file.set_state("a", "DEAD_LETTER")
+    before = table(state_file)
+    requeue = state_file.command("requeue", "a")
+    state_file.send(requeue)
+    cancel = state_file.command("cancel", "a")
+    state_file.send(cancel)
+    back = state_file.command("undo", command=cancel["id"])
+    state_file.send(back)
+    again = state_file.command("undo", command=back["id"])
+    state_file.send(again)
+    assert "a was cancelled" in state_file.act("undo", command=requeue["id"])["message"]
+    assert state_file.act("undo", command=again["id"])["ok"]
+    assert state_file.act("undo", command=requeue["id"])["ok"] and table(state_file) == before
+
+
 def test_an_undo_that_blocked_the_run_again_can_be_undone(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "DEAD_LETTER")
