@@ -62,7 +62,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     downstream: str | None = None
     owner: str | None = None
     cause: str | None = None
-    act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
+    act: tuple[str, ...] = ()  # the command that ends the wait, and its words behind the place; empty: requeue the task
     options: tuple[str, ...] = ()  # of that requeue
 
 

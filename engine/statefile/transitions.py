@@ -21,7 +21,7 @@ from ..domain.states import LEGAL_MOVES, OPEN, RAN, SkipCause, TaskState, deadli
 from ..domain.task_options import child_bounds
 from ..domain.trigger_rules import STATES_OF, DerivedState, ParentStatus, TaskGraph, TaskNode, rules_with
 from .lists import FOLLOWS_RUN
-from .sql import in_list, marks, run_columns
+from .sql import IS_MAP, in_list, marks, run_columns
 
 _INSERT_EVENT = (
     "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
@@ -251,7 +251,8 @@ _OF_TASK = "page_task.task = :task"
 _OF_CHILDREN = "page_task.task >= :first AND page_task.task < :last"
 _OF_VANISHED = (
     "NOT EXISTS (SELECT 1 FROM task WHERE task.run_id = later.run_id AND task.name IN"
-    " (page_task.task, substr(page_task.task, 1, instr(page_task.task, '[') - 1)))"
+    " (page_task.task, substr(page_task.task, 1, instr(page_task.task, '[') - 1))"
+    " AND (task.name = page_task.task OR " + IS_MAP.format("task") + "))"
 )
 
 

@@ -238,7 +238,7 @@ def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
         held.why,
         kind=DeadLetterKind.AUTH if is_refused else DeadLetterKind.BREAKER,
         downstream=held.downstream,
-        act=("systems", "breakers", "--probe" if is_refused else "--close", held.downstream),
+        act=("systems breakers", "--probe" if is_refused else "--close", held.downstream),
     )
 
 

@@ -277,8 +277,8 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     place = place_words(path_of(connection), request.run_id)
     words = ["redrive", "runs", *place]
     if request.run_id is not None and request.act:
-        names = 2 if request.act[0] == "systems" else 1  # before the place, which stands before tasks and times
-        words = ["redrive", *request.act[:names], *place, *request.act[names:], "--reason", "..."]
+        command, *words_behind = request.act
+        words = ["redrive", *command.split(" "), *place, *words_behind, "--reason", "..."]
     elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", *place]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
