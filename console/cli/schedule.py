@@ -258,7 +258,7 @@ def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> in
     now_us = machine_now_us()
     for row in _rows(flow, all_flows=all_flows):
         chosen = [instant_of(text, zone_of(row), "TIME") for text in at]
-        if unknown := set(chosen) - {run.logical_time for run in row.missed}:
+        if unknown := set(chosen) - {run.first for run in row.missed}:
             when = present.logical_text(row, min(unknown))
             raise NotFoundError(
                 f"{row.flow} missed no run of {when}; it missed {', '.join(present.missed_times(row)) or 'none'}"

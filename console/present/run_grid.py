@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import RunView, Signed, counted_states, describe_span, run_view, state_style
+from ...engine.core.views import RunView, StateStyle, counted_states, describe_span, run_view, state_style
 from ...engine.domain.rows import RunRow, RunSummary
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -96,7 +96,7 @@ def _median_cell(text: str) -> str:
 class _ShownCell(NamedTuple):
     """A cell as it is shown. ``ok_us``: of a success; ``is_slow``: far beyond the other runs."""
 
-    style: Signed
+    style: StateStyle
     lasts_us: int | None
     ok_us: int | None
     is_slow: bool

@@ -112,8 +112,8 @@ def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
         what = "a run of this instant, also while the schedule is paused"
         yield ScheduleAct("start_run", "start", "start now", what)
         for run in row.missed[-NAMED_MAX:]:
-            what = f"the run of {_time(run.logical_time, now_us)}"
-            yield ScheduleAct("start_run", "start", "start missed", what, run.logical_time)
+            what = f"the run of {_time(run.first, now_us)}"
+            yield ScheduleAct("start_run", "start", "start missed", what, run.first)
     if row.missed_times:
         what = f"{counted(row.missed_times, 'missed run')}: none of them will start"
         yield ScheduleAct("dismiss_missed", "dismiss", "dismiss", what)
@@ -306,7 +306,7 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
         field("usual_us", "USUAL", lambda row, now_us: _duration(row.usual_us), Width(5, 7, 1, 2, is_right=True)),
         field("missed_times", "MISSED", _missed_count, Width(6, 6, rank=1, gap=2, is_right=True)),
         Column("state", "STATE", None, _state, Width(24, FILL, 0, 2), _state_screen),
-        Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
+        Column("missed", value=lambda row, now_us: [run.first for run in row.missed]),
         Column("requests", value=lambda row, now_us: [request._asdict() for request in row.requests]),
         Column("after", value=lambda row, now_us: [one._asdict() for one in row.after]),
         Column("is_served", value=is_served),
@@ -502,7 +502,7 @@ def _asked_note(row: ServedSchedule, request: StartRequest, now_us: int) -> str:
 def missed_times(row: ServedSchedule) -> Iterator[str]:
     """The logical times of missed runs by the clock of the flow, as the commands take them."""
     for run in row.missed:
-        yield logical_text(row, run.logical_time)
+        yield logical_text(row, run.first)
 
 
 def logical_text(row: ServedSchedule, at: int) -> str:

@@ -57,12 +57,12 @@ def named_rule(name: str, path: str, glyphs: Glyphs, columns: int) -> Line:
 SEVERITY: tuple[views.CountedState, ...] = tuple(views.COUNTED_STYLES)
 
 
-def sign_of(style: views.Signed, glyphs: Glyphs) -> Piece:
+def sign_of(style: views.StateStyle, glyphs: Glyphs) -> Piece:
     """The sign of a style, in its role."""
     return Piece(glyphs.of(style.sign), Role(style.role))
 
 
-def sign_and_word(style: views.Signed, glyphs: Glyphs) -> Piece:
+def sign_and_word(style: views.StateStyle, glyphs: Glyphs) -> Piece:
     """The sign and the word of a style, in its role."""
     return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
 
@@ -86,7 +86,7 @@ _GAP = "  "
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [views.OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    shown: list[views.Signed] = [
+    shown: list[views.StateStyle] = [
         *views.STATE_STYLES.values(),
         views.ASKS,
         views.CUT_OFF,

@@ -307,7 +307,7 @@ _BAR_ROLES: Mapping[views.Sign, Role] = {
 }
 
 
-def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, style: views.OutcomeStyle, end: int) -> None:
+def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, style: views.StateStyle, end: int) -> None:
     first, last, glyphs = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end), canvas.glyphs
     canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(views.Sign(style.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...engine.core.outcome import reason_of_unstored
-from ...engine.core.views import OUTCOME_STYLES, OutcomeStyle
+from ...engine.core.views import OUTCOME_STYLES, StateStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.events import Event
@@ -74,7 +74,7 @@ def _changed_inputs(payload: payloads.TaskMoved) -> str:
     return f"; the {' and the '.join(words)} changed since its last such failure" if words else ""
 
 
-def _outcome(payload: payloads.TaskMoved | payloads.AttemptLate) -> OutcomeStyle:
+def _outcome(payload: payloads.TaskMoved | payloads.AttemptLate) -> StateStyle:
     """The end of the attempt before the next one. A later version may know more outcomes: they read as failures."""
     return OUTCOME_STYLES.get(payload.attempt_set.get("outcome") or "", OUTCOME_STYLES["error"])
 

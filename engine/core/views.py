@@ -70,15 +70,17 @@ class StateRole(StrEnum):
 
 
 class StateStyle(NamedTuple):
-    """The presentation of a state.
+    """The presentation of a state, or of the outcome of an attempt.
 
     ``sign``, ``role``: of the enumerations above, or of the console's for its own tables.
     ``word``: at most eight cells for states of tasks and runs.
+    ``verb``: of an outcome, for a sentence: ``failed after 3s``.
     """
 
     sign: StrEnum
     word: str
     role: StrEnum
+    verb: str = ""
 
 
 #: The worst first: where there is room for one state only, the first is shown.
@@ -391,40 +393,27 @@ def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -
 # --- The end of an attempt, and the steps of a kill ------------------------------------------------------------------
 
 
-class OutcomeStyle(NamedTuple):
-    """The presentation of the outcome of an attempt. ``verb``: for a sentence, ``failed after 3s``."""
-
-    sign: StrEnum
-    word: str
-    role: StrEnum
-    verb: str
-
-
-OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
-    "running": OutcomeStyle(Sign.RUNNING, "running", StateRole.RUNNING, "runs"),
-    "success": OutcomeStyle(Sign.DONE, "ok", StateRole.DONE, "succeeded"),
-    "error": OutcomeStyle(Sign.FAILED, "failed", StateRole.FAILED, "failed"),
-    "timed_out": OutcomeStyle(Sign.SIGKILL, "timed out", StateRole.FAILED, "timed out"),
-    "lost": OutcomeStyle(Sign.LOST, "lost", StateRole.WAITING, "lost with its executor"),
-    "cancelled": OutcomeStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED, "stopped"),
-    "deferred": OutcomeStyle(Sign.SENSING, "not ready", StateRole.WAITING, "checked, not ready,"),
-    "skipped": OutcomeStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED, "skipped itself"),
+OUTCOME_STYLES: Mapping[str, StateStyle] = {
+    "running": StateStyle(Sign.RUNNING, "running", StateRole.RUNNING, "runs"),
+    "success": StateStyle(Sign.DONE, "ok", StateRole.DONE, "succeeded"),
+    "error": StateStyle(Sign.FAILED, "failed", StateRole.FAILED, "failed"),
+    "timed_out": StateStyle(Sign.SIGKILL, "timed out", StateRole.FAILED, "timed out"),
+    "lost": StateStyle(Sign.LOST, "lost", StateRole.WAITING, "lost with its executor"),
+    "cancelled": StateStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED, "stopped"),
+    "deferred": StateStyle(Sign.SENSING, "not ready", StateRole.WAITING, "checked, not ready,"),
+    "skipped": StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED, "skipped itself"),
 }
-_CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
-_UNSEEN_OUTCOME = OutcomeStyle(*UNSEEN, "ran when its executor was last seen,")
-_UNSAVED_OUTCOME = OutcomeStyle(*UNSAVED, "ended, and its end waits for the disk")
+_CUT_OFF_OUTCOME = CUT_OFF._replace(verb="cut off with its executor")
+_UNSEEN_OUTCOME = UNSEEN._replace(verb="ran when its executor was last seen,")
+_UNSAVED_OUTCOME = UNSAVED._replace(verb="ended, and its end waits for the disk")
 
 
 class AttemptView(NamedTuple):
     """The state of an attempt in words. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
 
-    style: OutcomeStyle
+    style: StateStyle
     clock: int
     is_moving: bool
-
-
-#: Whatever has a sign, a word and a role.
-Signed = StateStyle | OutcomeStyle
 
 
 def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus, row: TaskRow | None = None) -> AttemptView:

@@ -100,14 +100,6 @@ class FlowBefore(NamedTuple):
     newer: str
 
 
-class MissedRun(NamedTuple):
-    """A logical time that was given up, and why: an operator can start or dismiss it."""
-
-    logical_time: int
-    due_at: int
-    why: str = ""
-
-
 class ServedSchedule(NamedTuple):
     """The schedule of one flow: what its supervisor wrote, what operators decided, and what belongs to it elsewhere.
 
@@ -184,7 +176,7 @@ class ServedSchedule(NamedTuple):
     host: Optional[str] = None
     heartbeat_at: int = 0
     stopped_at: Optional[int] = None
-    missed: Tuple[MissedRun, ...] = ()
+    missed: Tuple[LedgerRow, ...] = ()
     missed_times: int = 0
     missed_since: int = 0
     requests: Tuple[StartRequest, ...] = ()
@@ -345,7 +337,7 @@ def with_known(found: Sequence[NightSummary], known: Sequence[NightSummary]) -> 
 
 def _with_missed(row: ServedSchedule, listed: Sequence[LedgerRow]) -> ServedSchedule:
     splay = 0 if row.next_at is None or row.next_logical is None else row.next_at - row.next_logical
-    missed = tuple(MissedRun(one.first, one.first + splay, one.why) for one in listed if one.times == 1)
+    missed = tuple(one for one in listed if one.times == 1)
     since = min(one.first for one in listed) + splay if listed else 0
     times = sum(one.listed for one in listed)
     return row._replace(missed=missed, missed_times=times, missed_since=since)

@@ -333,12 +333,12 @@ def test_what_operators_decide(folder: Folder):
     assert "paused until" in listed and "skips" in listed and "heartbeat" in listed
     assert before == folder.ask("held", "SELECT count(*) FROM run")
     assert run_redrive("schedule", "unpause", "--all").returncode == 0
-    missed = folder.until("held", lambda row: len(row.missed) > 1).missed[0].logical_time
+    missed = folder.until("held", lambda row: len(row.missed) > 1).missed[0].first
     at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(missed / SECOND))
     done = run_redrive("schedule", "start", "held", "--at", at.replace("+", ".5+"))
     assert done.returncode == 1 and "held has no run at " in done.stderr
     assert run_redrive("schedule", "start", "held", "--at", at).returncode == 0
-    folder.until("held", lambda row: missed not in [run.logical_time for run in row.missed])
+    folder.until("held", lambda row: missed not in [run.first for run in row.missed])
     wait_until(lambda: folder.ask("held", f"SELECT 1 FROM run WHERE logical_time = {missed} AND state = 'SUCCESS'"))
     run_redrive("schedule", "pause", "held")
     assert folder.until("held", has_stopped).missed

@@ -207,7 +207,7 @@ def test_a_file_of_an_earlier_version_is_converted_without_loss(version_1: str):
         SupervisorFile(version_1, "new").close()
     broken, row = read_schedules().schedules
     assert (row.target, row.paused_until, row.missed_times) == ("/f.py:flow", FOREVER, 2)
-    assert [one.logical_time for one in row.missed] == [10, 20]
+    assert [one.first for one in row.missed] == [10, 20]
     assert [(one.flow, one.params, one.asked_at) for one in row.requests] == [("f", {"day": "monday"}, 5_000_000)]
     assert (broken.flow, broken.state_path) == ("broken", None)
 
