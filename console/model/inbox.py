@@ -330,9 +330,13 @@ _WAITS_FOR_HUMAN = HUMAN_WAITS.keys() - {WaitReason.DECISION}
 
 def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus) -> WaitReason | None:
     """The wait of all of ``names``, if that is one that a human ends and no failure; else None."""
-    reasons = {board.view(name, now_us, runner).reason for name in names[:COMPARED_MAX]}
-    (reason,) = reasons if len(reasons) == 1 else (None,)
-    return reason if reason in _WAITS_FOR_HUMAN else None
+    common: WaitReason | None = None
+    for name in names[:COMPARED_MAX]:
+        reason = board.view(name, now_us, runner).reason
+        if reason not in _WAITS_FOR_HUMAN or reason is not (common or reason):
+            return None
+        common = reason
+    return common
 
 
 def kind_of(row: TaskRow, reason: WaitReason | None) -> str:
