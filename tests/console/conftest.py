@@ -43,7 +43,14 @@ from redrive.engine.statefile.logs import AttemptText, LogChunk
 from redrive.engine.statefile.pruning import PrunePreview
 from redrive.engine.statefile.state_files import FileRow
 from redrive.engine.statefile.supervisor_file import NightSummary, ServedSchedule
-from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers
+from support.idle import (
+    is_settled,
+    loop_time,
+    pass_time,
+    wait_for_idle_loop,
+    wait_for_screen_by_the_loop,
+    wait_for_workers,
+)
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
@@ -332,7 +339,7 @@ async def rest(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     """Until the screen in front also shows what it adds when the cursor rests."""
     await settle(app, pilot)
     while not is_settled(app.screen):
-        await pilot.pause(0.01)
+        await pass_time(pilot)
     await settle(app, pilot)
 
 
@@ -373,6 +380,7 @@ def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot goes on as soon as nothing is left to do."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
+    monkeypatch.setattr("textual._time.get_time", loop_time)
     monkeypatch.setattr(Pilot, "_wait_for_screen", wait_for_screen_by_the_loop)
 
 

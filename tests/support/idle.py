@@ -1,8 +1,9 @@
-"""The idleness of a Textual application, by its event loop and without the clock."""
+"""The idleness of a Textual application, by its event loop, whose clock is set ahead to the next timer."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,7 @@ from textual.worker import WorkerCancelled
 
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
+_AHEAD_SECONDS = 1.0  # the farthest timer to which a clock is set
 _TICK_SECONDS = 0.002  # between two questions whether a batch has ended
 _ROUNDS = 3  # of timers, each with those that the last one has set; what ticks for ever is no work
 
@@ -42,14 +44,49 @@ async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> 
     loop: Any = asyncio.get_running_loop()
     await _wait_for_turns(loop)
     for _ in range(_ROUNDS):
-        now = loop.time()
-        soon = [
-            timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() < now + _SOON_SECONDS
-        ]
+        soon = _timers_within(loop, _SOON_SECONDS)
         if not soon:
             return
-        await asyncio.sleep(max(0.0, max(soon) - now))
+        _set_clock_ahead(loop, soon[-1])
         await _wait_for_turns(loop)
+
+
+async def pass_time(pilot: Pilot[Any]) -> None:
+    """Let the next timer be due, unless a worker has to end before."""
+    loop: Any = asyncio.get_running_loop()
+    timers = _timers_within(loop, _AHEAD_SECONDS)
+    if timers and not list(pilot.app.workers):
+        _set_clock_ahead(loop, timers[0])
+        await pilot.pause()
+    else:
+        await pilot.pause(_TICK_SECONDS)
+
+
+def _timers_within(loop: Any, seconds: float) -> list[float]:
+    """When timers are due, by the clock of the loop, the first one first."""
+    until = loop.time() + seconds
+    return sorted(timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() < until)
+
+
+class _Clock:
+    """The clock of a loop in which nothing else is left to do until a timer is due."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_seconds
+
+
+def _set_clock_ahead(loop: Any, when: float) -> None:
+    if not isinstance(loop.time, _Clock):
+        loop.time = _Clock()
+    loop.time.ahead_seconds += max(0.0, when - loop.time())
+
+
+def loop_time() -> float:
+    """In the place of ``textual._time.get_time``: the time by which the timers of the running loop are due."""
+    return asyncio.get_running_loop().time()
 
 
 _send_to_each_widget = Pilot._wait_for_screen

@@ -8,7 +8,7 @@ from typing import Any
 
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.logs import AttemptText
-from support.idle import is_settled, wait_for_workers
+from support.idle import is_settled, pass_time, wait_for_workers
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -135,7 +135,7 @@ class ScreenDriver:
             await self.pilot.pause()
             await wait_for_workers(self.app)
             while not is_settled(self.app.screen):
-                await self.pilot.pause(0.02)
+                await pass_time(self.pilot)
             await wait_for_workers(self.app)
             await self.pilot.pause()
             is_still = is_settled(self.app.screen) and not list(self.app.workers)
@@ -145,7 +145,7 @@ class ScreenDriver:
         seq = self.app.live.board.projection.seq if self.app.live.board is not None else 0
         session.emit(*batches)
         while self.app.live.board is None or self.app.live.board.projection.seq == seq:
-            await self.pilot.pause(0.02)
+            await pass_time(self.pilot)
         await self.settle()
 
     @property

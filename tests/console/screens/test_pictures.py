@@ -18,7 +18,7 @@ from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
-from support.idle import is_settled
+from support.idle import is_settled, pass_time
 from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, make_app, press, settle
@@ -50,7 +50,7 @@ def keys(app: ConsoleApp, *pressed: str):
 
 async def wait_for_texts(app: ConsoleApp, pilot: Any) -> None:
     while not is_settled(app.screen):
-        await pilot.pause(0.02)
+        await pass_time(pilot)
     await settle(app, pilot)
 
 
