@@ -32,7 +32,7 @@ from ..model.graph.groups import ZoomStep
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
 from ..model.overdue import is_overdue
-from ..model.time_axis import Span, activity_of, fitting_span
+from ..model.time_axis import activity_of, fitting_span
 from ..model.timeline import TimelineRows
 from ..text.columns import FILL
 from ..text.figures import SECOND, number, wall_day
@@ -159,8 +159,9 @@ def timeline_rows(data: ReportData) -> list[ReportRow]:
     names = TaskNames(board.projection.tasks, prefix="")
     context = replace(data.run_context, names=names, titles=titles, has_durations=False)
     columns = timeline.group_label_columns(listed.groups, context, 3 * _NAME_CELLS_MAX)
-    lanes = _Lanes(data, listed, context, columns, span, data.now_us if is_live else None)
-    axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
+    now_us = data.now_us if is_live else None
+    lanes = _Lanes(data, listed, context, columns, timeline.BarContext(span, now_us, UTF8, data.runner))
+    axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, now_us, UTF8)])
     rows = [*_lanes(lanes)]
     painted = (row.line for row in rows)
     (legend,) = bar_legend(painted, UTF8, columns + span.cells, has_groups=bool(listed.groups))
@@ -174,8 +175,7 @@ class _Lanes(NamedTuple):
     listed: TimelineRows
     context: RunContext
     columns: int
-    span: Span
-    now_us: int | None
+    bars: timeline.BarContext
 
 
 def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
@@ -195,18 +195,16 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
 
 def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
-    runner = lanes.data.runner
     label = timeline.label_line(row, lanes.columns - 1, lanes.context, indent=indent)
-    bar = timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.run_context.view(name).instant)
+    bar = timeline.bar_line(row, lanes.bars, lanes.data.run_context.view(name).instant)
     return ReportRow([*label, Piece(" "), *bar])
 
 
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
-    group, span = lanes.listed.group(index), lanes.span
-    runner = lanes.data.runner
+    group, span = lanes.listed.group(index), lanes.bars.axis
     label = timeline.group_label_line(group, lanes.columns - 1, lanes.context, is_open=False)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
-    bar = timeline.group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
+    bar = timeline.group_bar_line(group, lanes.listed.activity(index), lanes.bars, borders)
     return ReportRow([*label, Piece(" "), *bar], members)
 
 

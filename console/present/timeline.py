@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby, zip_longest
+from typing import NamedTuple
 
 from ...engine.core import views
 from ...engine.core.breaker import SHUT
@@ -44,16 +45,26 @@ class CellRank(IntEnum):
     WORDS = 8
 
 
-def end_of_past(axis: Span, now_us: int | None, runner: RunnerStatus) -> int:
-    """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
-    until = now_us if now_us is not None else axis.end
-    return views.end_of_work(until, runner, until)
+class BarContext(NamedTuple):
+    """The context of all bars of a picture. ``now_us``: None if the run is over."""
+
+    axis: Span
+    now_us: int | None
+    glyphs: Glyphs
+    runner: RunnerStatus = ALIVE
+
+    @property
+    def end_of_past(self) -> int:
+        """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
+        until = self.now_us if self.now_us is not None else self.axis.end
+        return views.end_of_work(until, self.runner, until)
 
 
 class BarCells:
-    """One row of cells, with the line of the present. ``now_us``: None if the run is over."""
+    """A row of cells, with the line of the present."""
 
-    def __init__(self, axis: Span, now_us: int | None, glyphs: Glyphs) -> None:
+    def __init__(self, context: BarContext) -> None:
+        axis, now_us, glyphs, _ = context
         self.axis, self.glyphs = axis, glyphs
         self._cells: list[tuple[CellRank, str, str]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
         if now_us is not None:
@@ -173,22 +184,14 @@ _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each oth
 # --- Bars ----------------------------------------------------------------------------------------------------------
 
 
-def bar_line(
-    row: TaskRow,
-    axis: Span,
-    now_us: int | None,
-    glyphs: Glyphs,
-    runner: RunnerStatus = ALIVE,
-    due_at: int | None = None,
-    name: str = "",
-    wait: str = "",
-) -> Line:
+def bar_line(row: TaskRow, context: BarContext, due_at: int | None = None, name: str = "", wait: str = "") -> Line:
     """The past of a task as bars, and its future if an executor lives.
 
-    ``now_us``: None if the run is over; ``due_at``: when the next step of a waiting task is taken, if anybody takes it;
-    ``name``: stands before bars that begin far from the label of the row; ``wait``: as ``wait_words``.
+    ``due_at``: when the next step of a waiting task is taken, if anybody takes it; ``name``: stands before bars that
+    begin far from the label of the row; ``wait``: as ``wait_words``.
     """
-    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
+    axis, now_us, glyphs, runner = context
+    canvas, until = BarCells(context), context.end_of_past
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
         view = views.attempt_view(attempt, until, runner, row)
@@ -230,13 +233,13 @@ def _paint_wait(canvas: BarCells, row: TaskRow, now_us: int, words: str) -> None
         canvas.write(place, f" {words} ", Role.WAITING)
 
 
-def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, cpu: Sequence[int] = ()) -> Line:
+def hang_line(row: TaskRow, context: BarContext, cpu: Sequence[int] = ()) -> Line:
     """Below the bars of killed attempts: the CPU of each as a line, where it hung, and what it did not obey.
 
     ``cpu``: of the latest, in each second before its timeout, from 0 to 9; before them, and without them, the line is
     the mean.
     """
-    canvas, killed = BarCells(axis, now_us, glyphs), killed_attempts(row)
+    canvas, axis, killed = BarCells(context), context.axis, killed_attempts(row)
     for attempt, later in zip_longest(killed, killed[1:]):
         if attempt.ended_at is not None:
             end = axis.cells if later is None else axis.cell(later.started_at) - 1  # a blank before the next one
@@ -423,21 +426,14 @@ _LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
 
 
 def group_bar_line(
-    group: GraphGroup,
-    activity: GroupActivity,
-    axis: Span,
-    borders: Sequence[int],
-    now_us: int | None,
-    glyphs: Glyphs,
-    runner: RunnerStatus = ALIVE,
-    name: str = "",
+    group: GraphGroup, activity: GroupActivity, context: BarContext, borders: Sequence[int], name: str = ""
 ) -> Line:
     """The past of a group as one bar, and what runs now; ``name``: as for ``bar_line``.
 
-    ``borders``: the instants between the cells of ``axis``.
+    ``borders``: the instants between the cells of the axis.
     """
-    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
-    past = min(max(axis.cell(until) + 1, 0), axis.cells)
+    axis, now_us, _, runner = context
+    canvas, past = BarCells(context), min(max(axis.cell(context.end_of_past) + 1, 0), axis.cells)
     found = activity.cells(borders[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
     peak = max((cell.running for cell in found), default=0)
@@ -514,16 +510,12 @@ def has_duration_column(columns: int, context: RunContext) -> bool:
 # --- Breakers on the time axis ---------------------------------------------------------------------------------------
 
 
-def breaker_lines(
-    periods: BreakerPeriods, axis: Span, now_us: int | None, until_us: int, label_columns: int, glyphs: Glyphs
-) -> list[Line]:
-    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through.
-
-    ``now_us``: None if the run is over. ``until_us``: the end of what is shown.
-    """
-    lines = list[Line]()
+def breaker_lines(periods: BreakerPeriods, context: BarContext, label_columns: int) -> list[Line]:
+    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through."""
+    lines, until_us = list[Line](), context.end_of_past
+    axis, now_us, glyphs, _ = context
     for name in periods.downstreams:
-        canvas = BarCells(axis, now_us, glyphs)
+        canvas = BarCells(context)
         for start, ended_at, state in periods.of(name):
             if start > until_us:
                 break  # of a time after the instant that is shown

@@ -298,18 +298,18 @@ class TimelineScreen(TaskScreen):
 
     def bar(self, key: RowKey | HangRow, span: Span) -> Line:
         """Render the right part of a row."""
-        glyphs, runner = self.console.glyphs, self.console.runner
+        context = self._bar_context(span)
         if isinstance(key, HangRow):
-            cpu = self._cpu.get(self._killed(key), ())
-            return present.hang_line(self.board.row(key.task), span, self.now, glyphs, cpu)
+            return present.hang_line(self.board.row(key.task), context, self._cpu.get(self._killed(key), ()))
         if not isinstance(key, int):
             row, view = self.board.row(key), self._view(key)
             name, wait = self.labels.name_at_bar(key), present.wait_words(row, view)
-            return present.bar_line(row, span, self.now, glyphs, runner, view.instant, name, wait)
-        group, activity = self.rows.group(key), self.rows.activity(key)
-        return present.group_bar_line(
-            group, activity, span, self._borders_of(span), self.now, glyphs, runner, self.labels.name_at_bar(key)
-        )
+            return present.bar_line(row, context, view.instant, name, wait)
+        group, activity, name = self.rows.group(key), self.rows.activity(key), self.labels.name_at_bar(key)
+        return present.group_bar_line(group, activity, context, self._borders_of(span), name)
+
+    def _bar_context(self, span: Span) -> present.BarContext:
+        return present.BarContext(span, self.now, self.console.glyphs, self.console.runner)
 
     def _view(self, name: str) -> TaskView:
         return self.board.view(name, self._now_us, self.console.runner)
@@ -390,11 +390,8 @@ class TimelineScreen(TaskScreen):
     def _show_breakers(self) -> None:
         """Show when breakers were open, where the rows leave room."""
         if self.breaker_bands.display:
-            span, columns, glyphs = self.timeline.span, self.timeline.label_columns, self.console.glyphs
-            until_us = present.end_of_past(span, self.now, self.console.runner)
-            self.breaker_bands.show_lines(
-                present.breaker_lines(self._breakers, span, self.now, until_us, columns, glyphs)
-            )
+            context, columns = self._bar_context(self.timeline.span), self.timeline.label_columns
+            self.breaker_bands.show_lines(present.breaker_lines(self._breakers, context, columns))
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""

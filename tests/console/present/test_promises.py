@@ -15,7 +15,7 @@ from redrive.console.model.time_axis import Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
 from redrive.console.present.tasks import RunContext, state_facts
-from redrive.console.present.timeline import bar_line, group_bar_line
+from redrive.console.present.timeline import BarContext, bar_line, group_bar_line
 from redrive.console.present.timeline_text import group_lines, task_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -87,11 +87,11 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
         yield from (plain(line) for line in detail.summary_lines(row, context, 120, 4))
         yield from (plain(line) for line in detail.detail_page(row, context, EvidenceData(), 120))
-        yield plain(bar_line(row, SPAN, NOW, UTF8, runner, context.view(row.name).instant))
+        yield plain(bar_line(row, BarContext(SPAN, NOW, UTF8, runner), context.view(row.name).instant))
         yield from (plain(line) for line in task_lines(row, context, 120, 6))
     activity = GroupActivity(board.projection.tasks.values())
     for group in groups_of(board).groups:
-        yield plain(group_bar_line(group, activity, SPAN, BORDERS, NOW, UTF8, runner))
+        yield plain(group_bar_line(group, activity, BarContext(SPAN, NOW, UTF8, runner), BORDERS))
         yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), context, 120, 6))
 
 

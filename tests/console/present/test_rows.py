@@ -126,7 +126,7 @@ def every_line(board, columns, glyphs):
         for line in evidence.cause_page(cause, context, EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
-        yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
+        yield "bar", timeline.bar_line(row, timeline.BarContext(span, NOW, glyphs), due_at=row.next_retry_at)
         yield "label", timeline.label_line(row, columns, context)
         for line in timeline_text.task_lines(row, context, columns, 6):
             yield "words", line
@@ -389,7 +389,9 @@ def test_a_bar_is_full_only_when_all_is_done(states, size):
 
 
 def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
-    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8, due_at=row.next_retry_at))
+    return plain(
+        timeline.bar_line(row, timeline.BarContext(Span(start, S, cells), now, UTF8), due_at=row.next_retry_at)
+    )
 
 
 def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
@@ -430,8 +432,8 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
 def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
     for row in board_of_all_states().projection.tasks.values():
         span = Span(START + start * S, seconds * S, cells)
-        assert width(timeline.bar_line(row, span, NOW, UTF8)) == cells
-        assert width(timeline.bar_line(row, span, None, UTF8)) == cells
+        assert width(timeline.bar_line(row, timeline.BarContext(span, NOW, UTF8))) == cells
+        assert width(timeline.bar_line(row, timeline.BarContext(span, None, UTF8))) == cells
 
 
 def test_what_failed_is_counted_as_failed_wherever_it_is_shown():

@@ -29,7 +29,7 @@ from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.states import RowContext, counts_text
 from redrive.console.present.tasks import RunContext, named_task, node_facts, state_facts
-from redrive.console.present.timeline import bar_line, duration_text, label_line
+from redrive.console.present.timeline import BarContext, bar_line, duration_text, label_line
 from redrive.console.present.timeline_text import task_lines
 from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
@@ -230,7 +230,9 @@ def ticking_texts(board, status, now_us):
             re.sub(
                 "[│┄ ]",
                 "",
-                plain(bar_line(row, SPAN, context.now_us, UTF8, context.runner, context.view(name).instant)),
+                plain(
+                    bar_line(row, BarContext(SPAN, context.now_us, UTF8, context.runner), context.view(name).instant)
+                ),
             ),
         )
         yield "took", name, duration_text(row, context)

@@ -10,7 +10,7 @@ from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
 from redrive.console.present.tasks import RunContext, TaskNames
-from redrive.console.present.timeline import axis_line, bar_line, fit_label_columns, hang_line, wait_words
+from redrive.console.present.timeline import BarContext, axis_line, bar_line, fit_label_columns, hang_line, wait_words
 from redrive.console.present.timeline_text import bar_entries, bar_legend, describe_attempt, task_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
@@ -51,7 +51,11 @@ def drawn(builder, name, now_seconds=None, per_cell=1.0, cells=24, glyphs=UTF8):
     span = Span(START, round(per_cell * S), cells)
     now = START + round(now_seconds * S) if now_seconds is not None else None
     return plain(
-        bar_line(builder.projection.tasks[name], span, now, glyphs, due_at=builder.projection.tasks[name].next_retry_at)
+        bar_line(
+            builder.projection.tasks[name],
+            BarContext(span, now, glyphs),
+            due_at=builder.projection.tasks[name].next_retry_at,
+        )
     ).rstrip()
 
 
@@ -116,18 +120,18 @@ def test_below_a_killed_attempt_stands_where_it_hung(builder):
     rows = TimelineRows(Board(builder.projection))
     assert [*rows.with_hangs()][:2] == ["hang", HangRow("hang")] and HangRow("hang") not in rows.rows()
     row = builder.projection.tasks["hang"]
-    wide, narrow = (plain(hang_line(row, Span(START, S, cells), None, UTF8)) for cells in (40, 12))
+    wide, narrow = (plain(hang_line(row, BarContext(Span(START, S, cells), None, UTF8))) for cells in (40, 12))
     assert wide.rstrip() == "╰ asleep at demo.py:63" and narrow == "asleep at… ╯"
-    busy = plain(hang_line(row, Span(START, S // 10, 80), None, UTF8, [0, 9, 4]))
+    busy = plain(hang_line(row, BarContext(Span(START, S // 10, 80), None, UTF8), [0, 9, 4]))
     assert "▁▁▁▁▁▁██████████▄▄▄▄▄▄▄▄▄▄" in busy, "the last three seconds before its timeout"
     late = Span(START - 25 * S, S, 36)
-    assert plain(hang_line(row, late, None, UTF8)) == "             asleep at demo.py:63 ╯ "
+    assert plain(hang_line(row, BarContext(late, None, UTF8))) == "             asleep at demo.py:63 ╯ "
 
 
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 def test_the_legend_names_the_signs_that_are_there_and_no_others(builder, glyphs):
     def legend(name: str, start: int = START, before: str = "") -> list[str]:
-        bar = bar_line(builder.projection.tasks[name], Span(start, S, 60), None, glyphs, name=before)
+        bar = bar_line(builder.projection.tasks[name], BarContext(Span(start, S, 60), None, glyphs), name=before)
         return [
             entry.split(" ", 1)[1] for entry in plain(bar_legend([bar], glyphs, 200)[0]).strip().split("  ") if entry
         ]
@@ -148,7 +152,7 @@ def test_each_killed_attempt_says_below_its_bar_where_it_hung_as_far_as_there_is
             number, 0, start, start + 31 * S, outcome="timed_out", error=error, where="demo.py:63 in hang",
             sigterm_at=start + 15 * S,
         )  # fmt: skip
-    lines = [plain(hang_line(row, Span(START, S, cells), None, UTF8)).rstrip() for cells in (68, 80, 130)]
+    lines = [plain(hang_line(row, BarContext(Span(START, S, cells), None, UTF8))).rstrip() for cells in (68, 80, 130)]
     assert lines[0] == "╰ it was in demo.py:63 in hang ╯  ╰ it was in demo.py:63 in hang ╯"
     assert lines[1] == "╰ it was in demo.py:63 in hang ╯  ╰ blocked in recv at demo.py:63 in hang"
     assert lines[2].endswith(f"╰ {error.partition(': ')[2]}"), "the latest has the room after it"
@@ -172,7 +176,7 @@ def test_a_lost_attempt_ends_in_a_question_mark(builder):
 def test_an_attempt_whose_executor_died_ends_as_cut_off_and_not_as_running(builder):
     apply(builder, builder.start("first"))
     span, dead = Span(START, S, 24), RunnerStatus(RunnerKind.GONE, ExecutorState(gone_at=START + 4 * S))
-    line = bar_line(builder.projection.tasks["first"], span, START + 20 * S, UTF8, dead)
+    line = bar_line(builder.projection.tasks["first"], BarContext(span, START + 20 * S, UTF8, dead))
     assert plain(line) == "▆▆▆▆○" + " " * 15 + "│" + " " * 3
     assert Role.RUNNING not in {piece.role for piece in line}
 
@@ -210,7 +214,7 @@ def test_a_skip_is_marked_when_it_was_decided(builder):
 def test_bars_are_cut_at_the_edges_of_the_view(builder):
     apply(builder, builder.start("first"))
     span = Span(START + 10 * S, S, 5)
-    assert plain(bar_line(builder.projection.tasks["first"], span, START + 60 * S, UTF8)) == "▆▆▆▆▆"
+    assert plain(bar_line(builder.projection.tasks["first"], BarContext(span, START + 60 * S, UTF8))) == "▆▆▆▆▆"
 
 
 def test_bars_are_ascii_where_the_terminal_is(builder):
@@ -646,10 +650,13 @@ def test_a_long_wait_is_a_line_that_says_for_what(builder):
     apply(builder, builder.start("first"), builder.after(3).fail("first", "DEAD_LETTER"))
     row, now = builder.projection.tasks["first"], builder.after(30).at
     wait = wait_words(row, task_view(builder.projection, "first", now))
-    assert plain(bar_line(row, Span(START, S, 34), now, UTF8, wait=wait)) == "▆▆▆◆┄ waits for you ┄┄┄┄┄┄┄┄┄┄┄┄┄│"
+    assert (
+        plain(bar_line(row, BarContext(Span(START, S, 34), now, UTF8), wait=wait))
+        == "▆▆▆◆┄ waits for you ┄┄┄┄┄┄┄┄┄┄┄┄┄│"
+    )
     pending = builder.projection.tasks["last"]
     assert not wait_words(pending, task_view(builder.projection, "last", now)), "it waits for others, and says so there"
-    paused = bar_line(pending, Span(START, S, 60), now, UTF8, name="last", wait="the run is paused")
+    paused = bar_line(pending, BarContext(Span(START, S, 60), now, UTF8), name="last", wait="the run is paused")
     assert "last" not in plain(paused), "its label is beside it: nothing has run before"
 
 
