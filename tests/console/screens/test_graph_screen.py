@@ -9,6 +9,7 @@ from redrive.console.model.graph.groups import ZoomStep
 from redrive.console.present import group
 from redrive.console.screens import task_pages
 from redrive.console.screens.task_pages import DetailScreen
+from redrive.engine.core.spec import ItemSpec, TaskSpec
 from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
@@ -327,6 +328,8 @@ async def test_a_map_is_one_node_with_its_end(clock: StillClock):
         ("report", ["load"]),
     ]
     session = FakeSession(projection_of(pairs))
+    for number, name in enumerate(elements):
+        session.projection.tasks[name].spec = TaskSpec(name, item=ItemSpec("load", "list", number))
     failed_task(session.projection, "load[4]")
     for size in ((80, 24), (120, 40)):
         async with shown(session, clock, size) as (app, pilot):
