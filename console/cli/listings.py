@@ -300,10 +300,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
         runner = runner_of(run, session.status)
-        chains = {
-            name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
-            for name in waiting
-        }
+        chains = {name: board.blocking_chain(name, now_us, runner) for name in waiting}
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]

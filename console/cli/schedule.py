@@ -91,17 +91,24 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
     target = flow if is_file and not _served(flow) else _rows(flow)[0].target
     served = read_served(target, params_of(param))
     times = list(islice(served.schedule.after(SystemClock().now_us()), count))
+    rows = [row for row in read_schedules().schedules if row.flow == served.name]
+
+    def note(at: int, served: ServedFlow) -> str:
+        words = (*(present.left_out_words(row, at) for row in rows), daylight_note(served.schedule, at))
+        return "; ".join(filter(None, words))
+
+    columns = [*NEXT_COLUMNS[:-1], Column("note", "NOTE", note)]
     if as_json:
-        print_list("schedule", NEXT_COLUMNS, times, served, as_json=True, empty="")
+        print_list("schedule", columns, times, served, as_json=True, empty="")
         return ExitCode.SUCCESS
     echo(one_line(_headline(served)))
-    if not any(row.flow == served.name and is_served(row, machine_now_us()) for row in read_schedules().schedules):
+    if not any(is_served(row, machine_now_us()) for row in rows):
         echo("nobody serves it: redrive serve starts its runs")
     if served.schedule.follows:
         return ExitCode.SUCCESS
     title, zone = _other_zone(served, times)
     other: Column[int, ServedFlow] = Column("here", title, None, lambda at, served: f"{_here(at, zone):%a %H:%M:%S %z}")
-    columns = [*NEXT_COLUMNS[:-1], other, NEXT_COLUMNS[-1]]
+    columns.insert(-1, other)
     print_list("schedule", columns, times, served, as_json=False, empty="")
     return ExitCode.SUCCESS
 

@@ -338,14 +338,19 @@ _COMING_CELLS = 34  # of a time that comes, with how far it is
 def coming_line(row: ServedSchedule, at: int, note: str, now_us: int) -> Line:
     """A time that comes by the clock of the flow, and whether it starts. ``note``: of daylight saving."""
     wall_text = _day_and_time(row, at)
-    if at == row.skip_logical:
-        return [Piece(f" {wall_text}  ", Role.DIM), Piece(f"skipped by {one_line(row.skipped_by)}", Role.WAITING)]
-    if at < row.paused_until:
-        return [Piece(f" {wall_text}  ", Role.DIM), Piece("paused", Role.WAITING)]
+    if words := left_out_words(row, at):
+        return [Piece(f" {wall_text}  ", Role.DIM), Piece(words, Role.WAITING)]
     return [
         Piece(f" {wall_text}  in {format_duration(max(at - now_us, 0))}"),
         Piece(f"  {note}" if note else "", Role.DIM),
     ]
+
+
+def left_out_words(row: ServedSchedule, at: int) -> str:
+    """Why no run starts for a time that comes; empty if one does."""
+    if at == row.skip_logical:
+        return f"skipped by {one_line(row.skipped_by)}"
+    return "paused" if at < row.paused_until else ""
 
 
 def times_lines(

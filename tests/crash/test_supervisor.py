@@ -328,7 +328,9 @@ def test_what_operators_decide(folder: Folder):
     ((params,),) = folder.ask("other", "SELECT params FROM run")
     assert json.loads(params)["day"] == "friday"
     assert folder.until("other", lambda row: True).skip_logical == other.next_logical
-    assert run_redrive("schedule", "other").stdout.startswith("other: 0 0 1 1 *")
+    shown = run_redrive("schedule", "other").stdout
+    assert shown.startswith("other: 0 0 1 1 *") and shown.count("  skipped by ") == 1
+    assert run_redrive("schedule", "held").stdout.count("  paused\n") == 5
     listed = run_redrive("schedule").stdout
     assert "paused until" in listed and "skips" in listed and "heartbeat" in listed
     assert before == folder.ask("held", "SELECT count(*) FROM run")
