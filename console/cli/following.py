@@ -18,8 +18,8 @@ from ...engine.domain.events import Event
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.session import LiveSession, Session
-from ..text.pieces import fit, width
-from ..text.text import is_remote, sanitize_lines, shorten
+from ..text.pieces import Line, Piece, wrap
+from ..text.text import is_remote, sanitize_lines
 from .output import ReadRows, Shown, painted, plain_text, print_lines
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again
@@ -69,16 +69,19 @@ class AppendedView:
 
 
 class RedrawnView:
-    """Draws the whole list over the one before; lines below the terminal become a count."""
+    """Draws the list over the one before, its lines wrapped; those without room become a count."""
 
     def __init__(self) -> None:
         self._shown: list[str] | None = None
 
     def print(self, lines: Sequence[Shown]) -> None:
         columns, rows = shutil.get_terminal_size()
-        if len(lines) >= rows:
-            lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
-        fitting = [painted(_fitting(line, columns)) for line in lines]
+        shown = [_wrapped(line, columns) for line in lines[:rows]]
+        while sum(map(len, shown)) > rows - 1 - (len(shown) < len(lines)):
+            shown.pop()
+        fitting = [painted(row) for line in shown for row in line]
+        if left_out := len(lines) - len(shown):
+            fitting.append(f"... {left_out} more lines")
         if fitting == self._shown:
             return
         # First scroll the screen away, so that its text stays in the terminal's history.
@@ -89,7 +92,5 @@ class RedrawnView:
         self._shown = fitting
 
 
-def _fitting(line: Shown, columns: int) -> Shown:
-    if isinstance(line, str):
-        return shorten(sanitize_lines(line), columns)
-    return line if width(line) <= columns else fit(line, columns)
+def _wrapped(line: Shown, columns: int) -> list[Line]:
+    return wrap([Piece(sanitize_lines(line))] if isinstance(line, str) else line, columns, None)

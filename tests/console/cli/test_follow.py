@@ -88,6 +88,8 @@ def test_a_terminal_gets_the_picture_drawn_over_and_nothing_where_nothing_change
     out = capsys.readouterr().out
     assert out.startswith("\x1b[Hone\x1b[K\nthree\x1b[K\n... 3 mor")
     assert out.count("\n") == 3
+    screen.print(["a long line", "two", "three"])
+    assert capsys.readouterr().out.startswith("\x1b[Ha long\x1b[K\n  line\x1b[K\n... 2 mor"), "nothing of it is cut"
 
 
 @pytest.mark.long
