@@ -313,11 +313,11 @@ def named_target(target: str | None) -> str | None:
 
 
 def _default_path_of(flow: str) -> str | None:
-    """Return the state file in the default place of a flow; None: the word is a path, or there is no such file.
+    """Return the state file in the default place of a flow; None: the word is that of a state file, or there is none.
 
-    A word that is the path of a folder is read as the name of a flow.
+    A word that is the path of a folder, or of another file, is read as the name of a flow.
     """
-    if os.path.lexists(flow) and not os.path.isdir(flow):
+    if _is_state_file(flow):
         return None
     path = path_of_flow(flow)
     return path if os.path.exists(path) else None

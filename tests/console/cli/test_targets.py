@@ -241,13 +241,16 @@ def test_a_flow_is_named_instead_of_its_state_file(states, tmp_path, monkeypatch
     assert existing_target("payments") == str(state)
 
 
-def test_a_folder_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, monkeypatch):
+def test_a_folder_or_script_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_flow("orders")
     (tmp_path / "orders").mkdir()
     (tmp_path / "stock").mkdir()
     assert existing_target("orders") == acting_target("orders") == str(states / "orders.db")
     assert "stock is a directory" in run_redrive("runs", "stock").stderr
+    (tmp_path / "orders").rmdir()
+    (tmp_path / "orders").write_text("#!/bin/sh")
+    assert existing_target("orders") == acting_target("orders") == str(states / "orders.db")
 
 
 def test_a_folder_in_place_of_a_state_file_is_named_as_one(states, tmp_path):
