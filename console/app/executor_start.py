@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ...engine.domain.acts import STARTS_WORK, Command
@@ -40,14 +41,18 @@ class ExecutorStarter:
         """Whether the operator has said that code which others may have written is imported."""
         return bool(self._console.launch.run_options.get("trust"))
 
-    async def plan(self, *, trusted: bool) -> ResumePlan:
-        """Find the code with which an executor would go on, and what changed in the flow. Raises RedriveError."""
+    async def plan(self, *, trusted: bool, run_again: Collection[str] = ()) -> ResumePlan:
+        """Find the code with which an executor would go on, and what changed in the flow. Raises RedriveError.
+
+        ``run_again``: tasks that an act lets run again before.
+        """
         from ...engine.executor.resume_plan import plan_resume
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         console.show_message("reading the flow ...")
-        return await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+        run_id = board.projection.run.run_id
+        return await plan_resume(console.launch.state_path, run_id, trusted=trusted, run_again=run_again)
 
     async def start_after(self, command: Command, *, is_confirmed: bool) -> str:
         """Start the executor that was confirmed with an act, or that the run of this console needs after it.

@@ -449,14 +449,17 @@ class OperatorActions:
         the act lets go on, where none is there."""
         question = confirmations.with_hidden(question, self._hidden_names(names))
         if self.executor.can_be_started and BY_NAME[action].act in STARTS_WORK:
-            run_latest(self._console, partial(self._confirm_with_executor, action, question, act), "resume")
+            run_latest(self._console, partial(self._confirm_with_executor, names, action, question, act), "resume")
         else:
             self.confirm(action, question, act)
 
-    async def _confirm_with_executor(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
+    async def _confirm_with_executor(
+        self, names: Sequence[str], action: str, question: Question, act: Callable[[Reply], object]
+    ) -> None:
         """Ask about an act and an executor; about the act alone, and say why, if none can be started."""
+        run_again = names if action == "requeue" else ()
         try:
-            plan = await self.executor.plan(trusted=self.executor.is_trusted)
+            plan = await self.executor.plan(trusted=self.executor.is_trusted, run_again=run_again)
             why = plan.doubts[0] if plan.doubts else ""
         except RedriveError as error:
             plan, why = None, str(error)

@@ -258,7 +258,8 @@ async def _with_resume_lines(built: BuiltCommand, session: Session, request: Act
     if not request.resume or _is_run(session.status, built.run):
         return built
     try:
-        plan = await plan_resume(session.address, built.run.run_id)
+        run_again = (await session.preview(built.command)).run_again
+        plan = await plan_resume(session.address, built.run.run_id, run_again=run_again)
         require_accepted(plan)
     except RedriveError:
         echo("nothing was changed, because no executor could go on:", err=True)

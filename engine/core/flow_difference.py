@@ -18,7 +18,7 @@ start (``load_refusal``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -71,23 +71,25 @@ def _as_begun(task: TaskSpec, row: TaskRow | None) -> TaskSpec:
     return replace(task, map=replace(task.map, identity=row.spec.map.identity))
 
 
-def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
+def compare(run: RunProjection, flow: FlowSpec, run_again: Collection[str] = ()) -> FlowDifference:
+    """``run_again``: tasks that an act lets run again before the flow is used; none of them counts as finished."""
     flow = with_children(flow, run)
+    finished = {row.name for row in run.tasks.values() if row.state is TaskState.SUCCESS}.difference(run_again)
     specs = {spec.name: spec for spec in flow.tasks}
     gone = [row for name, row in run.tasks.items() if name not in specs]
     known = [(row, spec) for name, spec in specs.items() if (row := run.tasks.get(name)) is not None]
     added = tuple(name for name in specs if name not in run.tasks)
-    changed = [(row, spec) for row, spec in known if row.state is not TaskState.SUCCESS and has_changed(row, spec)]
+    changed = [(row, spec) for row, spec in known if row.name not in finished and has_changed(row, spec)]
     open_maps = {task for row in run.tasks.values() if row.state in OPEN and (task := _map_of(row)) is not None}
-    finished = [
+    of_finished = [
         (row, replace(spec, code=None) if _map_of(row) in open_maps else spec)
         for row, spec in known
-        if row.state is TaskState.SUCCESS
+        if row.name in finished
     ]
     return FlowDifference(
         added=added,
         changed=tuple(row.name for row, _ in changed),
-        outdated=tuple(row.name for row, spec in finished if is_outdated(row, spec)),
+        outdated=tuple(row.name for row, spec in of_finished if is_outdated(row, spec)),
         removed=tuple(row.name for row in gone if row.state not in OPEN | {TaskState.SKIPPED}),
         unfinished=tuple(row.name for row in gone if row.state in OPEN),
         renamed=_renamed(gone, [specs[name] for name in added]),

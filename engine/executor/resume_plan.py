@@ -7,7 +7,7 @@ import os
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -71,11 +71,12 @@ async def plan_resume(
     *,
     trusted: bool = False,
     copied: bool = False,
+    run_again: Collection[str] = (),
 ) -> ResumePlan:
     """Plan the resume of a run (default: the unfinished one). Raises RedriveError.
 
     ``trusted``: import its flow also if others may have written it. ``copied``: of a copy, although the executor of
-    the original lives.
+    the original lives. ``run_again``: tasks that an act lets run again before the resume.
     """
     with explained_by_rows(state_path), database.reading(state_path) as connection:
         run_id = run_id or run_to_resume(connection, state_path) or ""
@@ -89,7 +90,7 @@ async def plan_resume(
     doubts = code_doubts(source, state_path)
     difference = None
     if trusted or not doubts:
-        difference = flow_difference.compare(run, await read_flow(path, params, source))
+        difference = flow_difference.compare(run, await read_flow(path, params, source), run_again)
     is_over = is_due(run.run, wall_time_us())
     return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference, is_over)
 

@@ -43,6 +43,9 @@ def test_a_changed_task_applies_unless_it_has_finished(
         assert (found.changed, found.needs_acceptance) == (("load",), False)
     else:
         assert (found.outdated, found.needs_acceptance) == ((("load",), True) if is_other_work else ((), False))
+    flow = FlowSpec("night", (EXTRA, structs.replace(SPEC, **change)))
+    requeued = compare(run_with(state), flow, run_again=["load"])
+    assert (requeued.changed, requeued.needs_acceptance) == (("load",), False)
 
 
 @for_each("state", TaskState)
