@@ -241,7 +241,8 @@ class CommandServer:
             )
 
     async def _apply(self, command: Command) -> Answer:
-        code = await self._loop.zygote_restart.load_for(command.act)
+        names = [target.task for target in command.targets]
+        code = await self._loop.zygote_restart.load_for(command.act, names)
         answer = await self._apply_with_this_code(command)
         return answer._replace(message=f"{answer.message}; {code.sentence}") if code.sentence else answer
 

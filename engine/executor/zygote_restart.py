@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -138,26 +138,26 @@ class ZygoteRestart:
             self._reported = changed
             self._emit(RunChange.CODE_CHANGED, changed)
 
-    async def load_for(self, act: str) -> ReloadResult:
-        """Load changed files before ``act``."""
+    async def load_for(self, act: str, run_again: Collection[str] = ()) -> ReloadResult:
+        """Load changed files before ``act``. ``run_again``: tasks that the act lets run again."""
         if act not in LOADING_ACTS or self._watch is None:
             return ReloadResult()
         async with self._loading:
             changed = await asyncio.to_thread(self._watch.changed_files)
             if changed:
-                return await self._load(self._watch, changed)
+                return await self._load(self._watch, changed, run_again)
             if self._reported:
                 self._reported = []
                 self._emit(RunChange.CODE_CHANGED, [])
             return ReloadResult()
 
-    async def _load(self, watch: SourceWatch, changed: Sequence[str]) -> ReloadResult:
+    async def _load(self, watch: SourceWatch, changed: Sequence[str], run_again: Collection[str]) -> ReloadResult:
         files = watch.names_of(changed)
         shown = flow_difference.join_names(files)
         try:
             if self._opened.remote is not None:
                 raise FlowError("tasks on Dask need a new executor: stop it, and resume the run")
-            difference = await self._adopt(await self._prepare(), files)
+            difference = await self._adopt(await self._prepare(), files, run_again)
         except (FlowError, OSError) as error:
             self._reported = files
             self._emit(RunChange.CODE_REFUSED, files, str(error))
@@ -175,11 +175,11 @@ class ZygoteRestart:
         python_path = stored.split(os.pathsep) if stored else []
         return await self._opened.runner.prepare(Open(flow.path or "", {}, flow.params, python_path))
 
-    async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
+    async def _adopt(self, prepared: OpenFlow, files: Sequence[str], run_again: Collection[str] = ()) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""
         opened, projection = self._opened, self._run.projection
         flow = prepared.shared.mask.stored_flow(prepared.spec)
-        difference = flow_difference.compare(projection, flow)
+        difference = flow_difference.compare(projection, flow, run_again)
         try:
             why = flow_difference.load_refusal(difference)
             if why is not None:

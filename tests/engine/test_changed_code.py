@@ -122,6 +122,8 @@ def test_a_requeue_runs_the_new_code_of_a_module_beside_the_flow(failed_edit: Fl
     hashes = edited.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")
     assert len(hashes) == 2, "the evidence must name the changed code"
     assert edited.query("SELECT count(*) FROM event WHERE data LIKE '%code-loaded%'") == [(1,)]
+    edited.write("night.py", edited.flow_text.replace("return load", "return load + 1"))
+    assert "by themselves" not in edited.requeue("report").message, "it runs again, and nothing else has changed"
 
 
 @pytest.mark.long
