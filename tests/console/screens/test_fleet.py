@@ -328,6 +328,14 @@ def test_nights_and_the_next_start_take_no_more_cells_than_they_fill():
     assert all("next_at" not in columns for columns in most)
 
 
+async def test_a_narrow_screen_has_the_nights_in_place_of_a_why_without_room():
+    app = fleet_app(Files([file_row("rates", "SUCCESS", nights=[NightSummary("SUCCESS")] * 12)]))
+    async with app.run_test(size=(60, 16)) as pilot:
+        await pilot.pause()
+        (titles,) = [line for line in rows_of(app) if "FLOW" in line]
+        assert titles.split()[-3:] == ["DONE", "SINCE", "NIGHTS"]
+
+
 async def test_enter_opens_the_file_under_the_cursor():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:

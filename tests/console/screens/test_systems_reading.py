@@ -13,6 +13,7 @@ from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.errors import LinkError
+from redrive.engine.statefile.supervisor_file import NightSummary
 from support.marks import parametrize_mostly_long
 
 from ..conftest import StillClock
@@ -279,3 +280,14 @@ async def test_what_is_left_of_the_retries_is_named_and_a_full_bar_is_all_of_the
     session.lists["breakers"][1]["tokens"] = left
     async with open_console(session, clock, "7", size=(200, 50)) as driver:
         assert re.search(bar, driver.find("payments-api"))
+
+
+async def test_the_last_nights_stand_below_a_list_that_leaves_rows(session, clock):
+    session.last_nights = [NightSummary("SUCCESS", 60 * S, f"2026-04-{day}") for day in (23, 24, 25)]
+    async with open_console(session, clock, "7", size=(120, 40)) as driver:
+        left = [line.partition("│")[0].strip() for line in driver.lines]
+        below = left.index("Last nights  usually 1m00")
+        assert left[below + 1].split()[:3] == ["Sat", "25", "Apr"] and not left[below - 1]
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.settle()
+        assert "Last nights" not in driver.text, "its rows are those of the details"
