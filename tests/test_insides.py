@@ -229,7 +229,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "struct.unpack_from": OPENING,
         "SQLite's -journal": (OPENING, "engine/store/database.py", "engine/store/making.py"),
         "SQLite's -shm": (
-            "engine/executor/watchdog.py",
+            "engine/executor/state_file_watch.py",
             "engine/store/supervisor_writer.py",
             OPENING,
             "engine/statefile/reader.py",
@@ -240,7 +240,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "SQLite's -wal": (
             "console/cli/maintenance.py",
             "console/cli/metrics.py",
-            "engine/executor/watchdog.py",
+            "engine/executor/state_file_watch.py",
             "engine/schedule/flow_service.py",
             "engine/store/supervisor_writer.py",
             OPENING,

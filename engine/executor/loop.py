@@ -7,8 +7,8 @@ memory (``active_run.py``), and the next step of the loop reads that:
     dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
 
-Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For operators: ``server.py``. For pages
-and pings: ``publisher.py``. For failures: ``watchdog.py``, ``zygote_restart.py``.
+Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``state_file_watch.py``, ``../clock.py``. For operators:
+``server.py``. For pages and pings: ``publisher.py``. After the death of a zygote: ``zygote_restart.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from .opening import Machine, OpenRun
 from .publisher import EventListener, Publisher
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
 from .server import CommandServer
-from .watchdog import StateFileWatch, StorageHealth, Watchdog
+from .state_file_watch import StateFileWatch, StorageHealth
+from .watchdog import Watchdog
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")

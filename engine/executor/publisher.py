@@ -18,7 +18,7 @@ from .active_run import ActiveRun
 from .attempts import RunningAttempts
 from .health import HealthFile
 from .opening import Machine, OpenRun
-from .watchdog import StorageHealth
+from .state_file_watch import StorageHealth
 
 EventListener = Callable[[Sequence[Event]], None]
 

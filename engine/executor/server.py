@@ -32,7 +32,7 @@ from ..store import claims
 from .active_run import ActiveRun
 from .attempts import RunningAttempts
 from .run_end import Shutdown
-from .watchdog import StorageHealth
+from .state_file_watch import StorageHealth
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import StateFileError, StorageError
-from redrive.engine.executor import watchdog
+from redrive.engine.executor import state_file_watch
 from redrive.engine.executor.opening import Machine
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.opening import open_readonly
@@ -515,7 +515,7 @@ def test_each_harm_between_runs_is_named_and_changes_nothing(stopped_run: Path, 
 
 def test_a_moved_folder_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The executor of which nothing runs ends after a limit, with the commands that bring all of it back."""
-    monkeypatch.setattr(watchdog, "MOVED_SECONDS", 0.2)
+    monkeypatch.setattr(state_file_watch, "MOVED_SECONDS", 0.2)
     folder, seen = tmp_path / "state", tmp_path / "seen"
     flow = Flow("night")
     flow.task(lambda: os.rename(folder, tmp_path / "away"), name="moves")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.engine.clock import SystemClock
 from redrive.engine.domain.event_payloads import StorageChange
 from redrive.engine.errors import StorageError
-from redrive.engine.executor.watchdog import StorageHealth
+from redrive.engine.executor.state_file_watch import StorageHealth
 
 
 def test_a_storage_that_recovers_at_the_last_write_of_a_closing_executor_is_no_fault() -> None:
