@@ -173,7 +173,7 @@ def test_a_part_of_the_page_is_made_of_html_alone() -> None:
     assert tags == []
 
 
-parametrize_count = parametrize_mostly_long("count", [100, 2_000], daily=1)
+parametrize_count = parametrize_mostly_long("count", [50, 200, 2_000], daily=2)
 
 
 def for_each_text(count: int, check: Callable[[str], None]) -> None:

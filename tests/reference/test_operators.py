@@ -59,6 +59,11 @@ def test_a_sequence_that_failed_does_not_fail_again(seed: int) -> None:
 # --- What is read of a run -----------------------------------------------------------------------------------------
 
 
+def seeds(count: int) -> list[int]:
+    """Of ``count`` runs and of 20 with approvals; by default the first of each are tried."""
+    return [*range(15), *range(APPROVALS, APPROVALS + 5), *range(15, count), *range(APPROVALS + 5, APPROVALS + 20)]
+
+
 def nights_of(seed: int) -> Iterator[SteppedNight]:
     """A night just after its first starts, and one in which nothing can move."""
     begun = SteppedNight(draw_sequence(seed))
@@ -69,7 +74,7 @@ def nights_of(seed: int) -> Iterator[SteppedNight]:
     yield rested
 
 
-@pytest.mark.parametrize("seed", [*range(60), *range(APPROVALS, APPROVALS + 20)])
+@parametrize_mostly_long("seed", seeds(60), quick=20)
 def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     """Only the tasks that need a human, and those below them, are read."""
     night = SteppedNight(draw_sequence(seed))
@@ -82,7 +87,7 @@ def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     assert bool(part.tasks) is bool(causes)
 
 
-@pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
+@parametrize_mostly_long("seed", seeds(40), quick=20)
 def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None:
     """Only what is above the task and has not succeeded, and what runs, are read."""
     for night in nights_of(seed):
@@ -95,7 +100,7 @@ def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None
                 assert part.explain(*at) == whole.explain(*at)
 
 
-@pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
+@parametrize_mostly_long("seed", seeds(40), quick=20)
 def test_lists_of_states_read_the_same_without_the_rest_of_what_succeeded(seed: int) -> None:
     for night in nights_of(seed):
         assert _lists_of(night.engine.read_run(successes="states")) == _lists_of(night.engine.read_run())

@@ -133,7 +133,7 @@ def test_a_set_of_outcomes_has_one_state(rule: str, count: int) -> None:
 
 
 @parametrize_mostly_long("collect", RULES, daily=2)
-@parametrize_mostly_long("rule", RULES, quick=2)
+@parametrize_mostly_long("rule", RULES)
 def test_a_map_task_has_one_state_for_a_set_of_ends_of_its_children(rule: str, collect: str) -> None:
     for outcomes in itertools.combinations_with_replacement(("ok", "skip", "transient", "permanent"), 3):
         tasks = [

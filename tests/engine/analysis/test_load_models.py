@@ -33,7 +33,7 @@ MILLISECONDS: Mapping[int, Mapping[str, int]] = {
 }
 
 
-@parametrize_mostly_long("clients", CALLS, quick=2)
+@parametrize_mostly_long("clients", CALLS)
 @pytest.mark.parametrize("name", CONTENTION_POLICIES)
 def test_the_contention_model_gives_the_figures_of_aws(clients, name):
     """000.45, SPEC 5.1: calls within 3 %; the end within 5 %, because it hangs on the one client that is last."""
