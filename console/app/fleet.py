@@ -50,8 +50,7 @@ class NoSession:
         """Do nothing."""
 
 
-def _none() -> LiveSession:
-    return cast(LiveSession, NoSession())
+_NO_SESSION = cast(LiveSession, NoSession())
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -90,7 +89,7 @@ class FleetApp(ConsoleApp):
         message: str = "",
         is_read_only: bool = False,
     ) -> None:
-        super().__init__(_none(), tty=tty, theme=theme, clock=clock)
+        super().__init__(_NO_SESSION, tty=tty, theme=theme, clock=clock)
         self.chosen: Opening | None = None
         self.place = place
         self.shown_path: str | None = None
@@ -153,7 +152,7 @@ class FleetApp(ConsoleApp):
             self.run_worker(self._close_live(), group="leave")
 
     async def _close_live(self) -> None:
-        live, self.live = self.live, LiveRun(_none(), self.clock, self)
+        live, self.live = self.live, LiveRun(_NO_SESSION, self.clock, self)
         self.shown_path = self.selected = None
         self._is_shown.clear()
         live.close()

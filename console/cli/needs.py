@@ -21,14 +21,14 @@ from ...engine.statefile.state_files import FileRow
 from ..present.needs import need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.once import Use, finish, read_once
-from ..sessions.session import Query, Session, machine_now_us
+from ..sessions.session import FILE_QUERY, Query, Session, machine_now_us
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import is_remote, one_line
 from . import options as shared
 from .group import command
 from .listings import PEACE_OF_RUN, cause_value, cause_without_tasks, inbox_of_run, inbox_queries, print_view
 from .output import Shown, print_lines
-from .state_files import FILE_ROW, file_row_of_session, files_of_machine, hosts_of
+from .state_files import file_row_of_session, files_of_machine, hosts_of
 
 if TYPE_CHECKING:
     from ..sessions.ssh import SshSession
@@ -56,7 +56,7 @@ def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool
     if file.hosts and follow:
         raise click.UsageError("--follow goes with one state file")
     if file.run is not None or follow:
-        read, queries = partial(_lines_of_session, as_json=as_json), [FILE_ROW, *inbox_queries()]
+        read, queries = partial(_lines_of_session, as_json=as_json), [FILE_QUERY, *inbox_queries()]
         return print_view(file.to_read(), read, follow=follow, as_json=as_json, queries=queries)
     needs, lines = _read(file, as_json=as_json, is_quiet=quiet)
     print_lines(lines)
@@ -95,7 +95,7 @@ def _read(file: shared.NamedFile, *, as_json: bool, is_quiet: bool) -> NeedList:
 
         return with_hosts(hosts, file.ssh, lambda sessions, found: answer(found, _files_by(sessions)))
     if target is not None and is_remote(target):
-        return read_once(Endpoint(target, file.ssh), of_session, [FILE_ROW])
+        return read_once(Endpoint(target, file.ssh), of_session, [FILE_QUERY])
 
     async def read(path: str, use: Use[list[Shown]]) -> list[Shown]:
         return read_once(Endpoint(path), use)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from ...engine.errors import LinkError
 from ...engine.statefile.state_files import FileRow, file_row_of, file_rows
 from ..sessions.address import Endpoint, SshOptions
-from ..sessions.answers import row_of
 from ..sessions.once import read_once
-from ..sessions.session import Query, Session
+from ..sessions.session import FILE_QUERY, Session
 from ..sessions.target import existing_target, is_host, named_target
 from ..text.text import is_remote
 
@@ -47,13 +45,10 @@ def files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[FileRow]:
         return found
     if not is_remote(target):
         return [file_row_of(target)]
-    return [read_once(Endpoint(target, ssh), file_row_of_session, [FILE_ROW])]
-
-
-FILE_ROW: Query = "file", {}
+    return [read_once(Endpoint(target, ssh), file_row_of_session, [FILE_QUERY])]
 
 
 async def file_row_of_session(session: Session) -> FileRow:
     """Read through a session the row that the list of its host has for the file."""
-    file_row = await session.read(partial(row_of, FileRow), FILE_ROW)
+    file_row = await session.file_row()
     return file_row._replace(path=session.address, clock_offset_us=round(session.status.clock_offset_seconds * 1e6))

@@ -194,12 +194,10 @@ class Board:
     @property
     def summary(self) -> RunSummary:
         """The run as lists have it."""
-        counts = {str(state): count for state, count in self.counts.items() if isinstance(state, states.TaskState)}
-        asked = self.counts[OperatorPrompt.APPROVAL]
-        if asked:
-            ready = str(states.TaskState.READY)
-            counts[ready] = counts.get(ready, 0) + asked
-        return RunSummary(self.projection.run, counts, asked)
+        stored: Counter[str] = Counter()
+        for state, count in self.counts.items():
+            stored[str(states.TaskState.READY if state is OperatorPrompt.APPROVAL else state)] += count
+        return RunSummary(self.projection.run, stored, self.counts[OperatorPrompt.APPROVAL])
 
     @property
     def total(self) -> int:

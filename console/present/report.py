@@ -201,10 +201,9 @@ def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
 
 
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
-    group, span = lanes.listed.group(index), lanes.bars.axis
+    group = lanes.listed.group(index)
     label = timeline.group_label_line(group, lanes.columns - 1, lanes.context, is_open=False)
-    borders = [span.instant(cell) for cell in range(span.cells + 1)]
-    bar = timeline.group_bar_line(group, lanes.listed.activity(index), lanes.bars, borders)
+    bar = timeline.group_bar_line(group, lanes.listed.activity(index), lanes.bars)
     return ReportRow([*label, Piece(" "), *bar], members)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import lru_cache
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
@@ -425,16 +426,11 @@ _TOOK_FROM = 110  # columns
 _LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
 
 
-def group_bar_line(
-    group: GraphGroup, activity: GroupActivity, context: BarContext, borders: Sequence[int], name: str = ""
-) -> Line:
-    """The past of a group as one bar, and what runs now; ``name``: as for ``bar_line``.
-
-    ``borders``: the instants between the cells of the axis.
-    """
+def group_bar_line(group: GraphGroup, activity: GroupActivity, context: BarContext, name: str = "") -> Line:
+    """The past of a group as one bar, and what runs now; ``name``: as for ``bar_line``."""
     axis, now_us, _, runner = context
     canvas, past = BarCells(context), min(max(axis.cell(context.end_of_past) + 1, 0), axis.cells)
-    found = activity.cells(borders[: past + 1]) if past else []
+    found = activity.cells(_borders(axis)[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
     peak = max((cell.running for cell in found), default=0)
     running = Role(views.state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
@@ -444,6 +440,12 @@ def group_bar_line(
         _paint_now(canvas, group, activity, now_us)
     canvas.write_before(name)
     return canvas.line()
+
+
+@lru_cache(maxsize=1)
+def _borders(axis: Span) -> Sequence[int]:
+    """The instants between the cells of an axis, which all groups of a picture share."""
+    return [axis.instant(cell) for cell in range(axis.cells + 1)]
 
 
 def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role) -> None:

@@ -6,7 +6,7 @@ A hidden screen reads nothing; output before the end is read when it is scrolled
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class LogScreen(ConsoleScreen):
         self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the one with something to read
         self.lines: present.LogLines | None = None
         self.finder = LogFinder(self)
-        self.reader = LogReader(self, lambda work: run_latest(self, work, "log"))
+        self.reader = LogReader(self)
 
     def content(self) -> Iterable[Widget]:
         yield self.heading
@@ -571,11 +571,10 @@ class ReadKind(IntEnum):
 
 
 class LogReader:
-    """The reads of one screen. ``start``: runs work in the background, in place of what it ran before."""
+    """The reads of one screen."""
 
-    def __init__(self, screen: LogScreen, start: Callable[[Callable[[], Awaitable[None]]], None]) -> None:
+    def __init__(self, screen: LogScreen) -> None:
         self._screen = screen
-        self._start = start
         self._log_being_read: AttemptLog | None = None
         self._requests: set[ReadKind] = set()
         self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
@@ -597,7 +596,7 @@ class LogReader:
         self._requests.add(kind)
         if self._log_being_read is not log:
             self._log_being_read = log
-            self._start(self._read_requests)
+            run_latest(self._screen, self._read_requests, "log")
 
     def call_when_complete(self, step: Callable[[], None]) -> None:
         """Call ``step`` once the window begins with the start of the log."""

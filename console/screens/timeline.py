@@ -56,7 +56,6 @@ class TimelineScreen(TaskScreen):
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
-        self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
         self._activity = RunActivity((), 0, True)
         self._breakers = BreakerPeriods()
         self._cpu: dict[AttemptKey, Sequence[int]] = {}  # of each second before the timeout
@@ -306,7 +305,7 @@ class TimelineScreen(TaskScreen):
             name, wait = self.labels.name_at_bar(key), present.wait_words(row, view)
             return present.bar_line(row, context, view.instant, name, wait)
         group, activity, name = self.rows.group(key), self.rows.activity(key), self.labels.name_at_bar(key)
-        return present.group_bar_line(group, activity, context, self._borders_of(span), name)
+        return present.group_bar_line(group, activity, context, name)
 
     def _bar_context(self, span: Span) -> present.BarContext:
         return present.BarContext(span, self.now, self.console.glyphs, self.console.runner)
@@ -392,12 +391,6 @@ class TimelineScreen(TaskScreen):
         if self.breaker_bands.display:
             context, columns = self._bar_context(self.timeline.span), self.timeline.label_columns
             self.breaker_bands.show_lines(present.breaker_lines(self._breakers, context, columns))
-
-    def _borders_of(self, span: Span) -> Sequence[int]:
-        """The instants between the cells of a span."""
-        if self._borders is None or self._borders[0] != span:
-            self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
-        return self._borders[1]
 
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 Query = tuple[str, Mapping[str, object]]  # one of READS, and its options
 
 
+FILE_QUERY: Query = "file", {}  # of ``Session.file_row``
+
+
 def machine_now_us() -> int:
     """The clock of this machine, microseconds UTC: for what lies on it. A session has the clock of its host."""
     return wall_time_us()
@@ -158,7 +161,7 @@ class Session(Protocol):
         """Return the row of the file as the list of a machine has it."""
         from ...engine.statefile.state_files import FileRow
 
-        return await self.read(partial(row_of, FileRow), ("file", {}))
+        return await self.read(partial(row_of, FileRow), FILE_QUERY)
 
     async def supervised(self) -> Sequence[ServedSchedule]:
         """Return the schedules whose runs the file holds, as a supervisor knows them."""

@@ -33,7 +33,6 @@ from ..model.runs import START, S, projection_of
 
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
-BORDERS = [SPAN.instant(cell) for cell in range(SPAN.cells + 1)]
 ABSENT = [kind for kind in RunnerKind if not RunnerStatus(kind).is_alive]
 GONE = ExecutorState(gone_at=NOW - 60 * S, pid=4711)
 
@@ -91,7 +90,7 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
         yield from (plain(line) for line in task_lines(row, context, 120, 6))
     activity = GroupActivity(board.projection.tasks.values())
     for group in groups_of(board).groups:
-        yield plain(group_bar_line(group, activity, BarContext(SPAN, NOW, UTF8, runner), BORDERS))
+        yield plain(group_bar_line(group, activity, BarContext(SPAN, NOW, UTF8, runner)))
         yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), context, 120, 6))
 
 
