@@ -213,10 +213,12 @@ class FlowService:
         self.wake()
         self.report(why)
 
-    def record_failure(self, error: str, *, is_of_reading: bool = False, is_of_storage: bool = False) -> None:
+    def record_failure(
+        self, error: str, *, is_of_reading: bool = False, is_of_storage: bool = False, due_at: int | None = None
+    ) -> None:
         """Record a start that failed, or a file that cannot be read. Late runs are still checked, and page with it."""
         now = self._clock.now_us()
-        self._failures.record(error, now, is_of_reading=is_of_reading, is_of_storage=is_of_storage)
+        self._failures.record(error, now, is_of_reading=is_of_reading, is_of_storage=is_of_storage, due_at=due_at)
         if not is_of_reading:
             self._retry_at = now + round(RETRY_SECONDS * 1e6)
         self.wake()
@@ -309,7 +311,9 @@ class FlowService:
             self.report(f"waits: {error}")
             self.wake_at = self._after(BUSY_SECONDS)
         except RedriveError as error:
-            self.record_failure(str(error), is_of_storage=isinstance(error, StorageError))
+            is_of_storage = isinstance(error, StorageError)
+            due_at = None if step.logical is None else self.served.schedule.due_at(step.logical)
+            self.record_failure(str(error), is_of_storage=is_of_storage, due_at=due_at)
             if step.kind in (StepKind.RECORD, StepKind.SKIP):  # the same step would fail again at once
                 self.wake_at, self._is_woken = self._retry_at, False
 

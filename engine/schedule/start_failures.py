@@ -8,7 +8,7 @@ import msgspec
 class StartFailure(msgspec.Struct, frozen=True):
     """The latest start failed, or the flow file cannot be read. ``since``: the first time since the last good start.
 
-    ``is_of_storage``: the state file refuses to be written.
+    ``is_of_storage``: the state file refuses to be written; ``due_at``: when the first run was due that did not start.
     """
 
     error: str
@@ -16,6 +16,11 @@ class StartFailure(msgspec.Struct, frozen=True):
     at: int
     is_of_reading: bool = False
     is_of_storage: bool = False
+    due_at: int | None = None
+
+    def holds_up(self, due_at: int) -> bool:
+        """Whether a run that was due then could not start."""
+        return min(self.since, self.since if self.due_at is None else self.due_at) <= due_at
 
 
 class StartFailures:
@@ -29,10 +34,18 @@ class StartFailures:
     def error(self) -> str | None:
         return None if self.current is None else self.current.error
 
-    def record(self, error: str, now: int, *, is_of_reading: bool = False, is_of_storage: bool = False) -> None:
+    def record(
+        self,
+        error: str,
+        now: int,
+        *,
+        is_of_reading: bool = False,
+        is_of_storage: bool = False,
+        due_at: int | None = None,
+    ) -> None:
         """Record a failure, which goes on from the first one since the last good start."""
-        since = now if self.current is None else self.current.since
-        self.current = StartFailure(error, since, now, is_of_reading, is_of_storage)
+        first = self.current or StartFailure(error, now, now, due_at=due_at)
+        self.current = StartFailure(error, first.since, now, is_of_reading, is_of_storage, first.due_at)
 
     def end(self, now: int) -> None:
         """Remember what held up the runs that were due meanwhile."""
@@ -41,7 +54,7 @@ class StartFailures:
 
     def error_at(self, due_at: int) -> str:
         """Return what held up a run that was due then; empty: nothing that is known."""
-        if self.current is not None and self.current.since <= due_at:
+        if self.current is not None and self.current.holds_up(due_at):
             return self.current.error
-        is_ended = self._ended is not None and self._ended.since <= due_at <= self._ended.at
-        return self._ended.error if self._ended is not None and is_ended else ""
+        ended = self._ended
+        return ended.error if ended is not None and ended.holds_up(due_at) and due_at <= ended.at else ""

@@ -21,7 +21,7 @@ from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
 from ..core.supervision import spread_starts
 from ..domain.text import shell_command
-from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError, StateFileError
+from ..errors import CorruptFileError, ExecutorBusyError, FlowError, RedriveError, StateFileError, StorageError
 from ..executor.executor import handle_signals
 from ..executor.host import Starter
 from ..executor.opening import Machine
@@ -284,7 +284,7 @@ class Supervisor:
             if isinstance(error, StateFileError) and error.path == self._shared.file.path:
                 self._report_once(why)  # the flow could start
             else:
-                service.record_failure(why)
+                service.record_failure(why, is_of_storage=isinstance(error, StorageError))
             service.wake_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
         finally:
             service.is_stepping = False

@@ -460,6 +460,30 @@ async def test_a_flow_that_is_late_for_long_sends_a_digest_in_each_window(tmp_pa
     assert messages.read_text().splitlines() == ["f has not started", *(f"f: 1 cause, {n} failures" for n in (11, 21))]
 
 
+async def test_the_first_run_that_did_not_start_has_the_reason_of_those_after_it(tmp_path: Path) -> None:
+    failing = True
+
+    async def launch(flow: str | None, state: str, run_id: str, options: RunOptions) -> Launched:
+        if failing:
+            raise FlowError("it cannot start")
+        return Launched(None)
+
+    clock = CreepingClock()
+    with service_of(Flow("f", schedule="every 1m"), clock, launch, tmp_path) as service:
+        service.acquire()
+        await steps(service)
+        for _ in range(3):
+            clock.now += 60_000_000
+            await steps(service)
+        failing = False
+        clock.now += 60_000_000
+        await steps(service, 8)
+        service.release()
+        with closing(sqlite3.connect(service._shared.file.path)) as connection:
+            found = connection.execute("SELECT why, sum(times) FROM ledger WHERE fate <> 'run' GROUP BY why").fetchall()
+    assert found == [("it cannot start", 3)]
+
+
 async def test_a_state_file_that_refuses_a_start_is_paged_without_it_and_each_failed_step_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
