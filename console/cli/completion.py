@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ...engine.statefile.opening import read_or
 from ...engine.statefile.paths import default_paths
+from ...engine.statefile.reader import read_or
 from ...engine.store import runs
 from ...engine.store.runs import Name
 from ..sessions.target import MACHINE, NamedTargets, existing_target, name_run, one_run

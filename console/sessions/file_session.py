@@ -151,7 +151,7 @@ class FileSession(Session):
 
         if self._is_closed:
             raise LinkError("this session was closed", final=True)
-        return await self._call(read)
+        return await self._call(partial(reader.read_whole, self._path, read))
 
     async def _call(self, function: Callable[[], Result]) -> Result:
         """Call what may wait for the disk or the executor."""

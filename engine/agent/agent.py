@@ -28,7 +28,7 @@ from ..statefile.health_file import read_health, stuck_run
 from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
 from ..statefile.opening import reading_error
 from ..statefile.paths import named_path
-from ..statefile.reader import IDLE_SECONDS, Reader, SqlRow, WriteNotices, read
+from ..statefile.reader import IDLE_SECONDS, Reader, SqlRow, WriteNotices
 from . import executor_socket
 
 POLL_SECONDS = 0.1  # without inotify
@@ -190,7 +190,7 @@ class Agent(object):
     def _answer(self, what: str, options: Dict[str, Any]) -> JsonObject:
         """Answer a query of READS that came with the opening of the file."""
         try:
-            return {"ok": read(self._reader.connection, what, options)}
+            return {"ok": self._reader.read(what, options)}
         except Exception as error:
             return {"error": _described(self.path, error)}
 
@@ -355,7 +355,7 @@ class Agent(object):
         self._sources.update(json.loads(zlib.decompress(binascii.a2b_base64(request["sources"])).decode()))
 
     def _read(self, request: AgentRequest) -> Json:
-        value: Json = read(self._reader.connection, request["what"], request["options"])
+        value: Json = self._reader.read(request["what"], request["options"])
         return value
 
     def _usage(self, request: AgentRequest) -> Json:

@@ -12,9 +12,10 @@ from contextlib import closing
 from typing import NamedTuple, Optional
 
 from .lock_file import current_holder
-from .opening import has_log, read_or
+from .opening import has_log
 from .paths import file_uri
 from .processes import is_alive
+from .reader import read_or
 
 RESCUED = ".rescued"  # suffix of the copy of a file that was lost under a living executor, which puts it back itself
 

@@ -7,14 +7,12 @@ import os
 import sqlite3
 import stat
 import struct
-from contextlib import closing
-from typing import Callable, NamedTuple, Optional, Tuple, TypeVar
+from typing import NamedTuple, Optional, Tuple
 
 from ..errors import (
     CorruptFileError,
     ForeignFileError,
     OtherFormatError,
-    RedriveError,
     StateFileError,
     UnreadableFileError,
 )
@@ -37,8 +35,6 @@ APPLICATION_ID = 0x52445256  # "RDRV"
 #: The format of a state file: each change of ``store/schema.sql`` begins the next number. A file of another is refused.
 SCHEMA_VERSION = 2
 NAME_ANOTHER = "name another one"  # what a command that was given the file can do
-
-Value = TypeVar("Value")
 
 
 class Header(NamedTuple):
@@ -198,15 +194,6 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         return _open(path)
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
         raise reading_error(path, error) from error
-
-
-def read_or(path: str, read: Callable[[sqlite3.Connection], Value], otherwise: Value) -> Value:
-    """The value of ``read``; ``otherwise`` for a state file that cannot be read, which another sentence reports."""
-    try:
-        with closing(open_readonly(path).connection) as connection:
-            return read(connection)
-    except (RedriveError, sqlite3.Error, OSError):
-        return otherwise
 
 
 #: What is in no -wal is all that a copy of the file alone has.

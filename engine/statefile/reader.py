@@ -11,12 +11,13 @@ of a run (measured). No transaction outlives a query, so that the writer's log c
 import os
 import sqlite3
 import time
+from contextlib import closing
 from functools import partial
 from importlib import import_module
-from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from ..domain.events import EventRow
-from ..errors import SnapshotNeeded
+from ..errors import RedriveError, SnapshotNeeded
 from .opening import open_readonly
 
 EVENT_COLUMNS = ", ".join(EventRow._fields)
@@ -150,9 +151,21 @@ class Reader(object):
 
     def changed(self) -> bool:
         """See ``Follower.changed``. Raises StateFileError when the file is gone."""
+        self._reopen_if_due()
+        return self._run(self._follower.changed())
+
+    def read(self, what: str, options: Mapping[str, Any]) -> Any:
+        """Answer one of READS."""
+
+        def read_it() -> Any:
+            self._reopen_if_due()
+            return read(self.connection, what, options)
+
+        return read_whole(self._follower.path, read_it)
+
+    def _reopen_if_due(self) -> None:
         if self._connection is None or self._follower.is_reopen_due():
             self.open()
-        return self._run(self._follower.changed())
 
     def last_seq_after(self, since: int) -> int:
         return last_seq_after(self.connection, since)
@@ -205,6 +218,51 @@ def stamp_of(path: str) -> Stamp:
 def inode_of(path: str) -> Stamp:
     """Read what stays while a file is written: its device and inode; empty if there is no file."""
     return stamp_of(path)[:2]
+
+
+READS_MAX = 5
+
+
+def read_whole(path: str, read: Callable[[], Result], reads: int = READS_MAX) -> Result:
+    """The value of ``read``, which reads a state file; of another read if a process has written it meanwhile.
+
+    A file that no process has open is read without locks (``opening.open_readonly``). A writer that comes changes it
+    under the reader, which then sees parts of two commits, or damage.
+    """
+    before = stamps_of(path)
+    try:
+        value = read()
+    except (RedriveError, sqlite3.Error):
+        if reads == 1 or _is_whole(before, stamps_of(path)):
+            raise
+    else:
+        if reads == 1 or _is_whole(before, stamps_of(path)):
+            return value
+    return read_whole(path, read, reads - 1)
+
+
+def _is_whole(before: FileStamps, after: FileStamps) -> bool:
+    """Whether SQLite's locks have guarded a read between these stamps, or nothing was written."""
+    is_in_use = bool(before.shared) and before.shared == after.shared  # not the inode alone: a new file may get it
+    return is_in_use or before == after
+
+
+def read_once(path: str, read: Callable[[sqlite3.Connection], Result]) -> Result:
+    """Open a state file, read it, and close it. Raises StateFileError or one of its kinds."""
+
+    def read_it() -> Result:
+        with closing(open_readonly(path).connection) as connection:
+            return read(connection)
+
+    return read_whole(path, read_it)
+
+
+def read_or(path: str, read: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
+    """The value of ``read``; ``otherwise`` for a state file that cannot be read, which another sentence reports."""
+    try:
+        return read_once(path, read)
+    except (RedriveError, sqlite3.Error, OSError):
+        return otherwise
 
 
 class FileWatch(object):

@@ -9,7 +9,6 @@ import os
 import select
 import sqlite3
 import time
-from contextlib import closing
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -22,9 +21,9 @@ from . import lists, supervisor_file
 from .copies import living_original
 from .health_file import read_health
 from .lock_file import SERVICE, executor_of, last_holder, served_by
-from .opening import open_readonly, read_or, reading_error
+from .opening import reading_error
 from .paths import default_folder, default_paths, is_full, named_path, supervisor_path
-from .reader import FileStamps, stamps_of
+from .reader import FileStamps, read_once, read_or, stamps_of
 
 POLL_SECONDS = 1.0
 BEAT_SECONDS = 10.0  # between two signs of life of a list
@@ -335,8 +334,7 @@ _NIGHTS = "SELECT " + supervisor_file.NIGHTS_SQL.format(_LASTS, "run", "dag_name
 
 def _file_row(path: str) -> FileRow:
     try:
-        with closing(open_readonly(path).connection) as connection:
-            return read_file_row(connection, path)
+        return read_once(path, lambda connection: read_file_row(connection, path))
     except StateFileError as error:
         return FileRow(path, problem=error.problem)
     except RedriveError as error:

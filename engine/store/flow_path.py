@@ -78,7 +78,7 @@ def _check_owner(path: str, name: str, flow: str) -> None:
 def _owners(path: str) -> list[str]:
     """The flow files of the runs in a state file, the latest first."""
     # here: a program that runs a flow of its own may fork it after this module is imported
-    from ..statefile.opening import read_or
+    from ..statefile.reader import read_or
 
     sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(rowid) DESC"
     return read_or(path, lambda connection: [owner for (owner,) in connection.execute(sql)], [])

@@ -35,7 +35,7 @@ from ..domain.text import place_words, shell_command
 from ..statefile import causes
 from ..statefile.breakers import read_breaker
 from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, query
-from ..statefile.opening import read_or
+from ..statefile.reader import read_or
 from ..statefile.sql import in_list, run_columns, task_columns
 from ..statefile.transitions import Transaction
 from .database import path_of

@@ -149,7 +149,7 @@ def test_a_reader_opens_a_file_again_only_after_a_change(monkeypatch: pytest.Mon
     reader = FileRowReader()
     before = reader.read()
     opened: list[str] = []
-    module = "redrive.engine.statefile.state_files"
+    module = "redrive.engine.statefile.reader"
     really_open = __import__(module, fromlist=["open_readonly"]).open_readonly
     monkeypatch.setattr(f"{module}.open_readonly", lambda path: (opened.append(path), really_open(path))[1])
     assert reader.read() == before and opened == []
