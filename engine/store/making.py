@@ -102,6 +102,7 @@ def require_tables(connection: sqlite3.Connection, path: str) -> None:
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
         create_tables(connection)
+        _write_facts(connection)
 
 
 @cache
@@ -114,17 +115,12 @@ def tables_alone() -> bytes:
         if not hasattr(connection, "serialize"):  # SQLite before 3.36, unless it was built with it
             return b""
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        _create_tables(connection)
+        create_tables(connection)
         return connection.serialize()
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables and the facts about the file, in the transaction of the caller."""
-    _create_tables(connection)
-    _write_facts(connection)
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables, in the transaction of the caller."""
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
         _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

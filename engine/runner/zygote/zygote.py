@@ -165,16 +165,11 @@ def _run_to_end(work: Callable[[], bool]) -> NoReturn:
     finally:
         process.kill_descendants(END_SECONDS)
         if has_files:
-            _remove_folder(attempts_folder(executor_id, os.getpid()))
+            import shutil  # here: a flow with commands has imported it, and no other needs it
+
+            shutil.rmtree(attempts_folder(executor_id, os.getpid()), ignore_errors=True)
         flush()
         os._exit(0)
-
-
-def _remove_folder(folder: str) -> None:
-    if os.path.isdir(folder):
-        import shutil  # here, because each fork would copy what it imports
-
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fork_attempts(loop: ForkLoop) -> bool:
