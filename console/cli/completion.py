@@ -20,7 +20,6 @@ from ...engine.statefile import lists
 from ...engine.statefile.paths import default_paths
 from ...engine.statefile.reader import read_or
 from ...engine.store import runs
-from ...engine.store.runs import Name
 from ..sessions.target import MACHINE, NamedTargets, existing_target, name_run, one_run
 from ..text.text import is_remote, one_line
 from .group import cli, command
@@ -124,14 +123,14 @@ def _complete_runs(context: click.Context, incomplete: str) -> list[CompletionIt
     """Runs of the flow before the ``@``, the latest first."""
     flow, _, _ = incomplete.rpartition("@")
     found = _read(flow or None, lambda connection: lists.query(connection, lists.RUN_NAMES, {"limit": RUNS_MAX}))
-    return _items((Name(f"{flow}@{run.run_id}", run.state) for run in found), incomplete)
+    return _items(((f"{flow}@{run.run_id}", run.state) for run in found), incomplete)
 
 
 def _complete_tasks(context: click.Context, incomplete: str) -> list[CompletionItem]:
     """Tasks of the run that the command line names, without those that it has."""
     words = context.params.get("words") or ()
     names = _names(context, runs.TASK_NAMES)
-    return _items((name for name in names if name.name not in words), incomplete)
+    return _items(((name, state) for name, state in names if name not in words), incomplete)
 
 
 def _flows() -> list[str]:
@@ -145,7 +144,7 @@ def complete_fingerprints(context: click.Context, incomplete: str) -> list[Compl
     return _items(_names(context, runs.CAUSE_NAMES), incomplete)
 
 
-def _names(context: click.Context, sql: str) -> Sequence[Name]:
+def _names(context: click.Context, sql: str) -> Sequence[tuple[str, str]]:
     """Names in the state file and the run of the command line. Click leaves words in ``args`` while an option lacks its
     value."""
     words = [*(context.params.get("words") or ()), *context.args]
@@ -156,7 +155,7 @@ def _names(context: click.Context, sql: str) -> Sequence[Name]:
     except RedriveError:
         return []
 
-    def read(connection: sqlite3.Connection) -> list[Name]:
+    def read(connection: sqlite3.Connection) -> list[tuple[str, str]]:
         known = lists.query(connection, lists.RUN_NAMES, {})
         run_id = None if named.run is None else one_run(named.run, known, named.state or "")
         return runs.read_names(connection, sql, run_id)
@@ -173,7 +172,7 @@ def _read(state: str | None, read: Callable[[sqlite3.Connection], Sequence[Row]]
     return [] if is_remote(path) else read_or(path, read, [])
 
 
-def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
+def _items(names: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
     """Offer the names that a line of the terminal shows as they are, and that the command reads as names.
 
     Another cannot be typed; one that begins with a dash would be an option that a stranger chose.
@@ -182,4 +181,4 @@ def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
     def is_offered(name: str) -> bool:
         return name.startswith(incomplete) and one_line(name) == name and not name.startswith("-")
 
-    return [CompletionItem(name.name, help=one_line(name.help)) for name in names if is_offered(name.name)]
+    return [CompletionItem(name, help=one_line(about)) for name, about in names if is_offered(name)]

@@ -212,11 +212,11 @@ def _breaker_word(status: BreakerStatus, context: RowContext) -> Piece:
 
 
 def _failures(status: BreakerStatus, context: RowContext) -> int:
-    return status.totals(context.now_us)[1]
+    return status.totals(context.now_us).failures
 
 
 def _failed_share(status: BreakerStatus, context: RowContext) -> str:
-    return f"{_failures(status, context)} of {status.totals(context.now_us)[0]}"
+    return f"{_failures(status, context)} of {status.totals(context.now_us).calls}"
 
 
 def retries_left(status: BreakerStatus, context: RowContext) -> str:
@@ -240,7 +240,8 @@ def _reopens(status: BreakerStatus, context: RowContext) -> str:
 
 def _failure_rate(status: BreakerStatus, context: RowContext) -> CellText:
     """The share of failed calls, as a bar and in words; without failures in words only."""
-    calls, failures, *_ = status.totals(context.now_us)
+    found = status.totals(context.now_us)
+    calls, failures = found.calls, found.failures
     words = f"{compact(failures)} of {compact(calls)}" if calls else "no calls"
     role = Role.FAILED if failures and failures / calls >= status.spec.failure_rate else Role.WAITING
 
@@ -290,7 +291,7 @@ BREAKER_COLUMNS: Columns[BreakerStatus, RowContext] = (
     Column("downstream", "DOWNSTREAM", lambda one, context: one.name, width=_NAME),
     field("state", "STATE", lambda one, context: Piece(one.state, breaker_style(one).role), Width(13), _breaker_word),
     Column("failures", "FAILED", _failures, _failed_share, Width(10, 20, rank=1), _failure_rate),
-    Column("calls", value=lambda one, context: one.totals(context.now_us)[0]),
+    Column("calls", value=lambda one, context: one.totals(context.now_us).calls),
     Column("window_seconds", value=lambda one, context: one.spec.window_seconds),
     field("tokens", "RETRIES", retries_left, Width(9, 16, rank=3), _retries_bar),
     Column("bucket_capacity", value=lambda one, context: one.spec.bucket_capacity),

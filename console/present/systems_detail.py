@@ -84,13 +84,13 @@ def _breaker_head(status: BreakerStatus, context: RunContext) -> Line:
 
 def _breaker_lines(status: BreakerStatus, context: RunContext) -> Iterator[Line]:
     spec, dot = status.spec, context.glyphs.dot
-    calls, failures, _, repeats = status.totals(context.now_us)
-    percent = 100 * (failures - repeats) // max(calls - repeats, 1)
-    share = f" ({percent} %{' without retries' if repeats else ''})" if failures else ""
+    found = status.totals(context.now_us)
+    percent = 100 * (found.failures - found.repeats) // max(found.calls - found.repeats, 1)
+    share = f" ({percent} %{' without retries' if found.repeats else ''})" if found.failures else ""
     none = "no calls but probes" if status.state in HOLDING else "no calls"
     rule = f" {dot} opens after {spec.minimum_calls} in a row, or well above {spec.failure_rate * 100:g} %"
     yield [
-        Piece(f"{number(failures)} of {number(calls)} calls failed{share}" if calls else none),
+        Piece(f"{number(found.failures)} of {number(found.calls)} calls failed{share}" if found.calls else none),
         Piece(f" in {format_seconds(spec.window_seconds)}{'' if status.state in HOLDING else rule}", Role.DIM),
     ]
     yield [

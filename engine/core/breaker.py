@@ -106,13 +106,17 @@ SHUT = frozenset(map(BreakerState, SHUT_BREAKERS))
 
 
 class WindowSlice(NamedTuple):
-    """The calls that ended in one tenth of the window."""
+    """The calls that ended in one tenth of the window, or in all of it."""
 
     started_at: int
     successes: int = 0
     failures: int = 0
     recovered: int = 0  # successes that needed more than one try
     repeats: int = 0  # failures that are no evidence: their task had met them before
+
+    @property
+    def calls(self) -> int:
+        return self.successes + self.failures
 
 
 class Streak(NamedTuple):
@@ -168,20 +172,6 @@ class Breaker(msgspec.Struct, frozen=True):
         """Whether calls start at a rate, because the breaker has closed a short time ago."""
         is_paced = self.state is BreakerState.CLOSED and self.release_at is not None
         return is_paced and (self.release_at or 0) + RELEASE_WINDOW_US > now
-
-
-class WindowTotals(NamedTuple):
-    """Calls in the window that ends now; ``recovered`` and ``repeats`` as of ``WindowSlice``."""
-
-    calls: int
-    failures: int
-    recovered: int
-    repeats: int = 0
-
-    @property
-    def successes(self) -> int:
-        """The calls that did not fail."""
-        return self.calls - self.failures
 
 
 class CallPermit(NamedTuple):
@@ -314,13 +304,16 @@ def probe_for_new_run(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
 # --- statistics ---------------------------------------------------------------------------------------------------
 
 
-def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> WindowTotals:
+def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> WindowSlice:
     """Count the calls in the window that ends now."""
     window = _current(breaker.window, spec, now)
-    failures = sum(part.failures for part in window)
-    successes = sum(part.successes for part in window)
-    recovered, repeats = sum(part.recovered for part in window), sum(part.repeats for part in window)
-    return WindowTotals(failures + successes, failures, recovered, repeats)
+    return WindowSlice(
+        now,
+        successes=sum(part.successes for part in window),
+        failures=sum(part.failures for part in window),
+        recovered=sum(part.recovered for part in window),
+        repeats=sum(part.repeats for part in window),
+    )
 
 
 def evidence_of_outage(breaker: Breaker, spec: DownstreamSpec, now: int) -> str:
@@ -333,9 +326,9 @@ def evidence_of_outage(breaker: Breaker, spec: DownstreamSpec, now: int) -> str:
     - The failures of the latest calls outweigh the successes, of which each weighs ``1 / (1 - failure_rate)``: a
       cumulative sum (Page, "Continuous inspection schemes", 1954). Old successes do not hide a sudden outage from it.
     """
-    calls, failures, _, repeats = totals(breaker, spec, now)
-    if _is_significant(calls - repeats, failures - repeats, spec):
-        return f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
+    found = totals(breaker, spec, now)
+    if _is_significant(found.calls - found.repeats, found.failures - found.repeats, spec):
+        return f"{found.failures} of {found.calls} calls failed in {spec.window_seconds:g} s"
     if _excess(breaker.streak, spec) >= max(1, spec.minimum_calls):
         return f"{breaker.streak.failures} of the last {breaker.streak.calls} calls failed"
     return ""
@@ -448,7 +441,7 @@ class BreakerStatus(msgspec.Struct, frozen=True):
         """Whether all calls pass and no task is held."""
         return self.state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY) and not self.held
 
-    def totals(self, now: int) -> WindowTotals:
+    def totals(self, now: int) -> WindowSlice:
         """Count the calls in the window that ends now."""
         return totals(self.breaker, self.spec, now)
 

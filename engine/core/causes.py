@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -216,16 +216,11 @@ def check_sender(sender: str, options: Mapping[str, object]) -> None:
         _check_required_option(sender, name, options[name])
 
 
-class DeclaredSender(TypedDict):
-    """A sender of pages as the state file stores it: ``host`` of a webhook; ``hash`` changes with any option."""
+def declared_sender(options: Mapping[str, object]) -> dict[str, str | None]:
+    """Return a sender as the state file has it, without its options: URLs, headers and command lines hold secrets.
 
-    sender: str
-    host: str | None
-    hash: str
-
-
-def declared_sender(options: Mapping[str, object]) -> DeclaredSender:
-    """Return a sender without its options: URLs, headers and command lines hold secrets."""
+    ``host``: of a webhook; ``hash``: another one with any other option.
+    """
     sender, url = str(options["sender"]), options.get("url")
     host = urlsplit(url).hostname if sender == "webhook" and isinstance(url, str) else None
     text = json.dumps(options, sort_keys=True, default=str)

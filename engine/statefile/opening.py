@@ -278,4 +278,4 @@ def _open_copy(path: str) -> sqlite3.Connection:
         merging = sqlite3.connect(copy, isolation_level=None)
         merging.execute("PRAGMA journal_mode=DELETE")
         merging.close()
-        return ReadonlyDatabase(_connect(copy, "immutable=1"), is_static=True).connection
+        return _connect(copy, "immutable=1")

@@ -470,14 +470,7 @@ CAUSE_NAMES = (
 )
 
 
-class Name(NamedTuple):
-    """A name and a word about it."""
-
-    name: str
-    help: str
-
-
-def read_names(connection: sqlite3.Connection, sql: str, run_id: str | None = None) -> list[Name]:
-    """Read names with one of the queries of this module."""
+def read_names(connection: sqlite3.Connection, sql: str, run_id: str | None = None) -> list[tuple[str, str]]:
+    """Read names, each with a word about it, by one of the queries of this module."""
     options = {"run_id": run_id, "limit": NAMES_MAX}
-    return [Name(str(name), str(about or "")) for name, about in connection.execute(sql, options)]
+    return [(str(name), str(about or "")) for name, about in connection.execute(sql, options)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -117,13 +117,6 @@ def free_copy_path(path: str) -> str:
     return next(name for name in names if not os.path.lexists(name))
 
 
-class PartlySaved(NamedTuple):
-    """The number of runs of a damaged file that were saved, of how many."""
-
-    kept: int
-    runs: int
-
-
 def copy(connection: sqlite3.Connection, target: str) -> None:
     """Copy the database of a connection, which must be in no transaction, and replace ``target`` by the copy.
 
@@ -133,8 +126,10 @@ def copy(connection: sqlite3.Connection, target: str) -> None:
         connection.backup(copied)
 
 
-def rescue(connection: sqlite3.Connection, target: str) -> PartlySaved | None:
-    """Copy the database of a connection whose file has lost pages; None: all of it was in memory and in the log.
+def rescue(connection: sqlite3.Connection, target: str) -> tuple[int, int] | None:
+    """Copy the database of a connection whose file has lost pages; return the runs that were saved, and of how many.
+
+    None: all of it was in memory and in the log.
 
     If it was not, each run that can still be read is copied row by row: the latest are the likeliest to be in memory.
 
@@ -155,7 +150,7 @@ def rescue(connection: sqlite3.Connection, target: str) -> PartlySaved | None:
     return saved
 
 
-def _copy_runs(connection: sqlite3.Connection, copied: sqlite3.Connection) -> PartlySaved:
+def _copy_runs(connection: sqlite3.Connection, copied: sqlite3.Connection) -> tuple[int, int]:
     """Copy each run that can be read whole, and what of the other tables can be read. Raises sqlite3.Error."""
     tables = [name for (name,) in copied.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     tables = [name for name in tables if not name.startswith("sqlite_")]
@@ -166,7 +161,7 @@ def _copy_runs(connection: sqlite3.Connection, copied: sqlite3.Connection) -> Pa
         raise sqlite3.DatabaseError("no run of it can be read any more")
     for name in tables:
         _copy_rows(connection, copied, [name], "WHERE run_id IS NULL" if name in of_runs else "", ())
-    return PartlySaved(len(kept), len(runs))
+    return len(kept), len(runs)
 
 
 def _copy_rows(
@@ -335,8 +330,10 @@ class FileLengths:
         steps = restoring_steps(path, rescued)
         if saved is None:
             return f"{what}; all of it is kept in {rescued}: {steps}"
-        kept = f"{saved.kept} of {saved.runs} runs are kept in {rescued}"
-        return f"{what}; {kept}, the others are lost unless there is a copy: {steps}"
+        kept, runs = saved
+        return (
+            f"{what}; {kept} of {runs} runs are kept in {rescued}, the others are lost unless there is a copy: {steps}"
+        )
 
 
 def _last_commit(connection: sqlite3.Connection) -> tuple[object, ...]:
