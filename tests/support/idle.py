@@ -86,7 +86,8 @@ def _set_clock_ahead(loop: Any, when: float) -> None:
 
 def loop_time() -> float:
     """In the place of ``textual._time.get_time``: the time by which the timers of the running loop are due."""
-    return asyncio.get_running_loop().time()
+    loop = asyncio._get_running_loop()
+    return time.monotonic() if loop is None else loop.time()
 
 
 _send_to_each_widget = Pilot._wait_for_screen
