@@ -146,7 +146,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...] = (), **dif
     """Let each resume have this plan; the list of those that were made: whether the code was trusted."""
     build_row: list[bool] = []
 
-    async def plan(path: str, run_id: str, *, trusted: bool) -> ResumePlan:
+    async def plan(path: str, run_id: str, *, trusted: bool, run_again: object = ()) -> ResumePlan:
         build_row.append(trusted)
         left = () if trusted else doubts
         return ResumePlan(run_id, "/srv/revenue.py", (), left, None if left else FlowDifference(**difference))
