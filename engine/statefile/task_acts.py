@@ -14,6 +14,7 @@ from ..domain.acts import BY_NAME, DONE, REFUSED, RUNNING, Answer, Target
 from ..domain.elements import FOLLOWING, describe_following
 from ..domain.event_payloads import RowsChange, TaskColumns
 from ..domain.task_options import Overrides, describe_overrides
+from ..domain.text import format_clock, format_duration
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
 from .action import (
@@ -157,6 +158,11 @@ def requeue_rows(context: ActionContext) -> Answer:
 
 def _run_below_again(context: ActionContext) -> None:
     """Apply the new generations to map tasks and to the tasks below them, also those that succeeded."""
+    wait_seconds = context.options.get("not_before")
+    if wait_seconds and context.done_names():
+        wait_us = int(wait_seconds * 1000000)
+        clock = format_clock(context.transaction.at + wait_us)
+        context.notes.append(f"starts not before {clock}, in {format_duration(wait_us)}")
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     maps = _follow_lists(context)

@@ -20,6 +20,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import EventKind
 from ..domain.states import MOVING, WAITING, RunState, TaskState
+from ..domain.text import format_clock
 from . import clock_steps, quarantine, transitions
 from .action import ActionContext, ago, read_known_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
@@ -163,7 +164,15 @@ def _restore_run(context: ActionContext, act: RecordedAct, changes: RowLists) ->
         if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
             continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
         run_id = other[0] if other else context.run_id
-        context.transaction.change_run(run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
+        why = _deadline_again(before) if what == RunChange.POSTPONED else None
+        context.transaction.change_run(run_id, RunChanged(_REVERSED_CHANGES[what], before, why=why), *_run_move(before))
+
+
+def _deadline_again(before: RunColumns) -> str:
+    deadline_at = before.get("deadline_at")
+    return (
+        "the run has no deadline again" if deadline_at is None else f"the deadline is {format_clock(deadline_at)} again"
+    )
 
 
 def _shift(context: ActionContext, tasks: Before, runs: RowLists, jump_us: int) -> Tuple[Before, RowLists]:

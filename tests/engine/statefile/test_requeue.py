@@ -40,7 +40,8 @@ def test_a_requeue_is_a_new_generation_that_keeps_its_attempts(state_file: State
 def test_a_requeue_keeps_counters_waits_and_changes_the_budget_on_request(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "FAILED", failures=3)
-    state_file.act("requeue", "a", reset_count=False, not_before=90, max_attempts=1)
+    answer = state_file.act("requeue", "a", reset_count=False, not_before=90, max_attempts=1)
+    assert answer["message"].endswith(", in 1m30") and "; starts not before " in answer["message"]
     row = state_file.projection().tasks["a"]
     assert (row.failures, row.next_retry_at, row.max_attempts) == (3, START + 90 * SECOND, 1)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.text import format_clock
 from redrive.engine.statefile import transitions
 from redrive.engine.statefile.clock_steps import shift_times
 
@@ -139,6 +140,8 @@ def test_a_deadline_is_a_duration_unless_an_operator_gives_a_time_of_day(
     assert state_file.run_column("deadline_at") == then
     assert state_file.act("undo", command=postpone["id"])["ok"]
     assert state_file.run_column("deadline_at") == START + 4500 * SECOND
+    changes = [event.payload for event in state_file.emitted if isinstance(event.payload, RunChanged)]
+    assert changes[-1].why == f"the deadline is {format_clock(START + 4500 * SECOND)} again"
 
 
 def test_a_pause_that_an_undo_restores_began_on_the_clock_of_now(state_file: StateFile) -> None:
