@@ -39,7 +39,8 @@ from .run_options import RunOptions
 STARTED, NOT_STARTED = 0, 1
 
 _ERRORS: dict[str, type[RedriveError]] = {
-    kind.__name__: kind for kind in (ExecutorBusyError, FlowError, StateFileError, RefusedError, RedriveError)
+    kind.__name__: kind
+    for kind in (ExecutorBusyError, FlowError, StorageError, StateFileError, RefusedError, RedriveError)
 }
 
 

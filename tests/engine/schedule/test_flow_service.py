@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +18,8 @@ import pytest
 from redrive.engine import Flow
 from redrive.engine.clock import SystemClock
 from redrive.engine.core.spec import Misfire
-from redrive.engine.errors import FlowError, StorageError
+from redrive.engine.errors import FlowError, StateFileError, StorageError, UnreadableFileError
+from redrive.engine.executor import host
 from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService
@@ -482,6 +485,15 @@ async def test_the_first_run_that_did_not_start_has_the_reason_of_those_after_it
         with closing(sqlite3.connect(service._shared.file.path)) as connection:
             found = connection.execute("SELECT why, sum(times) FROM ledger WHERE fate <> 'run' GROUP BY why").fetchall()
     assert found == [("it cannot start", 3)]
+
+
+def test_an_executor_reports_what_kind_of_error_stopped_its_start() -> None:
+    """Only one of the storage is paged as such."""
+    for error, kind in ((UnreadableFileError("x"), "StorageError"), (StateFileError("x"), "StateFileError")):
+        read_end, write_end = os.pipe()
+        host._StartReport(write_end).failed(error)
+        with os.fdopen(read_end) as pipe:
+            assert json.loads(pipe.read())["error"] == kind
 
 
 async def test_a_state_file_that_refuses_a_start_is_paged_without_it_and_each_failed_step_waits(
