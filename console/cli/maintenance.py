@@ -21,6 +21,7 @@ from ... import __version__
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.core.supervision import is_ahead
+from ...engine.core.views import run_code
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import advised, counted, first_names, format_bytes, shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError, StateFileError
@@ -32,6 +33,7 @@ from ...engine.statefile.pruning import PrunePreview
 from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
+from ..model.session_status import runner_of
 from ..present.executors import executor_advice
 from ..present.next_start import NOT_SERVED, next_start, start_sentence
 from ..sessions.address import SshOptions, parse
@@ -294,7 +296,8 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     for listing in lists.runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
-        text = f"{listing.run.run_id}: {listing.run.state}, {counted(total, 'task')}"
+        state = run_code(listing.run, runner_of(listing.run, status), listing.counts)
+        text = f"{listing.run.run_id}: {state}, {counted(total, 'task')}"
         text += f", {len(stuck)} could start" if stuck else ""
         if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
             yield _unfinished(connection, path, listing.run.run_id, text)

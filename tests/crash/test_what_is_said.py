@@ -65,6 +65,7 @@ def advice(state: str, pid: int) -> tuple[str, str]:
 def test_every_list_says_that_nobody_runs_it(killed: tuple[str, int], command: str) -> None:
     output = output_of(command, killed[0])
     assert "executor dead since " in output and "".join(advice(*killed)) in output
+    assert "CUT OFF" in output and "r RUNNING" not in output and "r: RUNNING" not in output
 
 
 @parametrize_mostly_long("command", ["runs", "tasks", "inbox"])
