@@ -31,7 +31,7 @@ from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.rows import PageRow
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
-from ..domain.text import place_words, shell_command
+from ..domain.text import advised, place_words, shell_command
 from ..statefile import causes
 from ..statefile.breakers import read_breaker
 from ..statefile.lists import IS_NO_BACKFILL, PAGES, Listing, query
@@ -274,12 +274,12 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | No
 
 def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act."""
-    place = place_words(path_of(connection), request.run_id)
-    words = ["redrive", "runs", *place]
     if request.run_id is not None and request.act:
         command, *words_behind = request.act
-        words = ["redrive", *command.split(" "), *place, *words_behind, "--reason", "..."]
-    elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
+        return advised(command, path_of(connection), request.run_id, [*words_behind, "--reason", "..."])
+    place = place_words(path_of(connection), request.run_id)
+    words = ["redrive", "runs", *place]
+    if request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", *place]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
         words = ["redrive", "requeue", *place, "--resume", "--reason", "..."]  # the executor may have left by then

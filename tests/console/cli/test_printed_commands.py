@@ -68,7 +68,7 @@ def _word(element: ast.expr) -> list[str]:
     text = ast.unparse(element.value if isinstance(element, ast.Starred) else element)
     last = re.split(r"\W", text.removesuffix("]").removesuffix(")"))
     if isinstance(element, ast.Starred):
-        if "_command_names" in text or text in ("command", "MOVED[word]", "request.act[:names]"):
+        if "_command_names" in text or text in ("command", "MOVED[word]"):
             return ["requeue"]
         is_place = "place_words" in text or text in ("place", "words", "run")
         return ["night.db@r"] if is_place else []
