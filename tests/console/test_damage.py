@@ -79,7 +79,7 @@ def damage(intact: Path, folder: Path, page: int) -> Path:
     return damaged
 
 
-@parametrize_mostly_long("words", COMMANDS, quick=2, ids=lambda words: words[0])
+@parametrize_mostly_long("words", COMMANDS, ids=lambda words: words[0])
 def test_damage_to_any_page_is_one_sentence(
     intact: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,7 +82,7 @@ def printed(*words: str) -> tuple[int, str]:
     return code, written.getvalue()
 
 
-@pytest.mark.parametrize("format_words", [(), ("--json",)], ids=["plain", "json"])
+@parametrize_mostly_long("format_words", [(), ("--json",)], ids=["plain", "json"])
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 @example(text="".join(HOSTILE))

@@ -89,7 +89,7 @@ def print_item(item: object) -> None:
     print(item)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("value", "sentence"),
     [
         ({"a": 1}, "task 'load' maps over the result of 'listed', which is not a list: dict"),

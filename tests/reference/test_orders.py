@@ -115,7 +115,7 @@ def sets_of(count: int) -> Iterator[tuple[str, ...]]:
     return itertools.combinations_with_replacement(OUTCOMES, count)
 
 
-@parametrize_mostly_long("rule", RULES, quick=4)
+@parametrize_mostly_long("rule", RULES, quick=2)
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_set_of_outcomes_has_one_state(rule: str, count: int) -> None:
     for outcomes in sets_of(count):

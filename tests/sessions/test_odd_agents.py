@@ -67,7 +67,7 @@ def far_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "pass",
         "out(b'')",
     ],
-    quick=4,
+    quick=2,
 )
 async def test_no_hello_but_something_else_is_a_sentence(far_side: Any, program: str) -> None:
     far_side(program)
@@ -77,7 +77,7 @@ async def test_no_hello_but_something_else_is_a_sentence(far_side: Any, program:
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("nonsense", ["{'events': 5}", "{'events': [[1]]}", "{'reset': 1}", "7", "b'{'"])
+@parametrize_mostly_long("nonsense", ["{'events': 5}", "{'events': [[1]]}", "{'reset': 1}", "7", "b'{'"], quick=2)
 async def test_nonsense_in_the_middle_closes_the_session_with_a_sentence(far_side: Any, nonsense: str) -> None:
     far_side(f"say(hello); time.sleep(0.2); say({nonsense}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")

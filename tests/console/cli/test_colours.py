@@ -16,6 +16,7 @@ from redrive.console.text.pieces import Piece, Role, plain, table
 from redrive.console.text.text import table_lines
 from support.commands import run_redrive
 from support.hostile_text import FORBIDDEN, texts
+from support.marks import parametrize_mostly_long
 from support.pty_terminal import PtyTerminal
 from support.state_file import StateFileBuilder
 
@@ -46,8 +47,8 @@ def coloured_words(text: str) -> set[tuple[str, str]]:
     return set(re.findall(r"\x1b\[([0-9;]+)m([^\x1b]*)\x1b\[0m", text))
 
 
-@pytest.mark.parametrize(
-    "words", [("tasks",), ("runs",), ("inbox",), ("events",), ("runs", "--tasks"), ("why", "task_00005")]
+@parametrize_mostly_long(
+    "words", [("tasks",), ("runs",), ("inbox",), ("events",), ("runs", "--tasks"), ("why", "task_00005")], quick=3
 )
 def test_without_its_colours_a_list_is_what_a_pipe_gets(state: Path, words: tuple[str, ...]) -> None:
     command = (words[0], state, *words[1:])

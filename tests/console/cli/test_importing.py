@@ -713,7 +713,7 @@ def test_a_shell_that_is_no_program_is_named(home: Path) -> None:
         ('if [ "$(date +\\%u)" = 1 ]; then /bin/true; fi', ""),
         ("/bin/true %input", "`\\%` is a percent sign"),
     ],
-    quick=5,
+    quick=2,
 )
 def test_only_what_is_true_of_a_line_is_remarked(home: Path, line: str, remark: str) -> None:
     (home / "plain.sh").write_text("true\n")

@@ -221,7 +221,7 @@ def test_a_dry_run_as_json_has_the_whole_set(folder: Path) -> None:
 
 
 @parametrize_mostly_long("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("words", ["check flow.py", "tasks night.db", "runs night.db", "report night.db"])
+@parametrize_mostly_long("words", ["check flow.py", "tasks night.db", "runs night.db", "report night.db"])
 def test_closed_streams_change_nothing_about_the_end(folder: Path, words: str, closed: str) -> None:
     line = f"{quoted(REDRIVE)} {words} {closed}"
     done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow
 from support.commands import invoke_redrive, run_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 from redrive.engine import Flow, RetryPolicy
@@ -78,7 +79,7 @@ def test_every_kind_of_fault_is_read(flow, tmp_path):
     assert "tuesday" in invoke_redrive("runs", tmp_path / "night.db", "--json").output
 
 
-@pytest.mark.parametrize("task", ["load", "extract"])
+@parametrize_mostly_long("task", ["load", "extract"])
 @pytest.mark.parametrize("word", ["hang", "timeout"])
 def test_a_hang_is_killed_at_the_timeout_of_its_task(flow, task, word):
     words = ("--fail", f"{task}={word}x1", "--result", "extract=[1]", "--json")

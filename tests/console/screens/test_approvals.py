@@ -104,7 +104,7 @@ async def test_the_inbox_shows_what_is_asked_about_and_who_answered_before(
 
 
 @parametrize_mostly_long(("key", "act"), [("y", "approve"), ("n", "reject")], quick=2)
-@pytest.mark.parametrize("view", ["4", "2"])
+@parametrize_mostly_long("view", ["4", "2"])
 async def test_a_key_answers_it_with_a_reason(
     session: FakeSession, clock: StillClock, view: str, key: str, act: str
 ) -> None:

@@ -22,6 +22,7 @@ from redrive.engine.core.views import part_done, task_view
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.durations import DurationStats
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession
 from ..model.graphs import dags
@@ -194,7 +195,7 @@ async def test_the_details_of_a_group_say_what_failed_what_runs_and_what_comes_n
         assert "Need a human  20" in driver.text
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)])
+@parametrize_mostly_long("size", [(80, 24), (120, 40), (200, 55)])
 async def test_a_graph_too_large_to_draw_is_a_silhouette_with_its_problems(size, clock):
     names = [f"{'ab'[n % 3 == 0]}_{n}" for n in range(400)]  # groups that depend on each other both ways
     flow = [(name, [names[n - 1]] if n % 40 else []) for n, name in enumerate(names)]

@@ -305,7 +305,7 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
         assert app.selected == "load_0"
 
 
-@pytest.mark.parametrize("columns", [54, 60, 80])
+@parametrize_mostly_long("columns", [54, 60, 80])
 async def test_a_dead_letter_is_counted_beside_a_name_on_two_lines(columns: int, clock: StillClock):
     """Also where names have all the cells that the drawing reckons with: the cells behind them are free."""
     pairs: list[tuple[str, list[str]]] = []

@@ -181,7 +181,7 @@ def test_picture_of_a_screen_that_is_too_small(session, clock, snap_compare):
     assert snap_compare(app, terminal_size=(38, 8), run_before=keys(app))
 
 
-@pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
+@parametrize_mostly_long("name", ["dark", "light", "high-contrast", "colour-blind"])
 def test_picture_of_a_theme(name, session, clock, snap_compare):
     app = ConsoleApp(session, clock=clock, tty=Tty(TerminalCapabilities()), theme=load_theme(name))
     assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.marks import parametrize_mostly_long
 
 from ..conftest import StillClock
 from .outages import OutageSession, outage
@@ -24,7 +25,7 @@ async def test_a_probe_is_sent_at_once(session, clock):
         assert [("breaker", {"downstream": "rates-api", "how": "probe"})] == acts(session)
 
 
-@pytest.mark.parametrize(("key", "how"), [("f", "open"), ("c", "close"), ("u", "disable")])
+@parametrize_mostly_long(("key", "how"), [("f", "open"), ("c", "close"), ("u", "disable")])
 async def test_what_opens_or_closes_a_breaker_is_asked_first(session, clock, key, how):
     async with open_console(session, clock, "7", key) as driver:
         assert "rates-api" in driver.text and "Cancel" in driver.text

@@ -9,6 +9,7 @@ from redrive.console.present.group import members_page
 from redrive.console.present.tasks import RunContext
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock
 from ..model.runs import START, S, projection_of, ran_task
@@ -31,7 +32,7 @@ async def test_the_inbox_opens_its_causes_if_all_tasks_fit(clock: StillClock) ->
             assert len(driver.app.screen.table.order) == 3
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@parametrize_mostly_long("size", [(80, 24), (120, 40)])
 async def test_the_rows_that_the_inbox_leaves_free_have_the_traceback(clock: StillClock, size: tuple[int, int]) -> None:
     async with open_console(poisoned_run(clock, 100), clock, "4", size=size) as driver:
         assert "Traceback  attempts #1 #2, the same" in driver.text

@@ -606,7 +606,7 @@ async def test_a_click_beside_the_order_above_the_names_does_nothing(revenue, cl
 # --- The axis of a run in which nothing is due ------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"], quick=2)
+@parametrize_mostly_long("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"])
 @pytest.mark.parametrize("is_open_before", [True, False], ids=["watched", "opened later"])
 async def test_the_axis_of_a_blocked_run_ends_at_now(clock, size, is_open_before):
     projection = projection_of([(f"t{number}", []) for number in range(8)])

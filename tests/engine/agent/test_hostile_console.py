@@ -222,7 +222,7 @@ def test_commands_without_end_are_taken_as_fast_as_they_are_applied(start: Calla
     assert agent.peak_kilobytes < MEMORY_KB_MAX
 
 
-@pytest.mark.parametrize("path", ["\0", "a\0b", "\x1b[2J\x07\n", "x" * 5000, "/", "/dev/zero", "\ud800"])
+@parametrize_mostly_long("path", ["\0", "a\0b", "\x1b[2J\x07\n", "x" * 5000, "/", "/dev/zero", "\ud800"], quick=2)
 def test_a_path_that_names_no_state_file_is_refused(start: Callable[..., FarAgent], path: str) -> None:
     agent = start(path=path)
     assert agent.close() == (0, "")

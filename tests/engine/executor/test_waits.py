@@ -146,7 +146,7 @@ BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
 }
 
 
-@parametrize_mostly_long("reason", BY_ITSELF, quick=4)
+@parametrize_mostly_long("reason", BY_ITSELF, quick=2)
 def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
     state, waits, is_over = tmp_path / "state.db", set(), threading.Event()
 

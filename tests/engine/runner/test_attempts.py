@@ -209,7 +209,7 @@ async def test_an_exception_that_cannot_be_shown_is_still_a_failure(bench: Any) 
     assert len((await bench.run("long"))[0].failure.message) < 100_000
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("code", "kind"),
     [
         ("sys.exit()", OutcomeKind.SUCCESS),
@@ -219,6 +219,7 @@ async def test_an_exception_that_cannot_be_shown_is_still_a_failure(bench: Any) 
         ("raise KeyboardInterrupt", OutcomeKind.ERROR),
         ("raise BaseException('bare')", OutcomeKind.ERROR),
     ],
+    quick=3,
 )
 async def test_what_is_no_exception_is_reported_too(bench: Any, code: str, kind: OutcomeKind) -> None:
     await bench.open(f"""

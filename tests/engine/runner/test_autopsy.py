@@ -26,7 +26,7 @@ from redrive.engine.runner.autopsy import ProcSampler, examine
 from redrive.engine.runner.sockets import Tables, address
 from redrive.engine.runner.usage import Sample, UsageSubject, sample
 from support.commands import quoted
-from support.marks import for_each
+from support.marks import for_each, parametrize_mostly_long
 
 pytestmark = pytest.mark.spawns  # stacks are read, which in a fork begin with the test
 
@@ -285,7 +285,7 @@ COROUTINES = """
 """
 
 
-@pytest.mark.parametrize("task", ["awaits", "groups", "gathers", "has_a_pulse"])
+@parametrize_mostly_long("task", ["awaits", "groups", "gathers", "has_a_pulse"], quick=2)
 async def test_a_coroutine_that_hangs_is_reported_by_the_line_that_awaits(bench: Any, task: str) -> None:
     """The stack of its thread shows nothing but the loop: every such hang had the same place, in a library."""
     await bench.open(COROUTINES, declared=PARAMETERS)

@@ -285,7 +285,7 @@ ESCAPES = """
 """
 
 
-@pytest.mark.parametrize("way", ["hangs", "succeeds", "crashes", "leaves_a_child"])
+@parametrize_mostly_long("way", ["hangs", "succeeds", "crashes", "leaves_a_child"], quick=2)
 async def test_nothing_that_an_attempt_left_behind_outlives_it(
     bench: Any, way: str, tmp_path: Path, survivors: Any
 ) -> None:

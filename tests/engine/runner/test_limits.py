@@ -64,7 +64,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @parametrize_mostly_long(
-    "name", ["function", "child_of_function", "worker", "command", "child_of_command", "orphan_of_command"], quick=3
+    "name", ["function", "child_of_function", "worker", "command", "child_of_command", "orphan_of_command"], quick=2
 )
 async def test_what_holds_too_much_is_ended_in_steps_and_says_how_much(bench: Any, name: str) -> None:
     await bench.open(FLOW)
