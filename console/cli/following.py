@@ -77,7 +77,7 @@ class RedrawnView:
     def print(self, lines: Sequence[Shown]) -> None:
         columns, rows = shutil.get_terminal_size()
         shown = [_wrapped(line, columns) for line in lines[:rows]]
-        while sum(map(len, shown)) > rows - 1 - (len(shown) < len(lines)):
+        while shown and sum(map(len, shown)) > rows - 1 - (len(shown) < len(lines)):
             shown.pop()
         fitting = [painted(row) for line in shown for row in line]
         if left_out := len(lines) - len(shown):

@@ -93,13 +93,21 @@ def test_a_list_on_a_terminal_is_in_colours(state: Path, environ: Mapping[str, s
     terminal.close()
 
 
-def test_a_followed_list_is_drawn_in_colours_and_cut_to_the_terminal(
+def test_a_followed_list_is_drawn_in_colours_and_wrapped_at_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((12, 9)))
     monkeypatch.setattr(output, "_styles", output._terminal_styles)
     following.RedrawnView().print([[Piece("a task "), Piece("RUNNING", Role.RUNNING)]])
-    assert "a task \x1b[36mRUNN\x1b[0m\x1b[2m…\x1b[0m\x1b[K\n" in capsys.readouterr().out
+    assert "a task\x1b[K\n  \x1b[36mRUNNING\x1b[0m\x1b[K\n" in capsys.readouterr().out
+
+
+def test_a_followed_list_in_a_terminal_of_one_row_is_a_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((12, 1)))
+    following.RedrawnView().print(["one", "two"])
+    assert "... 2 more lines" in capsys.readouterr().out
 
 
 @given(texts, texts, texts)
