@@ -17,6 +17,7 @@ from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.lock_file import last_holder
 from ..statefile.open_writing import refuse_copy, write_alone
 from ..statefile.operator_actions import apply
+from ..statefile.paths import is_full
 from ..statefile.transitions import Transaction
 from .executor_socket import SocketMessage, request
 
@@ -72,8 +73,14 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:
-        hint = "; end the program that has locked it, and try again" if "locked" in str(error) else ""
-        raise StorageError(f"{state_path} could not be changed: {error}{hint}") from error
+        raise StorageError(_describe_unwritten(state_path, error)) from error
+
+
+def _describe_unwritten(state_path: str, error: sqlite3.Error) -> str:
+    if is_full(state_path):  # SQLite says so only of a commit, and of other writes "disk I/O error"
+        return f"nothing was changed: the disk that holds {state_path} is full; free some space"
+    hint = "; end the program that has locked it, and try again" if "locked" in str(error) else ""
+    return f"{state_path} could not be changed: {error}{hint}"
 
 
 # --- What running tasks use now, as their executor reads it from /proc on request ------------------------------------

@@ -185,6 +185,23 @@ def is_locked_file(descriptors: Iterable[int], state_path: str) -> bool:
     return any(os.path.samestat(os.fstat(descriptor), status) for descriptor in descriptors)
 
 
+LEAVING_SECONDS = 1.0
+LEAVING_POLL_SECONDS = 0.01
+
+
+def lock_within_patience(descriptor: int) -> bool:
+    """Lock a state file whose lock file the caller holds; False: an executor holds it, under another name.
+
+    Of a killed executor, the lock file is free an instant before the state file.
+    """
+    until = time.monotonic() + LEAVING_SECONDS
+    while not try_lock(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() > until:
+            return False
+        time.sleep(LEAVING_POLL_SECONDS)
+    return True
+
+
 def owned_by_another_name(state_path: str, descriptor: int) -> ExecutorBusyError:
     """The error for a state file that is locked although its lock file is not. ``descriptor``: of the file."""
     pid = _flock_owner(os.fstat(descriptor).st_ino)
@@ -224,7 +241,7 @@ def locked_file(state_path: str) -> Iterator[None]:
             raise StateFileError(f"there is no state file {state_path}")
         _changed[key] = descriptor
     descriptor = _changed[key]
-    if not try_lock(descriptor, fcntl.LOCK_EX):
+    if not lock_within_patience(descriptor):
         raise owned_by_another_name(state_path, descriptor)
     try:
         yield

@@ -59,7 +59,7 @@ class StateLock:
         if descriptor is None:
             return
         self._files.append(descriptor)
-        if not try_lock(descriptor, fcntl.LOCK_EX):
+        if not ownership.lock_within_patience(descriptor):
             if not wait:
                 raise ownership.owned_by_another_name(self._state_path, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -155,6 +155,26 @@ def test_a_database_that_is_locked_gives_one_sentence(run_file: Any, monkeypatch
     run_file.connection.execute("ROLLBACK")
 
 
+def test_the_locks_of_a_killed_executor_are_free_one_after_the_other(
+    run_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command between them said that the file is written under another name."""
+    held = os.open(run_file.path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(held, fcntl.LOCK_UN))
+    assert command_client.send_blocking(str(run_file.path), pause()).ok
+    os.close(held)
+
+
+def test_a_full_disk_is_named(run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_writing, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(command_client, "is_full", lambda path: True)
+    run_file.connection.execute("BEGIN IMMEDIATE")  # any error of SQLite
+    with pytest.raises(StateFileError, match=r"nothing was changed: the disk that holds .* is full; free some space"):
+        command_client.send_blocking(str(run_file.path), pause())
+    run_file.connection.execute("ROLLBACK")
+
+
 def test_the_end_of_an_executor_ends_the_connection(run_file: Any, executor: Any) -> None:
     presence = executor_socket.ExecutorConnection(str(run_file.path))
     presence.refresh()
