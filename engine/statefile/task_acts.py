@@ -248,16 +248,25 @@ def _follow_lists(context: ActionContext) -> List[RemappedTask]:
 
 
 def _note_lists(context: ActionContext, maps: Sequence[RemappedTask]) -> None:
-    """Note what follows the lists by itself, and what stays as it is of the old list."""
-    sql = "SELECT spec FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
-    is_effect_repeated = context.options.get("same_key") or context.options.get("new_key")
+    """Note what follows the lists by itself, and what stays as it is of the old list; of a cascade, effects alone."""
+    is_cascade = context.options.get("cascade")
+    is_effect_repeated = bool(context.options.get("same_key") or context.options.get("new_key"))
     for one in maps:
-        later = 0
-        for names in chunks(descendants_of(context.connection, context.run_id, one.name)):
-            specs = context.connection.execute(sql.format(marks(names)), [context.run_id] + names)
-            later += sum(is_effect_repeated or not json.loads(spec).get("effect") for (spec,) in specs)
-        effects = 0 if is_effect_repeated and context.options.get("cascade") else one.effects
-        context.notes.append(describe_following(one.name, effects, later))
+        effects = 0 if is_effect_repeated and is_cascade else one.effects
+        if not is_cascade:
+            later = _count_successes_below(context, one.name, with_effects=is_effect_repeated)
+            context.notes.append(describe_following(one.name, effects, later))
+        elif effects:
+            context.notes.append(describe_following(one.name, effects, 0))
+
+
+def _count_successes_below(context: ActionContext, name: str, *, with_effects: bool) -> int:
+    sql = "SELECT spec FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
+    found = 0
+    for names in chunks(descendants_of(context.connection, context.run_id, name)):
+        specs = context.connection.execute(sql.format(marks(names)), [context.run_id] + names)
+        found += sum(with_effects or not json.loads(spec).get("effect") for (spec,) in specs)
+    return found
 
 
 # --- Effects that have happened ------------------------------------------------------------------------------------

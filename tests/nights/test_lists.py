@@ -45,3 +45,5 @@ def test_the_answer_to_a_cascade_names_no_effect_as_a_task_that_a_cascade_runs_a
     ((_, _, without),) = invoices(kind="effect").answers
     assert "of the old list" not in with_cascade and "of the old list" not in without
     assert "2 effects have happened and stay" in with_cascade and "2 effects have happened and stay" in without
+    ((_, _, of_no_effect),) = invoices(cascade=True).answers
+    assert "follows its list" not in of_no_effect, "each child runs again"
