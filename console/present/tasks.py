@@ -16,6 +16,7 @@ from ...engine.core import outcome, views
 from ...engine.core.explain import error_name
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
+from ...engine.domain.elements import GONE, VANISHED
 from ...engine.domain.liveness import TaskUsage
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ...engine.domain.text import counted, format_bytes, format_duration
@@ -205,7 +206,9 @@ def attempts_text(row: TaskRow) -> str:
 
 def stale_text(row: TaskRow) -> str:
     """Why a result may be old; empty unless a task above ran again."""
-    return f"stale: {row.notice or 'a parent ran again'}" if row.stale else ""
+    item = None if row.spec is None else row.spec.item
+    why = VANISHED if item is not None and item.index == GONE else "a parent ran again"
+    return f"stale: {row.notice or why}" if row.stale else ""
 
 
 def attempt_label(row: TaskRow) -> str:

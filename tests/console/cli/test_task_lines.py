@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+from msgspec import structs
 from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.cli.output import plain_text
 from redrive.engine.core.explain import explain_task
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.core.spec import ItemSpec, TaskSpec
+from redrive.engine.domain.elements import GONE
 from redrive.engine.domain.states import SkipCause, TaskState
 
 from ..model.runs import START, S, projection_of
@@ -36,6 +39,9 @@ def test_a_task_that_ran_before_its_parent_did_again_is_stale() -> None:
     projection.tasks["b"].stale = 1
     lines = lines_of(projection)
     assert lines["b"].endswith("stale: a parent ran again") and "stale" not in lines["a"]
+    item = ItemSpec(task="loads", over="a", index=GONE)
+    projection.tasks["b"].spec = structs.replace(spec_of(projection.tasks["b"]), item=item)
+    assert lines_of(projection)["b"].endswith("stale: the list has no such element any more")
 
 
 def test_a_skipped_task_of_a_later_generation_has_no_empty_count() -> None:
