@@ -38,7 +38,8 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     roots += list(act.payload.was) if act is not None else []
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
+        run_ids = {run_id}.union(*(other for _, _, *other in act.payload.was_run)) if act is not None else {run_id}
+        _copy(connection, copy, run_id, run_ids, roots, act.seq if act is not None else None)
         transaction = Transaction(copy, at)
         answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
         done = [result.task for result in answer.results if result.outcome == DONE]
@@ -54,8 +55,14 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
 
 
 def _copy(
-    source: sqlite3.Connection, copy: sqlite3.Connection, run_id: str, roots: List[str], since: Optional[int]
+    source: sqlite3.Connection,
+    copy: sqlite3.Connection,
+    run_id: str,
+    run_ids: Set[str],
+    roots: List[str],
+    since: Optional[int],
 ) -> None:
+    """Copy what an act on a run can reach. ``run_ids``: also the runs beside it that the act changed."""
     below: Set[str] = set()
     for root in roots:
         if root not in below:
@@ -66,7 +73,9 @@ def _copy(
     for (sql,) in source.execute(f"SELECT sql FROM main.sqlite_master WHERE name IN {in_list(_TABLES + _INDEXES)}"):
         copy.execute(sql)
     rows = _RowCopier(source, copy)
-    for table, where in (("run", _OF_RUN), ("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
+    for one in run_ids:
+        rows.copy("run", _OF_RUN, (one,))
+    for table, where in (("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
         rows.copy(table, where, (run_id,) if where else ())
     rows.copy("event", "WHERE command_id IS NOT NULL AND run_id = ?", (run_id,))
     if since is not None:

@@ -98,6 +98,8 @@ class Disk:
             self._renames.append((number, call.path, None))
         elif call.name == "pwrite64" and call.path in self._files:
             self._files[call.path].writes.append((number, call.numbers[-1], call.data))
+        elif call.name == "write" and call.path in self._files:  # Python writes the tables from their begin
+            self._files[call.path].writes.append((number, self._files[call.path].size, call.data))
         elif call.name == "ftruncate" and call.path in self._files:
             if call.numbers[-1] < self._files[call.path].size:
                 raise NotImplementedError(f"{call.path} shrinks")
