@@ -15,7 +15,7 @@ from ..domain.trigger_rules import CHANGE_KINDS, change_kind
 from .operator_actions import apply
 from .sql import in_list, marks
 from .transitions import Transaction, descendants_of, parents_of
-from .undo import find_act
+from .undo import RecordedAct, find_act
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
 _OF_RUN = "WHERE run_id = ?"
@@ -38,8 +38,7 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     roots += list(act.payload.was) if act is not None else []
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        run_ids = {run_id}.union(*(other for _, _, *other in act.payload.was_run)) if act is not None else {run_id}
-        _copy(connection, copy, run_id, run_ids, roots, act.seq if act is not None else None)
+        _copy(connection, copy, run_id, roots, act)
         transaction = Transaction(copy, at)
         answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
         done = [result.task for result in answer.results if result.outcome == DONE]
@@ -55,14 +54,9 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
 
 
 def _copy(
-    source: sqlite3.Connection,
-    copy: sqlite3.Connection,
-    run_id: str,
-    run_ids: Set[str],
-    roots: List[str],
-    since: Optional[int],
+    source: sqlite3.Connection, copy: sqlite3.Connection, run_id: str, roots: List[str], undone: Optional[RecordedAct]
 ) -> None:
-    """Copy what an act on a run can reach. ``run_ids``: also the runs beside it that the act changed."""
+    """Copy what an act on a run can reach. ``undone``: the act that it takes back, which may have changed more runs."""
     below: Set[str] = set()
     for root in roots:
         if root not in below:
@@ -73,13 +67,14 @@ def _copy(
     for (sql,) in source.execute(f"SELECT sql FROM main.sqlite_master WHERE name IN {in_list(_TABLES + _INDEXES)}"):
         copy.execute(sql)
     rows = _RowCopier(source, copy)
-    for one in run_ids:
-        rows.copy("run", _OF_RUN, (one,))
+    other_runs = [other for _, _, *other in undone.payload.was_run] if undone is not None else []
+    for changed_run in {run_id}.union(*other_runs):
+        rows.copy("run", _OF_RUN, (changed_run,))
     for table, where in (("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
         rows.copy(table, where, (run_id,) if where else ())
     rows.copy("event", "WHERE command_id IS NOT NULL AND run_id = ?", (run_id,))
-    if since is not None:
-        rows.copy("event", "WHERE run_id = ? AND seq > ? AND command_id IS NULL", (run_id, since))
+    if undone is not None:
+        rows.copy("event", "WHERE run_id = ? AND seq > ? AND command_id IS NULL", (run_id, undone.seq))
     for name in set(roots):
         rows.copy("attempt", _LATEST_ATTEMPT, (run_id, name) * 2)
     for name in wanted:

@@ -198,7 +198,7 @@ def lock_within_patience(descriptor: int) -> bool:
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > until:
             return False
-        time.sleep(LEAVING_POLL_SECONDS)
+        time.sleep(LEAVING_POLL_SECONDS)  # flock with a limit: the kernel only offers to wait without one
     return True
 
 
